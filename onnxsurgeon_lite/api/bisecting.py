@@ -135,9 +135,32 @@ class Bisecting:
         else:
             steps = bool(self.job.carry)
             result = explain_samples(outcomes, self._explain, self._quickly, steps)
+            result.notes += self._of_metric(result)
         if result.samples is not None:
             result.samples.metric, result.samples.repeated = metric, repeated
         return result
+
+    def _of_metric(self, result: "BisectResult") -> "Iterator[str]":
+        """Say what the metric makes of the explained sample with each culprit healed: tolerances found the culprits."""
+        from onnxsurgeon_lite.runtime.observe import Observer
+        from onnxsurgeon_lite.tensors.dtypes import type_of
+
+        metric, (stored, given) = self.job.metric, self.explained
+        if metric is None:
+            return
+        if not result.culprits:
+            yield "nodes are judged by tolerances, which all values keep: give smaller --rtol, --atol"
+        wanted = [name for name in self.index.outputs if name in stored]
+        for culprit in result.culprits:
+            healed = [name for name in culprit.outputs if name in stored and name in self.index]
+            observer = Observer(self.index, self.runtime)
+            observer.feed(given)
+            for name in healed:
+                value = stored.read(name)
+                observer.put(name, value, type_of(value))
+            error = metric.of_sample({n: stored.read(n) for n in wanted}, observer.fetch(wanted))
+            verdict = "more than" if error > metric.limit else "within"
+            yield f"with {culprit.name or culprit.id} healed, {metric.name} is {error:.4g}: {verdict} {metric.limit:g}"
 
     def _steps(self, index: "GraphIndex", options: "RuntimeOptions") -> "Samples":
         """Record what the other side feeds each step: what it handed on itself."""

@@ -83,7 +83,7 @@ class Diagnosis:
     def _lacking(self, culprit: Culprit) -> list[str]:
         """List references between the culprit's inputs and its value that the model does not have."""
         place = {name: i for i, name in enumerate(self.judge.references)}
-        if culprit.value not in place or self.space.index.model.path is None:
+        if culprit.value not in place:
             return []
         start = min((place[name] for name in culprit.inputs if name in place), default=-1)
         between = list(place)[start + 1 : place[culprit.value]]

@@ -1,5 +1,8 @@
 """Several samples: folders, files, rows of arrays, a generator, a data set; each is read when it is needed."""
 
+import shutil
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -19,6 +22,7 @@ from onnxsurgeon_lite.tensors.references.reading import (
     numpy_array,
     open_references,
     own_samples,
+    read_npz,
     readable,
     sample_folders,
 )
@@ -30,6 +34,7 @@ Axes = tuple[int, int | None]
 
 At = Callable[[int], ReferenceSet]
 HUGGINGFACE = "hf:"
+_IN_MEMORY = 64 << 20  # bytes of a compressed array that is read whole
 
 
 @dataclass(frozen=True)
@@ -220,9 +225,19 @@ def _row(stack: Array, number: int, step: int, place: str) -> Array:
 
 
 def _stack(entry: Entry) -> Array:
-    """Return an array, mapped from its file where it lies there as in memory; of a sequence one without axes."""
+    """Return an array, mapped from a file where it lies there as in memory; of a sequence one without axes."""
     place = entry.read
     if isinstance(place, InFile) and entry.size and not isinstance(place.path, Remote):
         return np.memmap(place.path, place.dtype, "r", place.offset, place.shape)
+    if entry.size > _IN_MEMORY and isinstance(place, partial) and place.func is read_npz:
+        return _unpacked(*place.args)
     found = entry.read()
     return found if isinstance(found, np.ndarray) else np.empty(())
+
+
+def _unpacked(archive: zipfile.ZipFile, member: str) -> Array:
+    """Return a member of a compressed archive, mapped from a file that ends with the array."""
+    with tempfile.NamedTemporaryFile() as file, archive.open(member) as packed:
+        shutil.copyfileobj(packed, file)
+        file.flush()
+        return np.asarray(np.load(file.name, mmap_mode="r", allow_pickle=False))
