@@ -104,6 +104,17 @@ def test_the_evaluator_computes_what_onnxruntime_cannot(model_of):
     assert filled["b"].dtype == ml_dtypes.bfloat16
 
 
+def test_the_evaluator_gathers_along_an_axis_of_any_size(model_of):
+    text = "g (float[2,{0}] x, int64[{1}] i) => (float[{1}] y) {{ y = GatherElements<axis = {2}>(x, i) }}"
+    x = np.random.default_rng(0).standard_normal((2, 100)).astype(np.float32)
+    for i, axis in (([[99, -1, 70]], 1), ([[1, 0], [0, 1], [1, -1]], 0), ([[7], [99]], 1)):
+        model = model_of(text.format(100, str(np.shape(i)).strip("()").replace(" ", ""), axis))
+        feeds = {"x": x, "i": np.array(i)}
+        right = osl.run(model, feeds)["y"]
+
+        np.testing.assert_array_equal(osl.run(model, feeds, runtime="reference")["y"], right)
+
+
 def test_a_program_that_errs_in_one_operator_is_found_out_by_cutting(model_of, program):
     model = model_of(CHAIN)
     right = osl.run(model, {"x": X}, ["a", "b", "c", "y"])
