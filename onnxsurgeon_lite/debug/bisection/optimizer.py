@@ -43,14 +43,16 @@ def compare_with_unoptimized(
         optimized graph reuses the name, as shape or dtype show.
     """
     index = original.index
-    covered = sorted(index.ancestors([culprit.value], stop=culprit.inputs))
-    culprit.covers = [f"@{position}" for position in covered]
-    culprit.nodes = {f"@{p}": node_title(index.nodes[p]) for p in covered}
-    ends = [name for name in culprit.inputs if name in index]
-    if not covered or len(ends) < len(culprit.inputs):
+    covered = _covered(culprit, index)
+    readers = [p for name in culprit.inputs for p in index.consumers.get(name, ())]
+    below = set[int]().union(*map(index.descendants, readers))
+    between = [position for position in covered if position in below] or covered
+    culprit.covers = [f"@{position}" for position in between]
+    culprit.nodes = {f"@{p}": node_title(index.nodes[p]) for p in between}
+    if not covered or any(name not in index for name in culprit.inputs):
         return "unknown"
     try:
-        unoptimized = original.alone(covered, {n: inputs[n] for n in ends}, [culprit.value])
+        unoptimized = original.alone(covered, inputs, [culprit.value])
     except RuntimeFailure:
         return "unknown"
     result = unoptimized[culprit.value]
@@ -58,7 +60,11 @@ def compare_with_unoptimized(
     if len(set(sides)) > 1:
         return "another value"
     if judge.good(culprit.value, result):
-        which = f"{culprit.covers[0]} to {culprit.covers[-1]}" if covered[1:] else culprit.covers[0]
+        which = (
+            f"{culprit.covers[0]} to {culprit.covers[-1]}"
+            if culprit.covers[1:]
+            else culprit.covers[0]
+        )
         because = f"on the same inputs, the original nodes ({which}) give the reference with optimization off"
         culprit.findings = [f for f in culprit.findings if f.verdict != "wrong node"]
         culprit.findings.append(Finding("optimizer", because))
@@ -66,6 +72,11 @@ def compare_with_unoptimized(
         culprit.findings = in_order(culprit.findings)
         return "agrees"
     return "mismatches"
+
+
+def _covered(culprit: Culprit, index: GraphIndex) -> list[int]:
+    """Return the original nodes of an optimized region, with those that make its shapes and constants."""
+    return sorted(index.ancestors([culprit.value], stop=culprit.inputs))
 
 
 def _explain_rounding(
@@ -79,7 +90,7 @@ def _explain_rounding(
 
     Source: stochastic arithmetic (CADNA, Verrou): each float result is moved at random in its last place.
     """
-    positions = [int(place[1:]) for place in culprit.covers]
+    positions = _covered(culprit, original.index)
     if not isinstance(actual, np.ndarray) or not isinstance(unoptimized, np.ndarray):
         return
     if actual.shape != unoptimized.shape or actual.dtype.kind in "OUSb":
@@ -169,7 +180,7 @@ def blame(
     candidates = optimized.optimizers()
     groups = [name for name in candidates if _GROUP in name]
     single = [name for name in candidates if _GROUP not in name] + [*RULES] * bool(groups)
-    positions = [int(place[1:]) for place in culprit.covers]
+    positions = _covered(culprit, original.index)
     types = {name: type_of(value) for name, value in inputs.items() if value is not None}
     part = original.index.model.with_proto(original.part(positions, types, [culprit.value]))
     for model, given in ((part, inputs), (_with_output(original.index, culprit.value), feeds)):
