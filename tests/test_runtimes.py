@@ -330,7 +330,12 @@ def test_the_module_itself_eager_and_compiled(model_of, tmp_path):
 
     found = osl.bisect(models[1], a=eager, cause=False, rtol=1e-6, atol=1e-6)
     assert [c.op_type for c in found.culprits] == ["Gelu"]
-    assert osl.bisect(models[0], a=f"{eager},compile=eager").verdict == "agrees"
+    for model, export in zip(models, ("match", "MISMATCH"), strict=True):
+        found = osl.bisect(model, a=f"{eager},compile=eager", quick=True, rtol=1e-6, atol=1e-6)
+        assert found.verdict == ("agrees" if export == "match" else "mismatch")
+        (columns,) = [note for note in found.notes if "eager module" in note]
+        assert columns.startswith("'y' off the eager module: compiled 0 (match), export ")
+        assert columns.endswith(f"({export})")
     with pytest.raises(UsageError, match="gives references"):
         osl.run(models[0], {"x": X}, runtime=eager.removeprefix("runtime="))
 
