@@ -17,8 +17,10 @@ from onnxsurgeon_lite.errors import (
     RuntimeTimeout,
     UsageError,
 )
+from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, named, with_settings, words_of
+from onnxsurgeon_lite.runtime.session import Runtime
 
 CHAIN = """
     chain (float[2,3] x) => (float[2,3] y) { a = Neg(x) b = Exp(a) c = Sqrt(b) y = Relu(c) }
@@ -102,6 +104,20 @@ def test_the_evaluator_computes_what_onnxruntime_cannot(model_of):
     np.testing.assert_allclose(whole, wanted, rtol=0.05)
     np.testing.assert_array_equal(filled["y"], whole)
     assert filled["b"].dtype == ml_dtypes.bfloat16
+
+
+def test_a_provider_that_is_missing_or_does_not_start_is_told(model_of, monkeypatch):
+    model = model_of(CHAIN)
+    with pytest.raises(RuntimeFailure, match="no 'QNNExecutionProvider'") as caught:
+        osl.run(model, {"x": X}, provider="qnn")
+    assert "'CPUExecutionProvider'" in caught.value.hint
+
+    log = "EP Error /onnxruntime/a.cc:1 F(const X&) Invalid option: nosuch when using ['Q']\nFalling back\n"
+    there = {"providers": ["QNNExecutionProvider"]}
+    monkeypatch.setattr(Runtime, "about", lambda _: there)
+    monkeypatch.setattr(Child, "log", lambda _: log)
+    with pytest.raises(RuntimeFailure, match="does not start: Invalid option: nosuch$"):
+        osl.run(model, {"x": X}, provider="qnn")
 
 
 def test_the_evaluator_gathers_along_an_axis_of_any_size(model_of):
