@@ -144,7 +144,7 @@ def test_a_layer_norm_whose_axes_are_two_constants_is_one():
         m = ReduceMean(x, a) c = Sub(x, m) p = Constant<value = float {2.0}>() s = Pow(c, p)
         v = ReduceMean(s, b) e = Constant<value = float {0.001}>() f = Add(v, e) d = Sqrt(f) n = Div(c, d)
         y = Mul(n, w) }"""
-    model = Model(parse_text(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))
+    model = parse_text(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
 
     assert operators(osl.rewrite(model, "layer-norm", verify=True).model) == ["LayerNormalization"]
 
