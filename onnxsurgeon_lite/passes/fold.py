@@ -65,23 +65,18 @@ class Fold:
     def edit(self, index: GraphIndex) -> PassResult:
         """Fold the nodes of an indexed model."""
         result = index.model.copy()
-        changes, notes = fold(result, None, self.limit, index)
+        changes, notes = fold(result, None, self.limit)
         return PassResult.of(index.model, result, changes, notes)
 
 
-def fold(
-    result: Model, values: Iterable[str] | None, limit: int, before: GraphIndex | None = None
-) -> tuple[list[str], list[str]]:
+def fold(result: Model, values: Iterable[str] | None, limit: int) -> tuple[list[str], list[str]]:
     """Fold, in place, what depends on nothing but constants; with `values`, only what depends on these too.
-
-    Args:
-        before: the index of an earlier version.
 
     Returns:
         (changes, notes).
     """
     whole = _Count()
-    rounds, index = True, before
+    rounds = True
     while rounds:
         counts = whole.folded, whole.decided
         index = GraphIndex.of(result)
