@@ -223,7 +223,9 @@ def draw(found: dict[str, list[Point]], path: Path) -> None:
     from matplotlib import pyplot
 
     pyplot.rcParams["svg.fonttype"] = "none"
-    figure, rows = pyplot.subplots(2, len(found), figsize=(3 * len(found), 5), squeeze=False)
+    figure, rows = pyplot.subplots(
+        2, len(found), figsize=(3 * len(found), 5), sharey="row", squeeze=False
+    )
     for what, unit, axes in (("cpu", "s", rows[0]), ("megabytes", "MB", rows[1])):
         for axis, (name, points) in zip(axes, found.items(), strict=True):
             sizes = [point.size for point in points]
