@@ -1,5 +1,6 @@
 """Two arrays side by side: tolerance, metrics, verdict."""
 
+import functools
 import math
 import threading
 from collections.abc import Iterator
@@ -75,6 +76,7 @@ DEFAULTS: dict[str, Tolerance] = {
 }
 
 
+@functools.cache
 def default_tolerance(*dtypes: np.dtype[np.generic]) -> Tolerance:
     """Return the widest default tolerance of the dtypes: a result is as precise as its coarsest part."""
     return max((DEFAULTS.get(dtype.name, EXACT) for dtype in dtypes), key=lambda t: t.rtol)
@@ -481,7 +483,7 @@ def _ulp(actual: Array, reference: Array) -> int | None:
 
 def _number_line(bits: NDArray[np.signedinteger]) -> Array:
     wide = bits.astype(np.int64)
-    lowest = int(np.iinfo(bits.dtype).min)
+    lowest = -1 << 8 * bits.itemsize - 1
     return np.where(wide < 0, lowest - wide, wide)
 
 
@@ -511,7 +513,7 @@ def _largest(reference: Array) -> float:
             block = flat[start : start + _BLOCK]
             block = np.abs(block) if block.dtype.kind == "c" else block
             high, low = float(block.max()), float(block.min())
-            if not (np.isfinite(high) and np.isfinite(low)):
+            if not (math.isfinite(high) and math.isfinite(low)):
                 numbers = block.astype(np.float64)
                 finite = numbers[np.isfinite(numbers)]
                 high, low = (
