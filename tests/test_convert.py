@@ -439,6 +439,32 @@ def test_integers_are_left_out_where_they_cost_too_much(dense):
     assert result.curve[0][1] < result.curve[1][1] < 1
 
 
+def test_a_value_whose_range_hides_what_matters_stays_in_float():
+    """A row of small numbers beside a row of large ones, in one tensor: the normalization makes them equal."""
+    blocks = [
+        f"n{i} = LayerNormalization(s{i}, one) h{i} = MatMul(n{i}, w{i}) s{i + 1} = Add(s{i}, h{i})"
+        for i in range(4)
+    ]
+    weights = ", ".join(f"float[16, 16] w{i}" for i in range(4))
+    model = model_of(f"""net (float[2, 16] x) => (float[2, 16] y) <{weights}, float[16] one> {{
+        s0 = Relu(x) {" ".join(blocks)} y = LayerNormalization(s4, one) }}""")
+    random = np.random.default_rng(0)
+    for info in model.proto.graph.value_info:
+        dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        numbers = random.normal(size=dims) if len(dims) > 1 else np.ones(dims)
+        model.proto.graph.initializer.append(
+            numpy_helper.from_array(np.float32(numbers), info.name)
+        )
+    del model.proto.graph.value_info[:]
+    feeds = {"x": np.float32(random.normal(size=(2, 16)) * [[200], [0.5]])}
+
+    result = osl.convert(model, "int8", calibrate="minmax", min_sqnr=30.0, feeds=feeds)
+
+    assert result.met
+    assert result.kept
+    assert "MatMul" not in {k.op_type for k in result.kept}
+
+
 def test_layers_in_functions_are_quantized():
     model = model_of("""<ir_version: 8, opset_import: ["": 17, "f": 1]>
         g (float[1, 2] x) => (float[1, 2] y) <float[2, 2] w = {1, 2, 3, 4}> { y = f.dense(x, w) }

@@ -577,6 +577,14 @@ def test_a_reader_that_wants_one_line_gets_it(folder):
     assert done.stderr == ""
 
 
+def test_a_file_is_written_though_its_reader_wants_one_line(folder):
+    shell = f"{shlex.join(COMMAND)} edit remove good.onnx Add_7 --bridge 25 -o less.onnx | true"
+
+    subprocess.run(["bash", "-c", shell], check=True)
+
+    assert len(onnx.load("less.onnx").graph.node) == len(onnx.load("good.onnx").graph.node) - 1
+
+
 @pytest.mark.parametrize("words", [["print", "long.onnx"], ["run", "good.onnx", "--json"]])
 def test_a_reader_that_has_gone_gives_no_traceback(words, folder):
     write_long_model()

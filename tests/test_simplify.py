@@ -117,6 +117,34 @@ def test_constants_of_bodies_are_folded(runtime):
     assert agree(runtime, model, result.model, {"x": ones(4), "flag": np.array(True)})
 
 
+IN_FUNCTION = """called (float[n,4] x, bool flag) => (float[n,4] y) {
+    h = f.block <to = 1>(x, flag) y = f.block <to = 11>(h, flag) }
+<domain: "f", opset_import: ["": 21]> block <to> (i, flag) => (o) {
+    a = Constant<value_floats = [1.0, 2.0, 3.0, 4.0]>() b = Add(a, a)
+    c = Cast<to: int = @to>(b) d = Cast<to = 1>(c)
+    k = Identity(i) t = Mul(k, d)
+    r = If(flag) <then_branch = p () => (u) { v = Mul(b, b) w = Mul(t, v) u = Identity(w) },
+                  else_branch = q () => (u2) { u2 = Neg(t) }>
+    o = Identity(r)
+}"""
+
+
+def test_functions_are_simplified_for_all_their_calls(runtime):
+    """What the call decides stays: a Cast to the dtype that an attribute of the call names."""
+    text = f'<ir_version: 10, opset_import: ["": 21, "f": 1]>\n{IN_FUNCTION}'
+    model = Model(onnx.parser.parse_model(text))
+
+    result = passes.SkipNoops().apply(passes.Fold().apply(model).model).model
+
+    onnx.checker.check_model(result.materialize())
+    nodes = [node.op_type for node in walk.with_inner(result.proto.functions[0].node)]
+    assert sorted(set(nodes)) == ["Cast", "Constant", "If", "Mul", "Neg"]
+    assert nodes.count("Cast") == nodes.count("Mul") == 2
+    for flag in (True, False):
+        feeds = {"x": np.float32(np.arange(8).reshape(2, 4)), "flag": np.array(flag)}
+        assert agree(runtime, model, result, feeds)
+
+
 def test_what_is_larger_than_the_limit_stays_and_is_counted():
     model = built("large (float[4] x) => (float[n] y) { z = Constant<value_ints = [100000]>() "
                   "o = ConstantOfShape(z) k = Neg(o) y = Concat<axis = 0>(x, k) }")  # fmt: skip

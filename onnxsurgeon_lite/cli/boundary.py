@@ -3,7 +3,9 @@
 import errno
 import os
 import sys
-from io import TextIOWrapper
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any, cast
 
 import typer
@@ -28,8 +30,8 @@ class Boundary(TyperGroup):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # a name may not fit the encoding
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
+            with _outlasting():
+                result = super().invoke(ctx)
         except _CommandLineError as error:
             _suggest(error)
             raise
@@ -38,6 +40,38 @@ class Boundary(TyperGroup):
         except (Exception, KeyboardInterrupt) as error:
             raise typer.Exit(_code(error)) from error
         return result
+
+
+class _Output(FileIO):
+    """Standard output that outlasts whoever reads it, so that a command goes on and writes its files."""
+
+    is_unread = False
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            self.is_unread = True
+            _close_stdout()
+            return len(data)
+
+
+@contextmanager
+def _outlasting() -> Iterator[None]:
+    """Write to an output that does not end with its reader; exit then with 2."""
+    before, output = sys.stdout, None
+    if before is sys.__stdout__ and isinstance(before, TextIOWrapper) and not before.isatty():
+        output = _Output(before.fileno(), "wb", closefd=False)
+        sys.stdout = TextIOWrapper(BufferedWriter(output), before.encoding, before.errors)
+    try:
+        yield
+    finally:
+        try:
+            sys.stdout.flush()
+        finally:
+            sys.stdout = before
+    if output is not None and output.is_unread:
+        raise typer.Exit(FAILED)
 
 
 def _suggest(error: Any) -> None:

@@ -34,7 +34,7 @@ from onnxsurgeon_lite.graph.index import (
 from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import copied
-from onnxsurgeon_lite.model.model import Enclosing
+from onnxsurgeon_lite.model.model import Enclosing, Model
 
 FUNCTION = "function"
 """The body of a function call has this name, as `then_branch` is the name of a body of If."""
@@ -290,6 +290,31 @@ def _of_function(index: GraphIndex, node: NodeProto, function: FunctionProto) ->
             _omit(made.graph.node, name)
     made.graph.output.extend(ValueInfoProto(name=name) for name in function.output)
     return made
+
+
+def standing(model: Model, function: FunctionProto) -> GraphIndex:
+    """Return a function as a model of its own, for all calls: nothing is known of its inputs and attributes."""
+    made = ModelProto(ir_version=model.proto.ir_version, opset_import=function.opset_import)
+    made.functions.extend(reached_functions(model.proto, function.node))
+    made.graph.name = function.name
+    made.graph.node.extend(function.node)
+    made.graph.value_info.extend(function.value_info)
+    made.graph.input.extend(ValueInfoProto(name=name) for name in function.input)
+    made.graph.output.extend(ValueInfoProto(name=name) for name in function.output)
+    return GraphIndex.of(model.with_proto(made))
+
+
+def put_back(graph: GraphProto, function: FunctionProto) -> None:
+    """Give a function what such a graph was edited to; its initializers become Constant nodes."""
+    constants = [
+        helper.make_node("Constant", [], [tensor.name], value=tensor)
+        for tensor in graph.initializer
+    ]
+    del function.node[:], function.value_info[:]
+    for tensor in constants:
+        tensor.attribute[0].t.ClearField("name")
+    function.node.extend((*constants, *graph.node))
+    function.value_info.extend(graph.value_info)
 
 
 def bound_nodes(function: FunctionProto, call: NodeProto) -> list[NodeProto]:

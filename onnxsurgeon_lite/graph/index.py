@@ -408,10 +408,16 @@ class GraphIndex:
     def require_sound(self, positions: Iterable[int] | None = None) -> None:
         """Raise `GraphError` if the graph, or these nodes of it, have a cycle, or if a function calls itself."""
         check_functions(self.model.proto)
-        if positions is None:
-            _ = self.order
-        else:
-            topological_order(self, positions)
+        try:
+            _ = self.order if positions is None else topological_order(self, positions)
+        except GraphError as error:
+            for name in (self.inputs.keys() | self.initializers.keys()) & self.producer.keys():
+                kind = "an input" if name in self.inputs else "an initializer"
+                raise GraphError(
+                    f"value {name!r} is {kind}, and {self.describe(self.producer[name])} makes it",
+                    "repair it: onnxdbg edit fix MODEL",
+                ) from error
+            raise
 
     def makers(self, names: Iterable[str]) -> list[int]:
         """Return the positions of the nodes that produce a few values."""

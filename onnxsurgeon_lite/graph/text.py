@@ -26,7 +26,9 @@ def attribute_texts(node: NodeProto) -> dict[str, str]:
 
 
 def attribute_text(attribute: AttributeProto) -> str:
-    """Return an attribute's value as text; a long tensor or graph is abridged."""
+    """Return an attribute's value as text; a long tensor or graph is abridged, what a call decides is `@alpha`."""
+    if attribute.ref_attr_name:
+        return f"@{attribute.ref_attr_name}"
     try:
         return str(helper.printable_attribute(attribute)).partition("=")[2].strip()
     except KeyError:  # a number of a dtype that does not exist

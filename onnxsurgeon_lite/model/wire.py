@@ -234,16 +234,12 @@ def _scan_tensor(source: Buffer, start: int, end: int) -> _TensorFields:
 def _entry(source: Buffer, at: int, end: int) -> tuple[bytes, bytes]:
     """Return (key, value) of a `StringStringEntryProto`."""
     pair = {1: b"", 2: b""}
-    while at < end:
-        tag, at = _varint(source, at, end)
-        if tag & 7 != _LEN:
-            at = _skip(source, tag, at, end)
-            continue
-        size, at = _varint(source, at, end)
-        if at + size > end:
-            raise _MalformedError(f"an entry at byte {at} needs {size} bytes, {end - at} are left")
-        pair[tag >> 3] = source[at : at + size]
-        at += size
+    for number, start, stop in fields(source, at, end):
+        if stop > end:
+            raise _MalformedError(
+                f"an entry at byte {start} needs {stop - start} bytes, {end - start} are left"
+            )
+        pair[number] = source[start:stop]
     return pair[1], pair[2]
 
 
@@ -330,7 +326,7 @@ def different(parts: Sequence[bytes], others: Sequence[bytes]) -> range:
     return range(head, len(parts) - min(tail, count - head))
 
 
-def fields(source: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+def fields(source: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield (number, start, stop) of each length-delimited field of a message."""
     while at < end:
         tag, at = _varint(source, at, end)

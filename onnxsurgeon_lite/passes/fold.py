@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.graph.bodies import InnerGraph
+from onnxsurgeon_lite.graph.bodies import InnerGraph, put_back, standing
 from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant
 from onnxsurgeon_lite.graph.table import captured
@@ -37,7 +37,7 @@ _SIZES = 64  # elements of a constant that can be a shape
 
 @dataclass(frozen=True)
 class Fold:
-    """Replace nodes whose results are constant by these results; in bodies too.
+    """Replace nodes whose results are constant by these results; in bodies and functions too.
 
     onnxruntime computes them; what follows from a declared shape needs no run. A node stays when it is random, of
     another domain or a quantization, has a body, or makes a graph output. Only the constants that are folded are read.
@@ -90,6 +90,8 @@ def fold(
         _fold_graph(
             index, result.proto.graph, None if values is None else set(values), limit, whole
         )
+        for function in result.proto.functions if values is None else ():
+            _fold_function(result, function, limit, whole)
         rounds = bool(whole.large) and counts != (whole.folded, whole.decided)
     changes = [f"{whole.decided} nodes read a constant shape or dtype"] if whole.decided else []
     if whole.folded:
@@ -147,6 +149,15 @@ def _fold_graph(
             _fold_graph(inner, body, values, limit, count)
 
 
+def _fold_function(model: Model, function: FunctionProto, limit: int, count: _Count) -> None:
+    """Fold what is constant in every call of a function."""
+    before = count.folded, count.decided
+    index = standing(model, function)
+    _fold_graph(index, index.graph, None, limit, count)
+    if (count.folded, count.decided) != before:
+        put_back(index.graph, function)
+
+
 class _Constants:
     """The nodes of a graph that are constant, walking forward.
 
@@ -199,7 +210,7 @@ class _Constants:
             if not (follows and self.values is None) and not settled.issuperset(row.needs):
                 continue
             node = self.index.nodes[position]
-            if row.domain or row.op_type in _KEPT or (row.attributed and walk.bodies(node)):
+            if row.domain or row.op_type in _KEPT or (row.attributed and _is_open(node)):
                 continue
             outputs = [name for name in row.outputs if name]
             if not outputs or not self.index.outputs.keys().isdisjoint(outputs):
@@ -305,6 +316,11 @@ class _Constants:
 
     def type_of(self, name: str) -> TypeProto | None:
         return self.types.get(name) or self.index.types.get(name)
+
+
+def _is_open(node: NodeProto) -> bool:
+    """Return whether a node has a body, or the call of a function decides an attribute."""
+    return bool(walk.bodies(node)) or any(a.ref_attr_name for a in node.attribute)
 
 
 def _size(kind: TypeProto | None) -> int | None:

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
-from onnxsurgeon_lite.graph.bodies import InnerGraph
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.bodies import InnerGraph, put_back, standing
+from onnxsurgeon_lite.graph.index import GraphIndex, function_path
 from onnxsurgeon_lite.graph.schemas import checked, constant
 from onnxsurgeon_lite.graph.table import Row
 from onnxsurgeon_lite.model import Model, walk
@@ -25,7 +25,8 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 
 @dataclass(frozen=True)
 class SkipNoops:
-    """Remove nodes that return their input as it is: a Cast to its own type, a Reshape to its own shape; in bodies too.
+    """Remove nodes that return their input as it is: a Cast to its own type, a Reshape to its own shape; in bodies
+    and functions too.
 
     A node stays when an annotation speaks of its result, or when it joins an input of the graph to an output.
 
@@ -49,6 +50,12 @@ class SkipNoops:
         """Remove the no-ops of an indexed model."""
         model, result = index.model, index.model.copy()
         removed = _skip(index, result.proto, result.proto.graph)
+        for function in result.proto.functions:
+            own = standing(result, function)
+            found = _skip(own, own.model.proto, own.graph)
+            if found:
+                put_back(own.graph, function)
+            removed += [f"{change} of '{function_path(function)}'" for change in found]
         return PassResult.of(model, result, removed)
 
 
@@ -88,7 +95,7 @@ class _Noops:
         candidates = [p for name in _HANDLED for p in self.index.operators.get(name, ())]
         for position in sorted(candidates, key=self.index.places.__getitem__):
             row = self.index.rows[position]
-            if row.domain or self._uses_more(row.outputs):
+            if row.domain or self._uses_more(row.outputs) or self._is_open(position):
                 continue
             returned = self._returned(position, row)
             if returned is None:
@@ -101,6 +108,12 @@ class _Noops:
             found[position] = values[name] = source
             fixed |= {source} if name in fixed else set()
         return found
+
+    def _is_open(self, position: int) -> bool:
+        """Return whether the call of a function decides an attribute."""
+        return self.index.rows[position].attributed and any(
+            attribute.ref_attr_name for attribute in self.index.nodes[position].attribute
+        )
 
     def _can_take(self, source: str, fixed: Container[str]) -> bool:
         """Return whether a value can take the name of a graph output."""

@@ -23,7 +23,7 @@ from onnxsurgeon_lite.surgery.edits import clear_bodies
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 
 BUDGET = 64 << 20  # bytes
-_PART = 64  # values of a sweep that are computed in one part
+_PART, _LARGE_PART = 64, 512  # values of a sweep that are computed in one part; with a budget
 _FIRST, _GROWTH = (
     16,
     4,
@@ -173,7 +173,7 @@ class Observer:
             self.forget([name for name in self.kept if last_use.get(name, -1) <= end])
             if self.budget is not None:
                 fitting = self.budget * (stop - start) // max(self._swept, 1)
-                count = max(1, min(fitting, _GROWTH * count, _PART))
+                count = max(1, min(fitting, _GROWTH * count, _LARGE_PART))
             start = stop
 
     def _last_uses(self, values: Sequence[str]) -> dict[str, int]:
@@ -329,6 +329,17 @@ class Observer:
     def _put(self, stored: str, value: RunValue) -> None:
         if value is not None:
             self.runtime.put(stored, value)
+
+    def runs(
+        self,
+        part: ModelProto,
+        inputs: Mapping[str, RunValue],
+        outputs: Sequence[str],
+        more: Sequence[Mapping[str, RunValue]],
+    ) -> Iterator[dict[str, RunValue]]:
+        """Run a part as `run_part` does, in one session, once for each mapping of further inputs."""
+        with self.opened(part, {**inputs, **more[0]}, outputs) as run:
+            yield from map(run, more)
 
     def _positions(self, outputs: Iterable[str]) -> list[int]:
         return sorted(self.index.ancestors(outputs, stop=self.kept))

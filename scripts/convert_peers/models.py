@@ -137,7 +137,13 @@ def whisper() -> Made:
     config = transformers.WhisperConfig(
         **{"d_model": 64, "encoder_layers": 2, "encoder_attention_heads": 4},
         **{"encoder_ffn_dim": 128, "max_source_positions": 50, "vocab_size": 100},
-        **{"decoder_layers": 1, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0},
+        **{
+            "decoder_layers": 1,
+            "decoder_attention_heads": 4,
+            "pad_token_id": 0,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+        },
         decoder_start_token_id=0,
     )
     return First(transformers.WhisperModel(config).encoder, "input_features"), {

@@ -317,8 +317,9 @@ def _left_behind(known: set[int]) -> bool:
             break
         time.sleep(0.001)
     for child in left:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
     return bool(left)
 
 

@@ -78,8 +78,7 @@ class Goal:
         """Return by how much an output's error is divided, so that errors of several can be added."""
         if self.what == "max abs error":
             return 1.0
-        norm = float(np.sqrt(np.mean(_wide(reference) ** 2))) if reference.size else 0.0
-        return norm or 1.0
+        return float(np.linalg.norm(_wide(reference))) or 1.0
 
     def judged(self, excess: float, measured: float) -> tuple[bool, str]:
         """Return whether the goal is reached, and what was."""

@@ -1,13 +1,18 @@
 """Quantize a model, with the layers left in float that a goal needs."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import hypot, inf
+from itertools import chain
+from math import inf
 from typing import NamedTuple
 
+import numpy as np
+from onnx import TensorProto
+
 from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
-from onnxsurgeon_lite.debug.conversion.layer import Layer
+from onnxsurgeon_lite.debug.conversion.layer import Layer, Value
 from onnxsurgeon_lite.debug.conversion.result import Conversion, Kept
 from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
 from onnxsurgeon_lite.debug.conversion.slopes import Slopes, measured
@@ -137,10 +142,14 @@ class Integers:
         """Return the names of nodes that stay in float, as few as the questions find."""
         if self._excess(()) <= 1:
             return []
-        groups, left = by_worth(self._effects(), [frozenset((name,)) for name in self.nodes])
-        order = [name for group in groups for name in group]
-        count = shortest(left, lambda n: self._excess(order[:n]), _QUESTIONS)
-        return pruned(order[:count], lambda some: self._excess(some) <= 1, _QUESTIONS)
+        layers = self._layers()
+        groups, left = by_worth(self._effects([*layers]), [*layers.values()])
+
+        def first(count: int) -> list[str]:
+            return list(chain.from_iterable(groups[:count]))
+
+        count = shortest(left, lambda n: self._excess(first(n)), _QUESTIONS)
+        return pruned(first(count), lambda some: self._excess(some) <= 1, _QUESTIONS)
 
     def _excess(self, left: Sequence[str]) -> float:
         """Return the error as a multiple of the limit, with these nodes in float."""
@@ -160,14 +169,32 @@ class Integers:
             self._last = key, self.quantizing.quantized(quantized)
         return self._last[1]
 
-    def _effects(self) -> list[float]:
-        """Return how far quantizing each node alone moves the outputs, to first order; Inf if that is not known."""
+    def _layers(self) -> dict[Layer | Value, frozenset[str]]:
+        """Return what is quantized, with the nodes that must stay in float for it to be, too."""
+        found: dict[Layer | Value, frozenset[str]] = {}
+        around = defaultdict[str, set[str]](set)
+        for name in self.nodes:
+            node = self.index.nodes[self.index.named[name][0]]
+            found[Layer.of(self.index, node, self.quantizing)] = frozenset((name,))
+            for value in (*node.input, *node.output):
+                if value and self._is_activation(value):
+                    around[value].add(name)
+        if self.quantizing.calibrate:
+            found |= {Value(value): frozenset(names) for value, names in around.items()}
+        return found
+
+    def _is_activation(self, value: str) -> bool:
+        kind = self.index.type_of(value)
+        floats = kind is not None and kind.tensor_type.elem_type == TensorProto.FLOAT
+        return floats and constant(self.index, value) is None
+
+    def _effects(self, layers: Sequence[Layer | Value]) -> list[float]:
+        """Return how far quantizing each moves the outputs, to first order; Inf if that is not known."""
         assert self.goal is not None
-        nodes = [self.index.nodes[self.index.named[name][0]] for name in self.nodes]
-        layers = [Layer.of(self.index, node, self.quantizing) for node in nodes]
 
         def write(work: Derivative, slopes: Slopes) -> list[Term]:
-            return [number for layer in layers for number in layer.numbers(work, slopes)]
+            zero = work.tape.number(0.0, TensorProto.FLOAT)
+            return [x.effect(work, slopes) if x.result in slopes else zero for x in layers]
 
         model, names = self.quantizing.model, {layer.result for layer in layers}
         try:
@@ -175,9 +202,9 @@ class Integers:
                 model, self.goal, self.samples, self.reference, self.runtime, names, write
             )
         except SurgeonError:
-            return [inf] * len(nodes)
-        rows = found.reshape(len(found), len(layers), -1)
-        return [hypot(*map(layer.effect, rows[:, number])) for number, layer in enumerate(layers)]
+            return [inf] * len(layers)
+        # what is not finite has no slope: a mask that reaches to infinity
+        return [*map(float, np.linalg.norm(np.nan_to_num(found, posinf=0.0), axis=0))]
 
     def _curve(self) -> list[tuple[int, float, float]]:
         """Return what was tried, without what something smaller is better than."""

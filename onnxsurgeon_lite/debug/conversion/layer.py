@@ -1,8 +1,7 @@
-"""What quantizing one node moves the outputs by, to first order."""
+"""What quantizing a weight or an activation moves the outputs by, to first order."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from math import hypot, sqrt
+from math import sqrt
 
 import numpy as np
 from onnx import NodeProto, TensorProto
@@ -15,22 +14,35 @@ from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.quantizing import Quantizing
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.tensors.dtypes import Array
-from onnxsurgeon_lite.tensors.grid import Wide
 
 _FLOAT = TensorProto.FLOAT
 _BLOCK = 32  # weights of 4 bits with one scale
-_STEP = 1 / 255 / sqrt(12)  # the error of 8 bits, as a share of the range
+_LEVELS = 255  # of 8 bits
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value that a pair of QuantizeLinear and DequantizeLinear stands on."""
+
+    result: str
+
+    def effect(self, work: Derivative, slopes: Slopes) -> Term:
+        """Return how far quantizing moves the outputs."""
+        value = Term(work.tape, self.result, _FLOAT)
+        step = _range(value) / _LEVELS
+        gap = value - (value / step).function("Round") * step
+        return _norm(slopes[self.result] * gap)
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A node that may be quantized.
+    """A node whose operands are quantized.
 
     Attributes:
         result: what it makes. given: the activation that it reads; '' for none.
         terms: how many products a number of the result adds up. size, error: of a weight, and of its rounding, as
             root mean squares; 1 and 0 without a weight.
-        is_whole: activations are quantized, too.
+        is_whole: the activation is quantized, too.
     """
 
     result: str
@@ -42,7 +54,7 @@ class Layer:
 
     @classmethod
     def of(cls, index: GraphIndex, node: NodeProto, quantizing: Quantizing) -> "Layer":
-        """Read a node of the float model."""
+        """Read a node of the float model. Its activations count as values where calibration places pairs on them."""
         given = ""
         tensor = None
         for name in node.input:
@@ -52,7 +64,7 @@ class Layer:
                 tensor = tensor or found
             elif kind is not None and kind.tensor_type.elem_type == _FLOAT:
                 given = given or name
-        is_whole = quantizing.to == "int8"
+        is_whole = quantizing.to == "int8" and not quantizing.calibrate
         if tensor is None:
             return cls(node.output[0], given, 1.0, 1.0, 0.0, is_whole)
         weight = index.model.array(tensor)
@@ -62,22 +74,27 @@ class Layer:
         error = _rms(_quantized(weight, -1 if last else 0, quantizing), weight)
         return cls(node.output[0], given, terms, _rms(weight), error, is_whole)
 
-    def numbers(self, work: Derivative, slopes: Slopes) -> Iterator[Term]:
-        """Yield the norm of the gradient, then the largest, smallest and mean square number of the activation."""
-        tape, zero = work.tape, work.tape.number(0.0, _FLOAT)
-        slope = slopes.get(self.result)
-        yield zero if slope is None else tape.op("ReduceL2", slope, keepdims=0)
-        value = Term(tape, self.given, _FLOAT) if self.given else zero
-        yield tape.op("ReduceMax", value, keepdims=0)
-        yield tape.op("ReduceMin", value, keepdims=0)
-        yield tape.op("ReduceMean", value * value, keepdims=0)
-
-    def effect(self, numbers: Wide) -> float:
+    def effect(self, work: Derivative, slopes: Slopes) -> Term:
         """Return how far quantizing moves the outputs."""
-        slope, high, low, square = map(float, numbers)
-        step = _STEP * (max(high, 0.0) - min(low, 0.0)) if self.is_whole else 0.0
-        size = sqrt(square) if self.given else 1.0
-        return slope * sqrt(self.terms) * hypot(self.error * size, step * self.size)
+        slope = _norm(slopes[self.result]) * sqrt(self.terms)
+        if not self.given:
+            return slope * self.error
+        value = Term(work.tape, self.given, _FLOAT)
+        square = work.tape.op("ReduceMean", value * value, keepdims=0) * self.error**2
+        if self.is_whole:
+            step = _range(value) * (self.size / _LEVELS / sqrt(12))
+            square += step * step
+        return slope * square.function("Sqrt")
+
+
+def _norm(term: Term) -> Term:
+    return term.tape.op("ReduceL2", term, keepdims=0)
+
+
+def _range(value: Term) -> Term:
+    """Return from where to where the numbers reach, with 0 among them."""
+    high, low = (value.tape.op(f"Reduce{end}", value, keepdims=0) for end in ("Max", "Min"))
+    return high.function("Relu") + (-low).function("Relu")
 
 
 def _quantized(weight: Array, axis: int, quantizing: Quantizing) -> Array:
