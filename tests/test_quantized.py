@@ -11,7 +11,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
+    QuantType,
     qdq_loss_debug,
+    quantize_dynamic,
     quantize_static,
 )
 from test_verdicts import altered, parsed, random
@@ -372,6 +374,24 @@ def test_a_relu_that_the_quantizer_does_anyway_changes_nothing(made):
     result = made("relu").bisect(model)
 
     assert (result.verdict, result.culprits) == ("agrees", [])
+
+
+@pytest.mark.parametrize(
+    ("name", "weight", "value"), [("attention", "wv", "v"), ("plain", "w3", "c3")]
+)
+def test_a_dynamically_quantized_model_has_no_culprit_and_a_wrong_scale_of_it_is_named(
+    name, weight, value, made
+):
+    case = made(name)
+    path = case.folder / "dynamic.onnx"
+    quantize_dynamic(case.float, path, weight_type=QuantType.QUInt8)
+
+    healthy = case.bisect(path)
+    (culprit,) = case.bisect(changed(path, f"{weight}_scale", lambda scale: scale * 1.3)).culprits
+
+    assert (healthy.verdict, healthy.culprits) == ("agrees", [])
+    assert (culprit.value, culprit.findings[0].verdict) == (value, "wrong scale")
+    assert "(x0.7" in culprit.findings[0].because
 
 
 def test_own_values_on_both_sides_of_a_quantizer_are_not_those_of_a_float_model(made):

@@ -39,23 +39,29 @@ _FORMS = {
     "QLinearAveragePool": _Form("AveragePool", (0,), 3),
 }
 _DROPPED = ("channels_last",)
+_INTEGER = {
+    "MatMulInteger": "MatMul",
+    "ConvInteger": "Conv",
+}  # their operands are scaled dynamically
 
 
 def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
-    """Return (the model with each quantized operator as a float one between quantizers, the node behind each node).
+    """Return (the model with each quantized operator as a float one behind quantizers, the node behind each node).
 
     None if there is no such operator, or one that is not known here.
     """
     quantized = [node.op_type for node in index.nodes if _is_quantized(node)]
-    if not quantized or not _FORMS.keys() >= {*quantized}:
+    if not quantized or not {*quantized} <= _FORMS.keys() | _INTEGER.keys():
         return None
     result = index.model.copy()
-    del result.proto.graph.node[:]
+    del result.proto.graph.node[:], result.proto.graph.value_info[:]
     behind: list[int] = []
     for position, node in enumerate(index.nodes):
         nodes = [node]
         if node.op_type in _FORMS:
             nodes = list(_parts(index, result.proto, node, _FORMS[node.op_type]))
+        elif node.op_type in _INTEGER:
+            nodes = list(_of_integers(index, result.proto, node))
         result.proto.graph.node.extend(nodes)
         behind += [position] * len(nodes)
     return GraphIndex.of(result), behind
@@ -90,6 +96,29 @@ def _parts(
     yield float_node
     given = [result, *node.input[form.result : form.result + 2]]
     yield helper.make_node(QUANTIZE, given, [made], name=f"{node.name}\x01quantize")
+
+
+def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Iterator[NodeProto]:
+    """Yield the nodes that compute what an operator on integers does, in float: its operands have the scale 1."""
+    made, operands = node.output[0], []
+    for slot in (0, 1):
+        name, scale = f"{made}\x01operand {slot}", f"scale of {node.input[slot]} in {made}"
+        zero = node.input[slot + 2] if len(node.input) > slot + 2 else ""
+        number = constant_of(index, zero) if zero else None
+        given = [node.input[slot], scale, *([zero] if number is not None else [])]
+        ones = np.ones(() if number is None else number.shape, np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(ones), scale))
+        axis = 0 if node.op_type == "ConvInteger" else 1
+        yield helper.make_node(DEQUANTIZE, given, [name], axis=axis)
+        if zero and number is None:
+            shift, name = f"{name} zero", f"{name} shifted"
+            yield helper.make_node("Cast", [zero], [shift], name=shift, to=TensorProto.FLOAT)
+            yield helper.make_node("Sub", [f"{made}\x01operand {slot}", shift], [name], name=name)
+        operands.append(name)
+    float_node = helper.make_node(_INTEGER[node.op_type], operands, [made], name=node.name)
+    float_node.attribute.extend(node.attribute)
+    float_node.metadata_props.extend(node.metadata_props)
+    yield float_node
 
 
 def _weight_axis(node: NodeProto) -> int:
