@@ -22,6 +22,8 @@ import numpy as np
 def rows():
     for row in np.load("rows.npy"):
         yield {"x": row[None]}
+def single():
+    yield from np.load("rows.npy")
 def top1(reference, actual):
     return float(reference["y"].argmin() != actual["y"].argmin())
 def share_wrong(pairs):
@@ -117,6 +119,12 @@ def test_rows_of_any_file_are_mapped(store, tmp_path, monkeypatch):
 
     assert found.at(3).read("x").tolist() == ROWS[3:4].tolist()
     assert isinstance(found.at(3).entries["x"].read.args[0].base, mmap.mmap | np.memmap)
+
+
+def test_what_is_yielded_may_lack_the_batch():
+    found = osl.compare_sets("bad.onnx", "good.onnx", "functions.py:single")
+
+    assert (found.total, found.failing) == (12, BEYOND)
 
 
 def test_the_result_is_the_same_for_any_number_of_runtimes():

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     Opened = tuple[ReferenceSet, Feeds]
 
 
+def eager_beside(folder: Path) -> Path:
+    """Return where the values of a module are before it is compiled, beside those after."""
+    return folder.with_name("eager")
+
+
 def judging(call: Call, index: "GraphIndex", reference: "Given", feeds: "Given") -> "JudgeSamples":
     """Return where the samples are, and what says which of them fail; made feeds are one sample."""
     from onnxsurgeon_lite.debug.bisection import JudgeSamples
@@ -139,6 +144,25 @@ class Bisecting:
         if result.samples is not None:
             result.samples.metric, result.samples.repeated = metric, repeated
         return result
+
+    def beside_eager(self, folder: Path) -> "Iterator[str]":
+        """Say how far the compiled module and the export are from the eager module, which is recorded in a folder."""
+        from onnxsurgeon_lite.matching.sets import compare_value
+        from onnxsurgeon_lite.matching.values import aligned
+        from onnxsurgeon_lite.runtime.run import run
+        from onnxsurgeon_lite.tensors.references import open_references
+
+        compiled, given = self.explained
+        how = self.runtime, self.mapping, self.call.progress
+        eager = aligned(open_references(folder), self.index, given, *how)
+        export = run(self.index, given, self.optimized or self.runtime)
+        for name in (n for n in self.index.outputs if n in eager and n in compiled):
+            told = []
+            for side, value in (("compiled", compiled.read(name)), ("export", export[name])):
+                found = compare_value(name, value, eager.read(name), self.search.tolerance).values()
+                match = "match" if all(each.match for each in found) else "MISMATCH"
+                told.append(f"{side} {max(each.max_abs for each in found):.3g} ({match})")
+            yield f"{name!r} off the eager module: {', '.join(told)}"
 
     def _of_metric(self, result: "BisectResult") -> "Iterator[str]":
         """Say what the metric makes of the explained sample with each culprit healed: tolerances found the culprits."""

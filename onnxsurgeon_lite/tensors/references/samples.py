@@ -26,7 +26,7 @@ from onnxsurgeon_lite.tensors.references.reading import (
     readable,
     sample_folders,
 )
-from onnxsurgeon_lite.tensors.references.sets import Entry, InFile, ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Entry, InFile, ReferenceSet, Stored
 from onnxsurgeon_lite.tensors.references.writing import FolderWriter
 
 Axes = tuple[int, int | None]
@@ -143,7 +143,14 @@ class Samples:
         if not isinstance(row, Mapping):
             values = row if isinstance(row, tuple) else (row,)
             row = dict(zip(self.inputs, values, strict=False))
-        return open_references({str(name): value for name, value in row.items()}, self.inputs)
+        named = {str(name): self._batched(str(name), value) for name, value in row.items()}
+        return open_references(named, self.inputs)
+
+    def _batched(self, name: str, value: Stored) -> Stored:
+        """Return what was yielded for an input, with the first axis, of one, where only that lacks."""
+        rank, first = self.axes.get(name, (0, None))
+        lacks = isinstance(value, np.ndarray) and value.ndim == rank - 1 and first in (None, 1)
+        return np.expand_dims(value, 0) if lacks else value
 
 
 def spooled(samples: Iterable[ReferenceSet], folder: Path) -> Samples:
@@ -178,7 +185,7 @@ def _data_set(place: str) -> Iterable[object]:
         raise UsageError(f"{place!r} needs datasets", "pip install datasets") from error
     name, _, split = place.removeprefix(HUGGINGFACE).partition(":")
     with calling(place):
-        if Path(name).is_dir():
+        if any(Path(name, file).is_file() for file in ("state.json", "dataset_dict.json")):
             stored = datasets.load_from_disk(name)
             stored = stored[split] if split else stored
         else:
