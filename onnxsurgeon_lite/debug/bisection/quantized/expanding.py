@@ -34,11 +34,12 @@ _FORMS = {
     "QLinearAdd": _Form("Add", (0, 3), 6),
     "QLinearMul": _Form("Mul", (0, 3), 6),
     "QLinearSigmoid": _Form("Sigmoid", (0,), 3),
+    "QLinearSoftmax": _Form("Softmax", (0,), 3),
     "QLinearLeakyRelu": _Form("LeakyRelu", (0,), 3),
     "QLinearGlobalAveragePool": _Form("GlobalAveragePool", (0,), 3),
     "QLinearAveragePool": _Form("AveragePool", (0,), 3),
 }
-_DROPPED = ("channels_last",)
+_DROPPED = ("channels_last", "opset")
 _INTEGER = {
     "MatMulInteger": "MatMul",
     "ConvInteger": "Conv",
@@ -81,7 +82,7 @@ def _parts(
         operands.append(name)
         axis = _weight_axis(node) if slot else 1
         given = node.input[slot : slot + 3]
-        yield helper.make_node(DEQUANTIZE, given, [name], name=f"{node.name}\x01{slot}", axis=axis)
+        yield helper.make_node(DEQUANTIZE, given, [name], name=f"{made}\x01{slot}", axis=axis)
     if 0 <= form.bias < len(node.input) and node.input[form.bias]:
         name = f"{made}\x01bias"
         operands.append(name)
@@ -95,7 +96,7 @@ def _parts(
     float_node.metadata_props.extend(node.metadata_props)
     yield float_node
     given = [result, *node.input[form.result : form.result + 2]]
-    yield helper.make_node(QUANTIZE, given, [made], name=f"{node.name}\x01quantize")
+    yield helper.make_node(QUANTIZE, given, [made], name=f"{made}\x01quantize")
 
 
 def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Iterator[NodeProto]:

@@ -50,7 +50,8 @@ class FloatValues:
             return False
         kind = self.index.type_of(name)
         element = kind.tensor_type.elem_type if kind is not None else 0
-        return not element or not self.quantizers.sources or is_float(numpy_dtype(element))
+        own = not self.quantizers.sources and name in self.references
+        return not element or own or is_float(numpy_dtype(element))
 
     def behind_quantizers(self) -> "FloatValues":
         """Return the same without the values that are known behind their quantizers."""
