@@ -18,7 +18,7 @@ from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import agrees
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
 
 if TYPE_CHECKING:  # the search for culprits tries mistakes, too
     from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
@@ -31,6 +31,8 @@ _TOKEN = "node\x02"  # begins the name of each node of a place
 _LARGEST = 1 << 30  # bytes of a constant that is looked into
 _BESIDE = 32  # constants that a node could read instead
 _SPREAD = 4096  # positions at which numbers are compared before a run
+_BITS = 13.0  # that a float says within a tolerance of 0.0001
+_DIGITS = 6  # after which floats are equal
 _INNER = 1 << 28  # bytes of inner values that are computed at once
 
 
@@ -116,6 +118,20 @@ class Place:
         """The largest finite magnitude of what the value should be."""
         wanted = wide(self.wanted)
         return float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
+
+    @cached_property
+    def different(self) -> int:
+        """The number of different numbers that the value should have, without zero, in all samples."""
+        rounded = [_rounded(sample.wanted[self.value]) for sample in self.samples]
+        return sum(np.unique(array[array != 0]).size for array in rounded)
+
+    @cached_property
+    def bits(self) -> float:
+        """How much the wanted numbers say: a wrong edit gives them by chance once in `2 ** bits` times."""
+        rounded = [_rounded(sample.wanted[self.value]) for sample in self.samples]
+        found = [np.unique(array, return_counts=True)[1] for array in rounded]
+        which = sum(float((counts * np.log2(counts.sum() / counts)).sum()) for counts in found)
+        return which + _BITS * self.different * is_float(self.wanted.dtype)
 
     @cached_property
     def spread(self) -> tuple[Indices, ...]:
@@ -256,6 +272,14 @@ class Place:
 def wide(array: Array) -> Wide:
     """Return numbers in float64."""
     return array.astype(np.float64)
+
+
+def _rounded(array: Array) -> Array:
+    """Return floats with the digits that tell them apart."""
+    if not is_float(array.dtype):
+        return array
+    numbers = np.nan_to_num(wide(array))
+    return np.round(numbers / (np.abs(numbers).max(initial=0.0) or 1.0), _DIGITS)
 
 
 def spread_over(array: Array) -> tuple[Indices, ...]:
