@@ -53,6 +53,7 @@ from onnxsurgeon_lite.graph.schemas import RANDOM
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_attr import SetAttr
+from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -117,7 +118,7 @@ _PROVED = 6  # hypotheses that fit, and are proved on the model
 _NEXT = 3  # other culprits that a cause may explain too
 _SHOWN = 2  # causes that fit equally
 _EQUAL = 4.0  # errors within this factor are equal
-_FACTORS = (-1.0, 10.0, 100.0)  # of inputs that may tell causes apart
+_FACTORS = (-1.0, 10.0, 100.0, 0.01)  # of inputs that may tell causes apart
 _SURE = 7.0  # bits by which references must say more than a choice among what was tried
 _EXACT = 4e-7  # a larger relative error may be that of another mistake
 _NOISE = 1e-7  # a smaller relative error says nothing
@@ -466,8 +467,13 @@ class Finder:
         if not hypothesis.proves:
             return None
         after = self._agreement(place, steps, hypothesis.instead)
-        if after is None or not self._cures(culprit, steps, hypothesis.instead):
+        if after is None:
             return None
+        if not self._cures(culprit, steps, hypothesis.instead):
+            steps = tuple(map(_everywhere, steps))
+            after = self._agreement(place, steps, hypothesis.instead)
+            if after is None or not self._cures(culprit, steps, hypothesis.instead):
+                return None
         before = next((v.introduced for v in culprit.values if v.name == place.value), None)
         return Cause(
             hypothesis.name,
@@ -561,6 +567,11 @@ class Finder:
                     f" {factor:g} times as large"
                 )
         return "fits as well, and computes the same from other inputs that were tried"
+
+
+def _everywhere(step: Pass) -> Pass:
+    """Return an edit of a constant for all that read it, as a quantizer's scale is read twice."""
+    return replace(step, to=()) if isinstance(step, SetConstant) else step
 
 
 def _times(value: RunValue, factor: float) -> RunValue:

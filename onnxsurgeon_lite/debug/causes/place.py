@@ -1,5 +1,6 @@
 """A wrong region as a model of its own, with what goes in and what should come out."""
 
+import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +18,7 @@ from onnxsurgeon_lite.names import is_glob
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.comparison import agrees
+from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
 
 if TYPE_CHECKING:  # the search for culprits tries mistakes, too
@@ -31,7 +32,7 @@ _TOKEN = "node\x02"  # begins the name of each node of a place
 _LARGEST = 1 << 30  # bytes of a constant that is looked into
 _BESIDE = 32  # constants that a node could read instead
 _SPREAD = 4096  # positions at which numbers are compared before a run
-_BITS = 13.0  # that a float says within a tolerance of 0.0001
+_LEAST_WIDTH = 1e-6  # of a tolerance: what floats say behind it is not counted
 _DIGITS = 6  # after which floats are equal
 _INNER = 1 << 28  # bytes of inner values that are computed at once
 
@@ -131,7 +132,11 @@ class Place:
         rounded = [_rounded(sample.wanted[self.value]) for sample in self.samples]
         found = [np.unique(array, return_counts=True)[1] for array in rounded]
         which = sum(float((counts * np.log2(counts.sum() / counts)).sum()) for counts in found)
-        return which + _BITS * self.different * is_float(self.wanted.dtype)
+        allowed = self.judge.allowed(self.value, self.wanted)
+        allowed = allowed or default_tolerance(self.wanted.dtype, self.wanted.dtype)
+        width = allowed.rtol + allowed.absolute(self.scale) / (self.scale or 1.0)
+        each = -math.log2(min(1.0, max(width, _LEAST_WIDTH)))
+        return which + each * self.different * is_float(self.wanted.dtype)
 
     @cached_property
     def spread(self) -> tuple[Indices, ...]:
