@@ -54,6 +54,14 @@ def found(text: str, *constants: onnx.TensorProto) -> list[str]:
             "frozen shape: output 'y' is declared [n, 2, 2], inputs make it [1, 2, 2]",
         ),
         (
+            "g (float[2] x) => (int64[2] y) { y = Relu(x) }",
+            "wrong type: output 'y' is declared int64 [2], inputs make it float [2]",
+        ),
+        (
+            "g (float[2] x, int64[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }",
+            "wrong type: input 'w' is declared int64 [2], its default is float [2]: onnxdbg edit fix",
+        ),
+        (
             "g (float[3,2] x) => (float[1,2] y) { y = Relu(x) }",
             "wrong shape: output 'y' is declared [1, 2], inputs make it [3, 2]",
         ),
@@ -85,6 +93,14 @@ def test_a_value_defined_twice_is_told_with_both_definitions():
     (message,) = found(text, constant)
 
     assert message == "duplicate name: value 'h' is an initializer, and made by Relu @0"
+
+
+def test_a_node_that_makes_an_input_is_named_and_no_cycle():
+    model = Model(
+        onnx.parser.parse_model(HEADER + "g (float[2] x) => (float[2] y) { x = Neg(x) y = Abs(x) }")
+    )
+
+    assert check(model).problem == "value 'x' is an input, and Neg @0 makes it"
 
 
 def test_branches_may_use_the_same_names_but_not_those_outside():

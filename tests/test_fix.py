@@ -118,6 +118,17 @@ def test_the_type_of_an_input_follows_its_default(runtime):
     assert run(runtime, fixed(model), X)["y"].tolist() == [2, 0]
 
 
+def test_a_graph_without_a_name_and_an_output_without_a_type_get_them():
+    model = parsed("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    model.proto.graph.name = ""
+    model.proto.graph.output[0].ClearField("type")
+
+    result = fixed(model).proto
+
+    onnx.checker.check_model(result, full_check=True)
+    assert result.graph.output[0].type == result.graph.input[0].type
+
+
 def test_constants_that_are_no_inputs_need_ir_4(runtime):
     model = parsed(WEIGHT, '<ir_version: 3, opset_import: ["" : 8]>')
 

@@ -165,6 +165,18 @@ def test_a_body_reads_a_value_from_outside_that_it_did_not_read_before(places, r
     np.testing.assert_allclose(found["y"], top(leaky(WEIGHTS["k"] - np.maximum(X, 0))), rtol=1e-6)
 
 
+def test_a_constant_that_calls_decide_is_no_constant():
+    model = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["": 17, "my": 1]> g (float[2] x) => (float[2] y) { y = my.f<a = 2.0>(x) }
+    <domain: "my", opset_import: ["": 17]>
+    f <a: float = 0.5> (X) => (Y) { k = Constant<value_float: float = @a>() Y = Mul(X, k) }""")
+
+    with pytest.raises(EditError, match="'k' is not a constant") as refused:
+        osl.set_constant(model, "fn:my::f/k", 3)
+
+    assert "set-attr" in refused.value.hint
+
+
 def test_an_edit_that_gives_a_body_another_type_gives_it_to_what_reads_its_node(model_of):
     model = model_of("""
     g (float[2] x, bool c) => (float[2] y) {

@@ -1,6 +1,7 @@
 """Another opset version: what the converter changes, and that the rest is as it was."""
 
 import numpy as np
+import onnx
 import pytest
 
 import onnxsurgeon_lite as osl
@@ -135,11 +136,40 @@ def test_what_both_versions_take_stays_where_the_converter_knows_no_way(
     assert np.array_equal(*(_run(runtime, m, {"x": x}) for m in (model, result.model)))
 
 
-def test_an_attribute_that_the_version_has_not_is_dropped_only_where_it_does_nothing(model_of):
-    model = model_of("g (float[2] x) => (int64[1] y) { y = Shape <start = 1> (x) }")
+@pytest.mark.parametrize(
+    "part", ["start = 1", "start = 0, end = 1", "end = -1", "start = -2", "start = 3"]
+)
+def test_a_part_of_a_shape_is_a_slice_of_it_before_opset_15(part, model_of, runtime):
+    """torch.onnx writes the size of every symbolic dimension so."""
+    model = model_of(
+        f"g (float[2,3,4] x) => (int64[s] y) {{ h = Shape (x) p = Shape <{part}> (x) y = Concat <axis = 0> (h, p) }}"
+    )
+    x = np.zeros((2, 3, 4), np.float32)
 
-    with pytest.raises(EditError, match="No Adapter From Version"):
-        Opset(13).apply(model)
+    for version in (13, 11):
+        result = Opset(version).apply(model)
+
+        onnx.checker.check_model(result.model.proto, full_check=True)
+        assert result.unproved
+        assert np.array_equal(*(_run(runtime, m, {"x": x}) for m in (model, result.model)))
+
+
+def test_allowzero_goes_where_a_shape_is_computed_and_that_is_said(model_of, runtime):
+    model = model_of("""
+        g (float[n,4] x) => (float[m] y) <int64[1] rest = {-1}> {
+            s = Shape <start = 0, end = 1> (x)
+            t = Concat <axis = 0> (s, rest)
+            h = Reshape <allowzero = 1> (x, t)
+            y = Reshape <allowzero = 1> (h, rest)
+        }
+    """)
+
+    result = Opset(13).apply(model)
+
+    assert result.unproved
+    assert result.notes == ("1 Reshape lose allowzero: no size in their computed shapes may be 0",)
+    x = np.zeros((2, 4), np.float32)
+    assert np.array_equal(*(_run(runtime, m, {"x": x}) for m in (model, result.model)))
 
 
 def _run(runtime, model, feeds):

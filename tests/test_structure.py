@@ -239,6 +239,21 @@ def test_the_operator_the_attribute_and_the_input_that_give_the_reference_are_sa
     assert "reading 't' in place of 'p'" in because(wiring, "e", "p", "t", "y")
 
 
+def test_an_operation_that_is_missing_before_two_readers_is_one_culprit(tmp_path, runtime):
+    text = "net (float[4,4] x) => (float[4,4] y) { e = Exp (x) t = Tanh (e) p = Sin (t) q = Neg (t) y = Add (p, q) }"
+    right = parsed(text)
+    case = Case(tmp_path, right, runtime)
+    named = {"x": "x", "e": "e", "of a module": "t", "p": "p", "q": "q", "y": "y"}
+    np.savez(tmp_path / "some.npz", **{name: case.values[value] for name, value in named.items()})
+    wrong = replaced(replaced(right, "p", "Sin", "e"), "q", "Neg", "e")
+    del wrong.graph.node[1]
+
+    (culprit,) = case.bisect(wrong, references=osl.open_references(tmp_path / "some.npz")).culprits
+
+    assert verdicts(culprit)[0] == "missing node"
+    assert {culprit.value, *culprit.seen} == {"p", "q"}
+
+
 CONSTANT = """net (float[4,4] x) => (float[4,4] y) {{
     e = Exp (x)
     c = Constant <value = float[4] {{{numbers}}}> ()

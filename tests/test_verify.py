@@ -123,6 +123,14 @@ def test_a_promoted_value_is_fed_its_old_content(model_of):
     assert osl.freeze(promoted.model, {"w": [3, 4]}, verify=True).match
 
 
+def test_a_frozen_value_is_fed_to_the_original_where_folding_leaves_no_constant(model_of):
+    model = model_of(BRANCHES)
+
+    assert osl.freeze(model, {"flag": False}, fold=True, verify=True).match
+    steps = [osl.Freeze((("flag", False),), fold=True), osl.Rename((("y", "z"),))]
+    assert osl.apply(steps, model, verify=True).match
+
+
 def test_a_fill_takes_numbers(model_of):
     model = model_of(
         "g (float[1, 1, 2, 2] x, float[4] scales) => (float[a, b, c, d] y) { y = Resize(x, , scales) }"

@@ -13,6 +13,7 @@ from onnxsurgeon_lite.api.spelling import KEYWORD, documented, options, spelled
 
 if TYPE_CHECKING:
     import numpy as np
+    from onnx import TensorProto
 
     from onnxsurgeon_lite.matching.edit_result import EditResult
     from onnxsurgeon_lite.model import Model, ModelLike
@@ -96,7 +97,7 @@ def applied(
             result = _proved(result, original, step, call.started(child, "none"), call)
         if not (done.changed and (verify or (done.unproved and not unproved))):
             return result
-        return _verified(result, original, feeds, call.started(child, "none"), call)
+        return _verified(result, original, feeds, done.frozen, call.started(child, "none"), call)
 
 
 def _simplified(
@@ -165,6 +166,7 @@ def _verified(
     result: "EditResult",
     original: "Model",
     feeds: "Tensors | None",
+    frozen: "Mapping[str, TensorProto]",
     runtime: "Runtime",
     call: Call,
 ) -> "EditResult":
@@ -174,7 +176,9 @@ def _verified(
     from onnxsurgeon_lite.matching.trials import unmoved_notes
 
     sides = GraphIndex.of(original), GraphIndex.of(result.model)
-    trials = call.trials(sides[0], feeds, runtime, verifying.known_feeds(*sides))
+    held = {n: original.array(t) for n, t in frozen.items() if n in sides[0].inputs}
+    known = verifying.known_feeds(*sides)
+    trials = call.trials(sides[0], feeds, runtime, {**held, **known})
     compared = verifying.verify(*sides, trials, runtime)
     call.notes += unmoved_notes(compared.unmoved)
     return replace(result, ran=(*result.ran, *call.notes), verified=compared)

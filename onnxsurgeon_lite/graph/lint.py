@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, TensorProto, TypeProto
 
-from onnxsurgeon_lite.graph.index import MAIN, Body, GraphIndex, has_shape
-from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.graph.index import MAIN, Body, GraphIndex, has_shape, tensor_type
+from onnxsurgeon_lite.graph.text import shape_text, type_text
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class LintFinding:
 
     Attributes:
         kind: `dangling`, `missing data`, `unreachable`, `unused`, `duplicate name`, `unknown type`, `frozen output`,
-            `frozen shape`, `wrong shape`, `training mode` or `refused`.
+            `frozen shape`, `wrong shape`, `wrong type`, `training mode` or `refused`.
         places: ids of nodes, or names of values.
     """
 
@@ -37,7 +37,8 @@ def find(index: GraphIndex) -> list[LintFinding]:
         *_duplicate_names(index),
         *_unknown_types(index),
         *_frozen_outputs(index),
-        *_declared_shapes(index),
+        *_declared_types(index),
+        *_defaults(index),
         *_training_mode(index),
     ]
 
@@ -128,18 +129,37 @@ def _frozen_outputs(index: GraphIndex) -> Iterator[LintFinding]:
             )
 
 
-def _declared_shapes(index: GraphIndex) -> Iterator[LintFinding]:
-    """Find outputs whose declared shape is not what follows from the inputs."""
+def _declared_types(index: GraphIndex) -> Iterator[LintFinding]:
+    """Find outputs whose declared type is not what follows from the inputs."""
     symbols = {d.dim_param for v in index.inputs.values() for d in v.type.tensor_type.shape.dim}
     inferred = index.inferred_outputs()
     for name, output in index.outputs.items():
         declared, is_ = output.type, inferred.get(name)
-        if is_ is None or not (has_shape(declared) and has_shape(is_)):
+        if is_ is None:
             continue
-        problem = _shape_problem(declared, is_, symbols - {""})
+        problem = _type_problem(declared, is_, symbols - {""})
         if problem:
-            said = f"output {name!r} is declared {shape_text(declared)}, inputs make it {shape_text(is_)}"
+            text = type_text if problem == "wrong type" else shape_text
+            said = f"output {name!r} is declared {text(declared)}, inputs make it {text(is_)}"
             yield LintFinding(problem, said, (name,))
+
+
+def _defaults(index: GraphIndex) -> Iterator[LintFinding]:
+    """Find inputs whose default has another type."""
+    for name in index.inputs.keys() & index.initializers.keys():
+        tensor, declared = index.initializers[name], index.inputs[name].type
+        if isinstance(tensor, TensorProto) and _type_problem(declared, tensor_type(tensor), ()):
+            said = f"input {name!r} is declared {type_text(declared)}, its default is {type_text(tensor_type(tensor))}"
+            yield LintFinding("wrong type", f"{said}: onnxdbg edit fix", (name,))
+
+
+def _type_problem(declared: TypeProto, inferred: TypeProto, symbols: Container[str]) -> str:
+    """Return what is wrong with a declared type; '' if nothing is known to be."""
+    one, other = declared.tensor_type, inferred.tensor_type
+    if one.elem_type and other.elem_type and one.elem_type != other.elem_type:
+        return "wrong type"
+    known = has_shape(declared) and has_shape(inferred)
+    return _shape_problem(declared, inferred, symbols) if known else ""
 
 
 def _shape_problem(declared: TypeProto, inferred: TypeProto, symbols: Container[str]) -> str:

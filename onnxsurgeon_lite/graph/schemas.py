@@ -372,29 +372,33 @@ def constant(index: GraphIndex, name: str) -> TensorProto | None:
 
 
 def constant_of(node: NodeProto) -> TensorProto | None:
-    """Return the tensor of a Constant node that holds a tensor, number or string."""
+    """Return the tensor of a Constant node that holds a tensor, number or string, unless calls decide it."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
         return None
-    for attribute in node.attribute:
-        match attribute.name:
-            case "value" if attribute.type == AttributeProto.TENSOR:
-                tensor: TensorProto = attribute.t
-                return tensor
-            case "value_float":
-                return _tensor(TensorProto.FLOAT, [attribute.f], [])
-            case "value_int":
-                return _tensor(TensorProto.INT64, [attribute.i], [])
-            case "value_floats":
-                return _tensor(TensorProto.FLOAT, attribute.floats)
-            case "value_ints":
-                return _tensor(TensorProto.INT64, attribute.ints)
-            case "value_string":
-                return TensorProto(data_type=TensorProto.STRING, string_data=[attribute.s])
-            case "value_strings":
-                strings = attribute.strings
-                return TensorProto(
-                    data_type=TensorProto.STRING, dims=[len(strings)], string_data=strings
-                )
+    held = (_held(attribute) for attribute in node.attribute if not attribute.ref_attr_name)
+    return next((tensor for tensor in held if tensor is not None), None)
+
+
+def _held(attribute: AttributeProto) -> TensorProto | None:
+    match attribute.name:
+        case "value" if attribute.type == AttributeProto.TENSOR:
+            tensor: TensorProto = attribute.t
+            return tensor
+        case "value_float":
+            return _tensor(TensorProto.FLOAT, [attribute.f], [])
+        case "value_int":
+            return _tensor(TensorProto.INT64, [attribute.i], [])
+        case "value_floats":
+            return _tensor(TensorProto.FLOAT, attribute.floats)
+        case "value_ints":
+            return _tensor(TensorProto.INT64, attribute.ints)
+        case "value_string":
+            return TensorProto(data_type=TensorProto.STRING, string_data=[attribute.s])
+        case "value_strings":
+            strings = attribute.strings
+            return TensorProto(
+                data_type=TensorProto.STRING, dims=[len(strings)], string_data=strings
+            )
     return None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph.check import require_valid
@@ -78,9 +78,20 @@ class Fix:
 
 
 def _repaired(graph: GraphProto) -> list[str]:
-    found = [*_single_constants(graph), *_single_producers(graph), *_unique_nodes(graph)]
+    found = [
+        *_named(graph),
+        *_single_constants(graph),
+        *_single_producers(graph),
+        *_unique_nodes(graph),
+    ]
     known = set(defined(graph))
     return [*found, *_defaults(graph), *_declared_once(graph, known), *_unshadowed(graph, known)]
+
+
+def _named(graph: GraphProto) -> Iterable[str]:
+    if not graph.name:
+        graph.name = "graph"
+        yield "gave a name to it, which had none,"
 
 
 def _header(proto: ModelProto) -> Iterable[str]:
@@ -228,13 +239,22 @@ def _declared_once(graph: GraphProto, known: set[str]) -> Iterable[str]:
 
 
 def _stale(result: Model) -> Iterable[str]:
-    """Correct the value_info and outputs of the main graph that contradict inference."""
+    """Correct the value_info and outputs of the main graph that contradict inference, or have no type."""
     graph = result.proto.graph
     given = set(sources(graph))
     declared = [info for info in (*graph.value_info, *graph.output) if info.name not in given]
     inferred = infer(result, {info.name for info in declared})
     for info in declared:
         kind = inferred.get(info.name)
-        if kind is not None and info.type != kind and contradicts(info.type, kind):
+        if kind is None:
+            continue
+        if contradicts(info.type, kind):
             info.type.CopyFrom(kind)
             yield f"corrected the stale type of {info.name!r}"
+        elif not _has_dtype(info.type):
+            info.type.CopyFrom(kind)
+            yield f"declared the type of {info.name!r}"
+
+
+def _has_dtype(kind: TypeProto) -> bool:
+    return bool(kind.tensor_type.elem_type) or kind.WhichOneof("value") not in (None, "tensor_type")

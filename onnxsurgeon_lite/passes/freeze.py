@@ -1,14 +1,14 @@
 """Turn graph inputs into constants."""
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
-from onnxsurgeon_lite.graph.schemas import require_schemas
+from onnxsurgeon_lite.graph.schemas import constant, require_schemas
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied, drop
@@ -88,7 +88,8 @@ class Freeze:
             result, folded, more = _folded(result, frozen, self.limit, self.unroll)
             changes += folded
             notes += more
-        return PassResult.of(model, result, changes, notes, waiting)
+        held = {name: tensor for name in frozen if (tensor := constant(after, name)) is not None}
+        return replace(PassResult.of(model, result, changes, notes, waiting), frozen=held)
 
 
 def _folded(

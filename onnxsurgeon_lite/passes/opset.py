@@ -61,8 +61,14 @@ class Opset:
                 f"versions are 1 to {defs.onnx_opset_version()}",
             )
         source, expanded = self._expanded(model, old, self._is_newer)
+        notes = []
+        computed = 0
         if self.version < _ALLOWZERO <= old:
-            source = without_allowzero(source)
+            source, computed = without_allowzero(source)
+        if computed:
+            notes.append(
+                f"{computed} Reshape lose allowzero: no size in their computed shapes may be 0"
+            )
         kept: set[str] = set()
         try:
             result, changed = self._converted(source, old, kept, expanded)
@@ -73,7 +79,6 @@ class Opset:
         for imported in result.proto.opset_import:
             if imported.domain in ("", "ai.onnx"):
                 imported.version = self.version
-        notes = []
         needed = helper.find_min_ir_version_for(
             list(result.proto.opset_import), ignore_unknown=True
         )
@@ -86,7 +91,8 @@ class Opset:
         ]
         changes.append(f"opset {old} -> {self.version}: {changed} nodes changed")
         return replace(
-            PassResult.of(model, result, changes, notes), unproved=bool(expanded or kept)
+            PassResult.of(model, result, changes, notes),
+            unproved=bool(expanded or kept or computed),
         )
 
     def _converted(

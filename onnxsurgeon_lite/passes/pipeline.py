@@ -4,6 +4,8 @@ from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from onnx import TensorProto
+
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
@@ -37,6 +39,7 @@ class Pipeline:
         notes: list[str] = []
         changes: list[str] = []
         unproved = False
+        frozen: dict[str, TensorProto] = {}
         for number, step in enumerate(self.passes):
             try:
                 result = apply_step(step, current, left)
@@ -52,12 +55,13 @@ class Pipeline:
             notes += result.notes
             changes += result.changes
             unproved |= result.unproved
+            frozen |= result.frozen
         if current is model:
             return PassResult(model, changed=False, notes=tuple(notes), unsettled=left)
         if left and unsettled is None:
             notes += retype(model, GraphIndex.of(current), left)
             left = frozenset()
-        return PassResult(current, True, tuple(notes), tuple(changes), left, unproved)
+        return PassResult(current, True, tuple(notes), tuple(changes), left, unproved, frozen)
 
 
 def apply_step(step: Pass, model: Model, unsettled: frozenset[str]) -> PassResult:

@@ -1,9 +1,11 @@
 """The pass protocol: model in, `PassResult` out."""
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
+
+from onnx import TensorProto
 
 from onnxsurgeon_lite.model import Model, Written, save
 from onnxsurgeon_lite.shown import HIDDEN, Shown
@@ -20,6 +22,7 @@ class PassResult(Shown):
         changes: the changes, one line each.
         unsettled: values whose types do not fit yet; a pipeline checks them at its end.
         unproved: True when only a run can tell that the result computes what the source does.
+        frozen: inputs that became constants, with their numbers; a run of the source is fed them.
 
     Example:
         >>> result = osl.Rename((("23", "features"),)).apply(osl.load("whole_model.onnx"))
@@ -33,6 +36,7 @@ class PassResult(Shown):
     changes: tuple[str, ...] = ()
     unsettled: frozenset[str] = frozenset()
     unproved: bool = field(default=False, metadata=HIDDEN)
+    frozen: Mapping[str, TensorProto] = field(default_factory=dict, metadata=HIDDEN)
 
     @classmethod
     def of(

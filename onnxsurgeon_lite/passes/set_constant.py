@@ -109,9 +109,12 @@ def constant_tensor(index: GraphIndex, value: str) -> TensorProto:
             if position is None
             else f"produced by {index.describe(position)}"
         )
+        called = position is not None and index.nodes[position].op_type == "Constant"
         raise EditError(
             f"value {value!r} is not a constant: it is {kind}",
-            "name an initializer or the output of a Constant node",
+            "each call decides its numbers: onnxdbg edit set-attr gives them to all"
+            if called
+            else "name an initializer or the output of a Constant node",
         )
     return tensor
 

@@ -14,6 +14,7 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError, convert
 from onnxsurgeon_lite.graph.schemas import constant
@@ -88,19 +89,23 @@ def _is_default(attribute: AttributeProto, schema: defs.OpSchema) -> bool:
     )
 
 
-def without_allowzero(model: Model) -> Model:
-    """Remove `allowzero`, which opset 14 introduced, from Reshape nodes whose shape is known to have no zero."""
-    index = GraphIndex.of(model)
-    places = []
-    for position, node in enumerate(index.nodes):
-        if node.op_type == "Reshape" and any(a.name == "allowzero" for a in node.attribute):
-            shape = constant(index, node.input[1])
-            if shape is not None and model.array(shape).all():
-                places.append(position)
-    result = model.copy() if places else model
-    for node in (result.proto.graph.node[place] for place in places):
-        drop(node.attribute, lambda attribute: attribute.name == "allowzero")
-    return result
+def without_allowzero(model: Model) -> tuple[Model, int]:
+    """Remove `allowzero`, which opset 14 introduced, from Reshape nodes unless their shape is known to have a zero.
+
+    Returns:
+        The model, and how many of these shapes are computed: they must have no zero either.
+    """
+    result = model.copy()
+    computed = 0
+    for path, part in graphs_below(GraphIndex.of(model)):
+        target = graph_at(result.proto, path)
+        for position, node in enumerate(part.nodes):
+            if node.op_type == "Reshape" and any(a.name == "allowzero" for a in node.attribute):
+                shape = constant(part, node.input[1])
+                if shape is None or model.array(shape).all():
+                    drop(target.node[position].attribute, lambda a: a.name == "allowzero")
+                    computed += shape is None
+    return result, computed
 
 
 def convert_graph(

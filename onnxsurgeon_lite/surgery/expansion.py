@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, cast
 
-from onnx import FunctionProto, NodeProto, defs
+from onnx import FunctionProto, NodeProto, defs, parser
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
@@ -19,6 +19,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.surgery.inlining import inline
 
 _DOMAIN = "onnxsurgeon_lite.expanded"  # of functions that are inlined at once
+_LAST = (1 << 63) - 1
 
 
 class Schema(Protocol):
@@ -95,6 +96,8 @@ def _call(node: NodeProto, function: FunctionProto, version: int) -> None:
 
 def _function(index: GraphIndex, node: NodeProto, version: int) -> FunctionProto | None:
     """Return the function that a node's schema defines for its types; None if it defines none."""
+    if node.op_type == "Shape":
+        return _part_of_shape(node, version)
     schema = cast("Schema", defs.get_schema(node.op_type, version))
     if schema.has_function:
         latest = _latest(schema.function_opset_versions, version)
@@ -114,6 +117,21 @@ def _function(index: GraphIndex, node: NodeProto, version: int) -> FunctionProto
         latest, node.SerializeToString(), encoded
     )
     return _parsed(body) if body else None
+
+
+def _part_of_shape(node: NodeProto, version: int) -> FunctionProto | None:
+    """Return a Slice of the whole shape, as before opset 15; None if the node asks for no part."""
+    given = {attribute.name: attribute.i for attribute in node.attribute}
+    if not given:
+        return None
+    start, end = given.get("start", 0), given.get("end", _LAST)
+    return parser.parse_function(f"""<domain: "{_DOMAIN}", opset_import: ["" : {version}]>
+        Shape (data) => (shape) {{
+            whole = Shape (data)
+            start = Constant <value = int64[1] {{{start}}}> ()
+            end = Constant <value = int64[1] {{{end}}}> ()
+            shape = Slice (whole, start, end)
+        }}""")
 
 
 def _parsed(body: bytes) -> FunctionProto:
