@@ -41,6 +41,13 @@ x = Transpose((Transpose(small, perm=[0, 2, 3, 1]) / 255 - mean) / std, perm=[0,
     assert np.allclose(ran(runtime, result, image=IMAGE)["scores"], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["10", "float16", "FLOAT16", "'float16'"])
+def test_a_dtype_is_a_name_or_the_number_that_onnx_has(dtype):
+    result = osl.append(parse_text(NET), f"half = Cast(scores, to={dtype})").model
+
+    assert result.proto.graph.node[-1].attribute[0].i == onnx.TensorProto.FLOAT16
+
+
 def test_integers_divide_as_numbers_do(runtime):
     result = osl.append(
         parse_text("g (int64[2] x) => (int64[2] y) { y = Abs(x) }"), "z = y / 2"
@@ -116,6 +123,9 @@ what = "{tmp_path}/tail.txt"
         ("z = ", BuildError, "not a list of assignments"),
         ("import os", BuildError, "is no assignment"),
         ("z = lambda: 1", BuildError, "is no node"),
+        ("z = Cast(scores, to=foo)", UnknownNameError, "no dtype 'foo'"),
+        ("k: uint9[2]; z = Neg(k)", UnknownNameError, "no dtype 'uint9'"),
+        ("k: float[-1]; z = Neg(k)", BuildError, "'-1' is neither a size nor a name"),
         ("z = Foo(scores)", UnknownNameError, "no operator 'Foo'"),
         ("z = Softmax(scores, side=1)", BuildError, "has no attribute 'side'"),
         ("z = Neg(unknown)", BuildError, "nothing says what 'unknown' is"),

@@ -374,6 +374,16 @@ def test_a_relu_that_the_quantizer_does_anyway_changes_nothing(made):
     assert (result.verdict, result.culprits) == ("agrees", [])
 
 
+def test_own_values_on_both_sides_of_a_quantizer_are_not_those_of_a_float_model(made):
+    quantized, folder = made("reshaped").quantize("u8"), made("reshaped").folder
+    osl.record(quantized, folder / "own.npz", feeds=made("reshaped").feeds)
+    own = dict(np.load(folder / "own.npz"))
+
+    result = osl.bisect(quantized, {name: own[name] for name in "xoy"})
+
+    assert (result.verdict, result.culprits) == ("agrees", [])
+
+
 def test_lost_digits_are_no_rounding_against_some_of_its_own_values(made):
     quantized, folder = made("plain").quantize("u8"), made("plain").folder
     osl.record(quantized, folder / "own.npz", feeds=made("plain").feeds)

@@ -122,6 +122,33 @@ def test_conditions_on_constants_and_shapes_decide_and_what_is_unknown_is_no_mat
         assert reason in result.notes[0]
 
 
+def test_a_pattern_whose_condition_is_unknown_is_nearer_than_one_whose_is_false():
+    rule = """# where perm == [1, 0]
+              pattern <perm> (x) => (y) { h = Transpose <perm: ints = @perm> (x) g = Neg(h) y = Abs(g) }
+              replacement (x) => (y) { y = Identity(x) }
+              # where rank(x) == 3
+              pattern (x) => (y) { h = Neg(x) y = Abs(h) }
+              replacement (x) => (y) { y = Identity(x) }"""
+    text = """g (float[2,3] x, int64[k] s) => (float[n,m] y) {
+        r = Reshape(x, s) t = Transpose<perm = [0, 1]>(r) h = Neg(t) y = Abs(h) }"""
+
+    (note,) = rewritten(text, rule).notes
+
+    assert "'rank(x) == 3' is not known" in note
+    assert "edit infer" in note
+
+
+def test_a_layer_norm_whose_axes_are_two_constants_is_one():
+    """The converter to opset 18 gives each ReduceMean a constant of its own."""
+    text = """g (float[2,4] x) => (float[2,4] y) <float[4] w = {1, 2, 3, 4}, int64[1] a = {-1}, int64[1] b = {-1}> {
+        m = ReduceMean(x, a) c = Sub(x, m) p = Constant<value = float {2.0}>() s = Pow(c, p)
+        v = ReduceMean(s, b) e = Constant<value = float {0.001}>() f = Add(v, e) d = Sqrt(f) n = Div(c, d)
+        y = Mul(n, w) }"""
+    model = parse_text(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+
+    assert operators(osl.rewrite(model, "layer-norm", verify=True).model) == ["LayerNormalization"]
+
+
 def test_declared_types_of_a_pattern_are_checks_and_equal_dimensions_are_equal():
     rule = """pattern (float[A, B] x, float[B] w) => (y) { y = Add(x, w) }
               replacement (x, w) => (y) { y = Add(w, x) }"""

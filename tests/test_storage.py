@@ -336,6 +336,31 @@ def test_any_float_and_any_distribution_is_stripped(tmp_path, dtype, kind):
     assert before.min() <= after.min() <= after.max() <= before.max()
 
 
+def test_quantized_weights_and_biases_are_stripped_and_come_back(tmp_path):
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.integers(-7, 8, (20, 20)).astype(kind), f"w_{kind.__name__}")
+        for kind in (np.int8, np.uint8, ml_dtypes.int4, ml_dtypes.uint4, np.int32, np.int64)
+    ]
+    model = proto()
+    model.graph.initializer.extend(weights)
+    model.graph.node.append(helper.make_node("DequantizeLinear", ["w_int32", "w"], ["b"]))
+    onnx.save(model, tmp_path / "m.onnx")
+
+    strip(load(tmp_path / "m.onnx"), tmp_path / "s.onnx")
+    unstrip(load(tmp_path / "s.onnx"), load(tmp_path / "m.onnx"), tmp_path / "full.onnx")
+
+    arrays = [
+        {t.name: loaded.array(t) for t in loaded.proto.graph.initializer}
+        for loaded in map(load, (tmp_path / "m.onnx", tmp_path / "s.onnx", tmp_path / "full.onnx"))
+    ]
+    for name in (tensor.name for tensor in weights):
+        one, noise, back = (held[name].astype(np.int64) for held in arrays)
+        assert np.array_equal(one, noise) == (name == "w_int64")
+        assert one.min() <= noise.min() <= noise.max() <= one.max()
+        assert np.array_equal(one, back)
+
+
 def test_an_edited_stripped_model_gets_its_weights_back(path, tmp_path):
     strip(load(path), tmp_path / "s.onnx")
     model = load(tmp_path / "s.onnx")
@@ -537,7 +562,7 @@ def test_the_commands_say_what_they_did(path, tmp_path, monkeypatch):
     assert "with its data in 'm.external.data'" in said(
         "external", "m.embed.onnx", "-o", "m.external.onnx"
     )
-    assert "note: no floats, so kept as they are: 'order'" in said("strip", str(path))
+    assert "note: no weights, so kept as they are: 'order'" in said("strip", str(path))
     assert "wrote 'm.unstrip.onnx'" in said(
         "unstrip", "m.strip.onnx", str(path), "-o", "m.unstrip.onnx"
     )

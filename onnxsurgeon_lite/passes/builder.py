@@ -9,6 +9,7 @@ from onnxsurgeon_lite.errors import BuildError
 from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.schemas import check_node, schema_of
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.surgery.constants import data_type_named
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -58,10 +59,10 @@ class Builder:
         """Add a graph input; dimensions are numbers, names, or None when unknown.
 
         Args:
-            dtype: the ONNX name in lower case, such as `float` or `int64`.
+            dtype: the name that ONNX or numpy has, such as `float`, `float32` or `int64`.
         """
         value = BuiltValue(name)
-        info = helper.make_tensor_value_info(name, dtypes.data_type_of(dtype), shape)
+        info = helper.make_tensor_value_info(name, data_type_named(dtype), shape)
         self._inputs.append((value, info))
         self._types[value] = info.type
         return value

@@ -16,6 +16,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import Schema, check_node, schema_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
+from onnxsurgeon_lite.surgery.constants import data_type_named
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -237,8 +238,8 @@ def _number(value: ast.expr) -> _Number | None:
 
 
 def _attribute(name: str, value: ast.expr) -> AttributeValue:
-    if name == "to":
-        return dtypes.data_type_of(ast.unparse(value).strip("'\"").lower())
+    if name == "to" and not isinstance(_number(value), int):
+        return data_type_named(ast.unparse(value).strip("'\"").lower())
     try:
         found: AttributeValue = ast.literal_eval(value)
     except ValueError as error:
@@ -257,4 +258,7 @@ def _declared(annotation: ast.expr) -> TypeProto:
         )
         shape = [int(text) if (text := ast.unparse(dim)).isdecimal() else text for dim in dims]
         annotation = annotation.value
-    return helper.make_tensor_type_proto(dtypes.data_type_of(ast.unparse(annotation)), shape)
+        wrong = [text for text in shape if isinstance(text, str) and text.startswith("-")]
+        if wrong:
+            raise BuildError(f"{wrong[0]!r} is neither a size nor a name", "name what is open: N")
+    return helper.make_tensor_type_proto(data_type_named(ast.unparse(annotation)), shape)

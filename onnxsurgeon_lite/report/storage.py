@@ -33,7 +33,7 @@ def show_moved(result: Moved) -> None:
 
 def show_stripped(result: Stripped) -> None:
     """How many tensors are noise now, and the files."""
-    show_notes(f"no floats, so kept as they are: {name!r}" for name in result.kept)
+    show_notes(f"no weights, so kept as they are: {name!r}" for name in result.kept)
     for line in result.removed:
         out(line)
     out(f"stripped {result.changed} tensors")

@@ -696,7 +696,7 @@ class _Bisection:
             self.search.tolerance,
             *words_of(self.runtime.options),
         )
-        question = digest(self.index.model.fingerprint(), asked, self.feeds)
+        question = digest(self.index.model.encoded(), asked, self.feeds)
         return Journal.at(self.search.journal, question, self.search.resume)
 
 

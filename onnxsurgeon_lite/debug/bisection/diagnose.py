@@ -199,8 +199,10 @@ class Diagnosis:
     def _stirred(
         self, culprit: Culprit, referenced: Mapping[str, RunValue], nodes: Sequence[NodeProto]
     ) -> RunValue:
-        """Return the value computed with other last places of what is dequantized; None of fused nodes."""
-        if any(node.domain or node.op_type.startswith("QLinear") for node in nodes):
+        """Return the value computed with other last places of what is dequantized; None of optimized nodes."""
+        if self.result.look == "optimized" or any(
+            node.domain or node.op_type.startswith("QLinear") for node in nodes
+        ):
             return None
         given = {name: value for name, value in referenced.items() if value is not None}
         types = {name: type_of(value) for name, value in given.items()}

@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
+from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
 from onnxsurgeon_lite.debug.bisection.result import Culprit, Finding, in_order
 from onnxsurgeon_lite.debug.bisection.search import smallest
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import quantum_of
+from onnxsurgeon_lite.graph.quantizers import QUANTIZE, Quantizers, quantum_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -24,6 +26,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
 from onnxsurgeon_lite.tensors.grid import is_biased
 
 _SAMPLES = 3
+_RUNS = 8  # with other quanta
 _EPS = 2.0**-22  # twice the last place of float32
 _NOISE = 4.0  # errors within this many times the noise are noise
 _GROUP = "RuleBasedTransformer"  # in the names of what runs the runtime's rules
@@ -101,6 +104,10 @@ def _explain_rounding(
     if quantized:
         culprit.findings.append(Finding("rounding", quantized))
         return
+    if _quantizers_round(culprit, original, inputs, _wide(unoptimized), error):
+        because = "the error is within what the quantizers before the value round"
+        culprit.findings.append(Finding("rounding", because))
+        return
     typical, largest = 0.0, 0.0
     for seed in range(_SAMPLES):
         part = original.part(positions, types, [culprit.value])
@@ -135,6 +142,32 @@ def _quantization_rounds(culprit: Culprit, index: GraphIndex, error: NDArray[np.
         return ""
     most = f"{np.abs(steps).max():.3g} quanta" if count > 1 else "one quantum"
     return f"no error exceeds {most}, {count} of its operands are quantized, and there is no bias"
+
+
+def _quantizers_round(
+    culprit: Culprit,
+    original: Observer,
+    inputs: Mapping[str, RunValue],
+    value: NDArray[np.float64],
+    error: NDArray[np.float64],
+) -> bool:
+    """Return whether half a quantum more or less of what is dequantized makes such an error."""
+    index, positions = original.index, _covered(culprit, original.index)
+    if all(index.nodes[position].op_type != QUANTIZE for position in positions):
+        return False
+    types = {name: type_of(given) for name, given in inputs.items() if given is not None}
+    part = original.part(positions, types, [culprit.value])
+    moved, noise = shaken(part, Quantizers.of(index), _RUNS)
+    usual = []
+    try:
+        for found in original.runs(moved, inputs, [culprit.value], noise):
+            other = found[culprit.value]
+            assert isinstance(other, np.ndarray)
+            usual.append(Errors.of(_wide(other) - value, value, -1))
+    except RuntimeFailure:
+        return False
+    size = float(np.sqrt(np.mean(np.square(value))))
+    return Errors.of(error, value, -1).excess(usual, 0.0, size, error.size) <= 1
 
 
 def _shake(part: ModelProto, index: GraphIndex, positions: Sequence[int], seed: int) -> None:

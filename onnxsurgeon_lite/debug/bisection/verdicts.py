@@ -58,7 +58,7 @@ class Evidence:
         selected: for a node that returns indices, (actual, reference) of the values at the indices.
         flips: True when moving the reference inputs within their tolerance changes what differs.
         quantum: the size of a quantization step for each element (broadcast), if the nodes quantize.
-        stirred: `local` with other last places of what is dequantized; None of fused nodes.
+        stirred: `local` with other last places of what is dequantized; None of optimized nodes.
     """
 
     nodes: Sequence[NodeProto]

@@ -9,6 +9,7 @@ from onnxsurgeon_lite.graph.patterns.match import Match, Matcher, PatternNode
 from onnxsurgeon_lite.graph.schemas import constant
 
 _SEEDS = 200  # nodes that the search begins at
+_MANY = 1 << 20  # more nodes than a pattern has
 
 
 def closest(matchers: Iterable[Matcher]) -> str:
@@ -22,11 +23,14 @@ def closest(matchers: Iterable[Matcher]) -> str:
 
 
 def _nearest(matcher: Matcher) -> tuple[int, str]:
-    """Return (matching nodes, plus one where only a condition refuses; what to say)."""
+    """Return (matching nodes, more where only a condition refuses, most where it is not known; what to say)."""
     total = len(matcher.nodes)
     if matcher.refused:
         found, reason = matcher.refused[0]
-        return total + 1, f"all {total} nodes match, {_place(matcher, found)}, but {reason}"
+        unknown = "is not known: " in reason
+        hint = "; onnxdbg edit infer declares shapes" if unknown else ""
+        score = total + 1 + unknown * _MANY
+        return score, f"all {total} nodes match, {_place(matcher, found)}, but {reason}{hint}"
     best, text = 0, ""
     for place, position in islice(_seeds(matcher), _SEEDS):
         start = next(matcher.fits(place, position, Match()), None)

@@ -5,7 +5,7 @@ import hashlib
 import math
 import tempfile
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Container, Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,14 @@ _FLOATS = frozenset(
     for name in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ")
     + ("FLOAT8E5M2", "FLOAT8E5M2FNUZ", "FLOAT8E8M0", "FLOAT4E2M1")
 )
+_QUANTIZED = frozenset(
+    int(getattr(TensorProto, name))
+    for name in ("INT8", "UINT8", "INT4", "UINT4", "INT2", "UINT2")  # shapes and indices are wider
+)
+_BIASES = (
+    ("DequantizeLinear", 0),
+    ("QLinearConv", 8),
+)  # slots that read quantized biases, of int32
 _PAYLOAD = (
     "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
     "external_data", "data_location",
@@ -45,7 +53,7 @@ class Stripped(Shown):
     """The written files, and the number of tensors that changed.
 
     Attributes:
-        kept: names of large tensors that are not floats and keep their contents.
+        kept: names of large tensors of integers and the like that keep their contents.
         removed: what else was removed, a line for each kind.
     """
 
@@ -66,8 +74,8 @@ def strip(
 ) -> Stripped:
     """Write a model whose weights are noise with the mean, deviation and range of the originals.
 
-    Weights are float tensors and lists of more than a few elements, in attributes too. Integers, booleans and strings
-    stay, because shapes, indices and axes carry meaning; so do quantized weights, which `kept` lists.
+    Weights are float tensors, lists and quantized tensors of more than a few elements, in attributes too. Other
+    integers, booleans and strings stay, because shapes, indices and axes carry meaning; `kept` lists the large ones.
 
     Args:
         keep_sources: keep documentation, metadata, training info and unknown fields.
@@ -77,12 +85,13 @@ def strip(
     """
     result = model.copy()
     removed = [] if keep_sources else remove_sources(result.proto)
-    kept = (name for name, tensor in named_tensors(model.proto) if _is_kept(tensor))
+    biases = _biases(model.proto)
+    kept = (n for n, t in named_tensors(model.proto) if is_external(t) and _is_kept(t, biases))
     changed = 0
     location = "noise" if movable(model) else None  # external data stays external
     with _scratch_file(None if dry_run else path) as noise:
         for number, tensor in enumerate(walk.tensors(result.proto)):
-            if math.prod(tensor.dims) <= _SPARED or tensor.data_type not in _FLOATS:
+            if math.prod(tensor.dims) <= _SPARED or _is_kept(tensor, biases):
                 continue
             size = dtypes.byte_count(tensor.data_type, tensor.dims)
             survey = _Survey("0" * 32) if dry_run else _survey(model, tensor)
@@ -123,9 +132,15 @@ def _as_tensor(floats: AttributeProto) -> TensorProto:
     return dtypes.from_array(np.array(floats.floats, np.float32))
 
 
-def _is_kept(tensor: TensorProto) -> bool:
-    large = is_external(tensor) and math.prod(tensor.dims) > _SPARED
-    return large and tensor.data_type not in _FLOATS
+def _biases(proto: ModelProto) -> set[str]:
+    nodes = [node for graph in walk.graphs(proto) for node in graph.node]
+    slots = ((n, slot) for n in nodes for name, slot in _BIASES if n.op_type == name)
+    return {node.input[slot] for node, slot in slots if len(node.input) > slot}
+
+
+def _is_kept(tensor: TensorProto, biases: Container[str]) -> bool:
+    bias = tensor.data_type == TensorProto.INT32 and tensor.name in biases
+    return not bias and tensor.data_type not in _FLOATS | _QUANTIZED
 
 
 def unstrip(
@@ -202,7 +217,7 @@ def _fill(tensor: TensorProto, source: TensorProto) -> None:
 
 @dataclass
 class _Survey:
-    """A float tensor's fingerprint, and the mean, deviation and range of its finite elements."""
+    """A tensor's fingerprint, and the mean, deviation and range of its finite elements."""
 
     fingerprint: str
     mean: float = 0.0
@@ -214,6 +229,7 @@ class _Survey:
         """Yield raw bytes of noise with the same statistics, in blocks; large tensors repeat numbers at random."""
         left = math.prod(tensor.dims)
         drawn = self._draw(rng, min(left, _DRAWN)).clip(self.low, self.high)
+        drawn = drawn if tensor.data_type in _FLOATS else drawn.round()
         numbers = drawn.astype(dtypes.numpy_dtype(tensor.data_type))
         if left <= _DRAWN:
             yield dtypes.encode(numbers)

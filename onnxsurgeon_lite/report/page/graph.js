@@ -75,7 +75,6 @@ class View {
 
   /** Draw what is open. */
   show() {
-    this.showPath();
     const drawing = (this.near || this.g.modules[this.open]).drawing || this.near.drawing;
     const layout = this.g.layouts[drawing.layout];
     const least = Math.min(0, ...layout.x, ...layout.bends.flat().map(b => b[0])), right = Math.max(0, ...layout.x, ...layout.bends.flat().map(b => b[0])), bottom = Math.max(0, ...layout.y);
@@ -94,8 +93,15 @@ class View {
       this.shown.set(`${kind} ${number}`, box);
       svg.append(box);
     });
+    const focused = [this.area, this.path].some(each => each.contains(document.activeElement)), left = this.drawn;
     this.area.replaceChildren(svg);
+    if (focused) { // a keyboard stays in the graph: at what was left, at what is chosen, or at the start
+      const names = [`module ${left}`, `node ${this.g.doors.get(left)}`, `node ${this.chosen()}`];
+      (names.map(name => this.shown.get(name)).find(Boolean) || svg.querySelector(".box"))?.focus({ preventScroll: true });
+    }
+    this.drawn = this.open;
     this.scale(1);
+    this.showPath();
     this.showLegend();
     this.outline();
   }
