@@ -35,10 +35,12 @@ __all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> object:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_PLACES[name]), name)
-    return found
+    if name in _PLACES:
+        found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+        return found
+    if not name.startswith("_") and name.replace("_", "-") in passes.PASSES:  # another package's
+        return import_module(f"{__name__}.api.edit").verb(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -318,9 +318,14 @@ class ByteCounter(io.BytesIO):
 
 def write_text(target: Path, text: str) -> None:
     """Write a small text file, whole or not at all."""
+    write_bytes(target, text.encode())
+
+
+def write_bytes(target: Path, data: bytes) -> None:
+    """Write a small file, whole or not at all."""
     with Staging() as staging:
         with staging.open(target) as file:
-            file.write(text.encode())
+            file.write(data)
         staging.commit()
 
 

@@ -5,7 +5,6 @@ A `Remote` is a path like any other: what opens, measures and lists local files 
 
 import contextlib
 import errno
-import hashlib
 import io
 import os
 import re
@@ -69,6 +68,8 @@ class Remote(PosixPath):
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ARG002
         """Return size and version: the inode stands for the ETag, or what the store has instead."""
+        import hashlib  # slow to import, and nothing else on the way to a model needs it
+
         info = self._info()
         kind = stat.S_IFDIR if info["type"] == "directory" else stat.S_IFREG
         version = repr([str(info[key]) for key in _VERSION if info.get(key)])

@@ -12,6 +12,7 @@ HIDDEN = {"json": False}
 """Metadata of a field that is left out of JSON."""
 
 _LONGEST = 160  # characters of a `repr`
+_DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
 
 
 class Renderer(Protocol):
@@ -83,3 +84,10 @@ def _short(value: object) -> str:
         return f"<{len(value)}>"
     text = f"<{type(value).__name__}>" if is_dataclass(value) else repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of this package and of its dependencies."""
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("onnxsurgeon-lite", *_DEPENDENCIES)}

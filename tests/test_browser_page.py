@@ -101,6 +101,43 @@ def test_a_link_leads_to_a_node(visit, faulty):
     report.wait_for_function("choice.node === 4")
 
 
+def test_nothing_on_the_page_offers_to_upload_a_chart(report):
+    titles = report.locator(".modebar-btn").evaluate_all("all => all.map(e => e.dataset.title)")
+
+    assert titles
+    assert not [title for title in titles if "share" in title.lower() or "cloud" in title.lower()]
+
+
+def test_a_keyboard_walks_the_graph_and_stays_in_it(report):
+    report.evaluate("choose(0, 4)")
+    focused = "document.activeElement.getAttribute('aria-label')"
+    report.evaluate("document.querySelector('.box.node').focus()")
+    first = report.evaluate(focused)
+    report.keyboard.press("ArrowDown")
+    assert report.evaluate(focused) != first
+
+    report.keyboard.press("Enter")
+    chosen = report.evaluate("choice.node")
+    assert f"(@{chosen})" in report.evaluate(focused)
+    for _ in range(2):
+        report.keyboard.press("Backspace")
+    assert report.evaluate("document.activeElement.closest('.area') !== null")
+    report.keyboard.press("Escape")
+    assert report.evaluate("choice.node") is None
+
+
+def test_paper_is_light_and_shows_all_of_the_graph(report):
+    report.emulate_media(media="print", color_scheme="dark")
+    whole = "e => e.scrollHeight <= e.clientHeight + 1 && e.scrollWidth <= e.clientWidth + 1"
+
+    assert (
+        report.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(246, 247, 249)"
+    )
+    assert report.locator("#graphs .area").evaluate(whole)
+    report.emulate_media(media="screen", color_scheme="light")
+    report.wait_for_selector("body[data-ready]")
+
+
 def test_the_page_holds_the_result_for_machines(report):
     held = json.loads(report.locator("#data").text_content())
 

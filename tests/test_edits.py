@@ -209,14 +209,14 @@ def test_an_add_becomes_a_sub(whole, runtime):
     ids=lambda p: p.name if hasattr(p, "name") else None,
 )
 def test_what_does_not_fit_is_refused_with_what_to_do(whole, step, problem, hint):
-    before = whole.fingerprint()
+    before = whole.encoded()
 
     with pytest.raises((EditError, UnknownNameError)) as caught:
         step.apply(whole)
 
     assert problem in caught.value.message
     assert hint in (caught.value.hint or "")
-    assert whole.fingerprint() == before
+    assert whole.encoded() == before
 
 
 def test_a_node_in_a_body_is_reached_by_its_id(model_of, runtime):

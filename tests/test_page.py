@@ -15,6 +15,7 @@ from onnx import helper
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.errors import OutputExistsError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.report.page.drawing import _layout
 from onnxsurgeon_lite.report.page.graph import graph_part
 from onnxsurgeon_lite.report.page.tensors import tensor_part
 
@@ -136,6 +137,50 @@ def test_modules_hold_their_nodes_and_lines_cross_their_borders(tmp_path):
     middle = layers[1].drawing
     kinds = [(middle.boxes[a][0], middle.boxes[b][0]) for a, b, _ in middle.lines]
     assert sorted(kinds) == [("in", "node"), ("node", "out")]
+
+
+WITH_BODIES = """g (float[4] x, int64 n, bool c) => (float[4] y) {
+    w = Relu(x) yes = Constant<value = bool {1}>()
+    l = Loop(n, yes, x) <body = b (int64 i, bool k0, float[4] s) => (bool k, float[4] t) {
+        k = Identity(k0) e = Elu<alpha = 1.5>(s) t = Add(e, w) }>
+    y = If(c) <then_branch = p () => (float[4] q) { q = Sin(l) },
+        else_branch = p () => (float[4] q) { q = Cos(w) }> }"""
+
+
+def test_bodies_are_modules_that_captured_values_enter():
+    graph = graph_part(GraphIndex.of(osl.build(WITH_BODIES)), "bodies")
+    ids = [f"@{n}" for n in range(4)] + graph.inner_ids
+
+    assert graph.inner_ids[:3] == ["@2/body/@0", "@2/body/@1", "@2/body/@2"]
+    opened = {node: graph.modules[module] for node, module in graph.bodies}
+    body, branches = opened[2].drawing, opened[3].drawing
+    assert {ids[n] for kind, n in body.boxes if kind == "node"} == {*graph.inner_ids[:3]}
+    entering = [graph.values[n] for kind, n in body.boxes if kind == "in"]
+    assert sorted(entering) == ["k0", "s", "w"]
+    within = [graph.modules[n] for kind, n in branches.boxes if kind == "module"]
+    assert [module.label for module in within] == ["then_branch", "else_branch"]
+    assert {graph.values[n] for kind, n in branches.boxes if kind == "in"} == {"l", "w"}
+    whole = graph.modules[0].drawing
+    ends = {(whole.boxes[a], whole.boxes[b]) for a, b, _ in whole.lines}
+    assert (("node", 0), ("node", 2)) in ends  # w is captured
+
+
+def test_the_culprit_in_a_body_is_marked_there(tmp_path):
+    right = osl.build(WITH_BODIES)
+    wrong = osl.set_attr(right, "@2/body/@1", {"alpha": 1.7}).model
+    feeds = {"x": np.float32([-1, 2, -3, 4]), "n": np.int64(2), "c": np.array(True)}
+
+    osl.bisect(wrong, against=right, feeds=feeds, html=tmp_path / "page.html", cause=False)
+
+    marks = data_of(tmp_path / "page.html")["marks"]
+    assert [m["node"] for m in marks if m["kind"] == "culprit"] == ["@2/body/@1", 2]
+
+
+def test_boxes_that_no_line_connects_stand_side_by_side():
+    layout = _layout(6, [(0, 1), (1, 2), (3, 4), (4, 5), (3, 5)])
+
+    assert [len(bends) for bends in layout.bends] == [0, 0, 0, 0, 1]
+    assert max(layout.x[:3]) < min(layout.x[3:])
 
 
 @pytest.mark.parametrize(

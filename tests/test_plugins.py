@@ -4,13 +4,19 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+import typer
+from typer._completion_classes import BashComplete
+from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import plugins
+from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import ReferenceSetError, RuntimeFailure, UnknownNameError
 
 SOURCE = Path(__file__).parent / "plugin"
@@ -65,6 +71,28 @@ def test_a_pass(model_of, tmp_path):
         "left out 'broken-pass' of 'acme-onnx': ImportError: acme needs its device"
         in caught.value.__notes__
     )
+
+
+def test_a_pass_is_a_verb_and_a_function(model_of, tmp_path):
+    model = model_of("n (float[3,4] x) => (float[3,4] y) { y = Neg(x) }")
+    source, target = tmp_path / "n.onnx", tmp_path / "tagged.onnx"
+    onnx.save(model.proto, source)
+    done = partial(CliRunner().invoke, app)
+
+    assert osl.acme_tag(model, producer="acme").model.proto.producer_name == "acme"
+    words = ["edit", "acme-tag", str(source), "acme", "--version", "v2", "-o", str(target)]
+    assert done(words).exit_code == 0
+    assert osl.load(target).proto.producer_name == "acme v2"
+    listed, told = done(["edit", "--help"]), done(["edit", "acme-tag", "--help"]).output
+    assert "acme-tag" in listed.output
+    assert "left out 'broken-pass' of 'acme-onnx': ImportError" in listed.stderr
+    assert "Write who made the model." in told
+    assert "Its version." in told
+    broken = done(["edit", "broken-pass", str(source)])
+    assert (broken.exit_code, "acme needs its device" in broken.stderr) == (2, True)
+    completer = BashComplete(typer.main.get_command(app), {}, "", "")
+    assert [found.value for found in completer.get_completions(["edit"], "ac")] == ["acme-tag"]
+    assert not hasattr(osl, "broken_pass")
 
 
 def test_hypotheses(model_of):

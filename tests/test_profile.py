@@ -4,6 +4,7 @@ import json
 import warnings
 
 import numpy as np
+import onnx
 import pytest
 import torch
 import transformers
@@ -152,6 +153,32 @@ def test_the_peak_is_where_the_most_bytes_are_live():
     assert peak.op_type == "Sin"
     assert {held.value: held.bytes for held in profile.held} == {"wide": big, "twice": big}
     assert profile.nodes[-1].live_bytes == 2 * small
+
+
+def test_what_a_body_captures_is_live_until_the_node_has_run():
+    text = """g (float[10] x, bool c) => (float[10] y) {
+        early = Sin(x) late = Cos(x) d = If(c) <then_branch = a () => (float[10] p) { p = Sinh(early) },
+        else_branch = b () => (float[10] p) { p = Cosh(late) }> y = Tan(d) }"""
+
+    profile = osl.profile(
+        osl.build(text), {"x": np.ones(10, np.float32), "c": np.array(True)}, runs=1
+    )
+
+    assert profile.nodes[profile.peak].op_type == "If"
+    assert {held.value: held.bytes for held in profile.held} == dict.fromkeys(
+        ["early", "late", "d"], 40
+    )
+
+
+def test_the_nodes_of_a_function_stand_for_its_call():
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 18, "local": 1]>
+        g (float[10] x) => (float[10] y) { a = Sin(x) b = local.f(a) y = Cos(b) }
+        <domain: "local", opset_import: ["": 18]> f (a) => (b) { h = Tan(a) b = Sinh(h) }""")
+
+    profile = osl.profile(model, {"x": np.ones(10, np.float32)}, runs=1)
+
+    covers = {node.op_type: node.covers for node in profile.nodes}
+    assert covers == {"Sin": ["@0"], "Tan": ["@1"], "Sinh": ["@1"], "Cos": ["@2"]}
 
 
 def test_a_loop_has_the_arithmetic_of_all_its_iterations():

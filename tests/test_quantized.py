@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
@@ -17,6 +17,7 @@ from onnxruntime.quantization import (
 from test_verdicts import altered, parsed, random
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
 
 LAYERS = 6
 
@@ -61,6 +62,22 @@ def attention() -> ModelProto:
     return parsed(text, **constants)
 
 
+def reshaped() -> ModelProto:
+    """Products of quantized values, which take their shapes from the input."""
+    text = """net (float[64,64] x) => (float[64,64] y) {
+        q = MatMul (x, w1)
+        v = MatMul (x, w2)
+        s = Shape (x)
+        p = Softmax (q)
+        r = Reshape (v, s)
+        m = MatMul (p, r)
+        n = Reshape (m, s)
+        o = MatMul (n, w3)
+        y = Add (o, x)
+    }"""
+    return parsed(text, **{f"w{i}": random(64, 64, seed=i) / 4 for i in (1, 2, 3)})
+
+
 class Samples(CalibrationDataReader):
     def __init__(self, samples: list[dict[str, np.ndarray]]) -> None:
         self.samples = iter(samples)
@@ -102,6 +119,7 @@ def made(tmp_path_factory) -> Callable[[str], Quantized]:
         "relu": convolutions(relu=True),
         "plain": convolutions(relu=False),
         "attention": attention(),
+        "reshaped": reshaped(),
     }
     folder = tmp_path_factory.mktemp("quantized")
     found: dict[str, Quantized] = {}
@@ -319,6 +337,74 @@ def test_a_healthy_quantized_model_has_no_culprit_against_some_of_its_own_values
     result = osl.bisect(quantized, some)
 
     assert (result.verdict, result.culprits) == ("agrees", [])
+
+
+def test_what_the_optimizer_rounds_otherwise_is_no_fault_where_shapes_come_of_the_input(made):
+    quantized, folder = made("reshaped").quantize("u8"), made("reshaped").folder
+    osl.record(quantized, folder / "own.npz", feeds=made("reshaped").feeds)
+
+    result = osl.bisect(quantized, folder / "own.npz")
+
+    assert (result.verdict, result.culprits) == ("agrees", [])
+
+
+def test_a_channel_that_is_cut_off_but_for_one_number_is_no_fault():
+    rng = np.random.default_rng(0)
+    quiet = [np.where(np.arange(64) < 16, rng.uniform(-1, 1, (8, 64)), 0) for _ in range(9)]
+    *noise, error = (Errors.of(drawn, np.ones((8, 64)), axis=1) for drawn in quiet)
+    border = quiet[-1].copy()
+    border[0, 40] = 0.8
+
+    at_border = Errors.of(border, np.ones((8, 64)), axis=1)
+
+    assert error.excess(noise, 0.05, 1.0, error.rms.size) <= 1
+    assert at_border.excess(noise, 0.05, 1.0, error.rms.size) <= 1
+
+
+def test_a_relu_that_the_quantizer_does_anyway_changes_nothing(made):
+    model = onnx.load(made("relu").quantize("u8"))
+    cut = node_of(model, "conv2").output[0]
+    reader = next(node for node in model.graph.node if cut in node.input)
+    reader.input[0] = "once more"
+    number = list(model.graph.node).index(reader)
+    model.graph.node.insert(number, helper.make_node("Relu", [cut], ["once more"]))
+
+    result = made("relu").bisect(model)
+
+    assert (result.verdict, result.culprits) == ("agrees", [])
+
+
+def test_own_values_on_both_sides_of_a_quantizer_are_not_those_of_a_float_model(made):
+    quantized, folder = made("reshaped").quantize("u8"), made("reshaped").folder
+    osl.record(quantized, folder / "own.npz", feeds=made("reshaped").feeds)
+    own = dict(np.load(folder / "own.npz"))
+
+    result = osl.bisect(quantized, {name: own[name] for name in "xoy"})
+
+    assert (result.verdict, result.culprits) == ("agrees", [])
+
+
+def test_lost_digits_are_no_rounding_against_some_of_its_own_values(made):
+    quantized, folder = made("plain").quantize("u8"), made("plain").folder
+    osl.record(quantized, folder / "own.npz", feeds=made("plain").feeds)
+    model, own = onnx.load(quantized), dict(np.load(folder / "own.npz"))
+    names = [node_of(model, f"conv{i}").output[0] for i in (2, 3, 4)]
+    reader = next(node for node in model.graph.node if names[1] in node.input)
+    casts = [
+        helper.make_node("Cast", [names[1]], ["narrow"], to=TensorProto.BFLOAT16),
+        helper.make_node("Cast", ["narrow"], ["wide"], to=TensorProto.FLOAT),
+    ]
+    reader.input[0] = "wide"
+    for cast in reversed(casts):
+        model.graph.node.insert(list(model.graph.node).index(node_of(model, "conv3")) + 1, cast)
+    onnx.save(model, folder / "narrow.onnx")
+
+    some = {n: own[n] for n in ("x", names[0], names[2], "c4_QuantizeLinear_Output", "y")}
+    result = osl.bisect(folder / "narrow.onnx", some)
+
+    (culprit,) = result.culprits
+    makers = {name: number for number, node in enumerate(model.graph.node) for name in node.output}
+    assert f"@{makers['narrow']}" in culprit.region
 
 
 def test_which_scale_is_wrong_is_not_known_where_rounding_hides_it(made):

@@ -1,5 +1,7 @@
 """Runs and recordings: what comes out, and that a recording is what a run with everything exposed gives."""
 
+import tracemalloc
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -284,3 +286,17 @@ def test_record_takes_a_budget(tmp_path):
     osl.record(fixture, second, seed=1, memory="5KB")
 
     assert osl.compare_sets(first, second, rtol=0, atol=0).match
+
+
+@pytest.mark.parametrize("name", ["refs", "refs.npz"])
+def test_record_holds_what_its_budget_allows(name, tmp_path, model_of):
+    steps = "\n".join(f"h{i + 1} = Neg (h{i})" for i in range(60))
+    model = model_of(f"chain (float[65536] h0) => (float[65536] h60) {{ {steps} }}")
+    tracemalloc.start()
+
+    osl.record(model, tmp_path / name, seed=1, memory="1MB")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert most < 8 << 20  # all values are 15 MB
+    assert len(osl.open_references(tmp_path / name)) == 61

@@ -17,8 +17,10 @@ from onnxsurgeon_lite.errors import (
     RuntimeTimeout,
     UsageError,
 )
+from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, named, with_settings, words_of
+from onnxsurgeon_lite.runtime.session import Runtime
 
 CHAIN = """
     chain (float[2,3] x) => (float[2,3] y) { a = Neg(x) b = Exp(a) c = Sqrt(b) y = Relu(c) }
@@ -102,6 +104,31 @@ def test_the_evaluator_computes_what_onnxruntime_cannot(model_of):
     np.testing.assert_allclose(whole, wanted, rtol=0.05)
     np.testing.assert_array_equal(filled["y"], whole)
     assert filled["b"].dtype == ml_dtypes.bfloat16
+
+
+def test_a_provider_that_is_missing_or_does_not_start_is_told(model_of, monkeypatch):
+    model = model_of(CHAIN)
+    with pytest.raises(RuntimeFailure, match="no 'QNNExecutionProvider'") as caught:
+        osl.run(model, {"x": X}, provider="qnn")
+    assert "'CPUExecutionProvider'" in caught.value.hint
+
+    log = "EP Error /onnxruntime/a.cc:1 F(const X&) Invalid option: nosuch when using ['Q']\nFalling back\n"
+    there = {"providers": ["QNNExecutionProvider"]}
+    monkeypatch.setattr(Runtime, "about", lambda _: there)
+    monkeypatch.setattr(Child, "log", lambda _: log)
+    with pytest.raises(RuntimeFailure, match="does not start: Invalid option: nosuch$"):
+        osl.run(model, {"x": X}, provider="qnn")
+
+
+def test_the_evaluator_gathers_along_an_axis_of_any_size(model_of):
+    text = "g (float[2,{0}] x, int64[{1}] i) => (float[{1}] y) {{ y = GatherElements<axis = {2}>(x, i) }}"
+    x = np.random.default_rng(0).standard_normal((2, 100)).astype(np.float32)
+    for i, axis in (([[99, -1, 70]], 1), ([[1, 0], [0, 1], [1, -1]], 0), ([[7], [99]], 1)):
+        model = model_of(text.format(100, str(np.shape(i)).strip("()").replace(" ", ""), axis))
+        feeds = {"x": x, "i": np.array(i)}
+        right = osl.run(model, feeds)["y"]
+
+        np.testing.assert_array_equal(osl.run(model, feeds, runtime="reference")["y"], right)
 
 
 def test_a_program_that_errs_in_one_operator_is_found_out_by_cutting(model_of, program):
@@ -319,7 +346,12 @@ def test_the_module_itself_eager_and_compiled(model_of, tmp_path):
 
     found = osl.bisect(models[1], a=eager, cause=False, rtol=1e-6, atol=1e-6)
     assert [c.op_type for c in found.culprits] == ["Gelu"]
-    assert osl.bisect(models[0], a=f"{eager},compile=eager").verdict == "agrees"
+    for model, export in zip(models, ("match", "MISMATCH"), strict=True):
+        found = osl.bisect(model, a=f"{eager},compile=eager", quick=True, rtol=1e-6, atol=1e-6)
+        assert found.verdict == ("agrees" if export == "match" else "mismatch")
+        (columns,) = [note for note in found.notes if "eager module" in note]
+        assert columns.startswith("'y' off the eager module: compiled 0 (match), export ")
+        assert columns.endswith(f"({export})")
     with pytest.raises(UsageError, match="gives references"):
         osl.run(models[0], {"x": X}, runtime=eager.removeprefix("runtime="))
 

@@ -1,6 +1,7 @@
 """Many samples: where they come from, what is said of them, and that it is the same for any number of runtimes."""
 
 import json
+import mmap
 
 import numpy as np
 import onnx
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UsageError
-from onnxsurgeon_lite.tensors.references import Samples, write_test_data
+from onnxsurgeon_lite.tensors.references import Samples, samples, write_test_data
 
 ROWS = np.random.default_rng(0).standard_normal((12, 4)).astype(np.float32)
 ROWS[5] = 1.8, 2.5, 0, 0  # the second is the largest, unless both are clipped
@@ -21,6 +22,8 @@ import numpy as np
 def rows():
     for row in np.load("rows.npy"):
         yield {"x": row[None]}
+def single():
+    yield from np.load("rows.npy")
 def top1(reference, actual):
     return float(reference["y"].argmin() != actual["y"].argmin())
 def share_wrong(pairs):
@@ -73,7 +76,7 @@ def test_the_failing_samples_are_told_worst_first():
 
 
 @pytest.mark.parametrize(
-    "store", ["npz", "compressed", "npy", "folder", "files", "list", "generator"]
+    "store", ["npz", "compressed", "npy", "npys", "folder", "files", "list", "generator"]
 )
 def test_samples_come_from_anywhere(store, tmp_path):
     sets = [{"x": row[None]} for row in ROWS]
@@ -87,11 +90,14 @@ def test_samples_come_from_anywhere(store, tmp_path):
                 write_test_data(tmp_path / f"test_data_set_{number}", given, {})
             case "files":
                 np.savez(tmp_path / f"{number:02}.npz", **given)
-    np.save(tmp_path / "x.npy", ROWS)
+    (tmp_path / "npys").mkdir()
+    for place in (tmp_path, tmp_path / "npys"):
+        np.save(place / "x.npy", ROWS)
     places = {
         **dict.fromkeys(("npz", "compressed"), tmp_path / "rows.npz"),
         **dict.fromkeys(("folder", "files"), tmp_path),
         "npy": tmp_path / "x.npy",
+        "npys": tmp_path / "npys",
         "list": sets,
         "generator": "functions.py:rows",
     }
@@ -99,6 +105,26 @@ def test_samples_come_from_anywhere(store, tmp_path):
     result = osl.compare_sets("bad.onnx", "good.onnx", places[store])
 
     assert (result.total, result.failing) == (12, BEYOND)
+
+
+@pytest.mark.parametrize("store", ["rows.npz", "x.npy", "npys"])
+def test_rows_of_any_file_are_mapped(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(samples, "_IN_MEMORY", 0)
+    (tmp_path / "npys").mkdir()
+    np.savez_compressed(tmp_path / "rows.npz", x=ROWS)
+    for name in ("x.npy", "npys/x.npy"):
+        np.save(tmp_path / name, ROWS)
+
+    found = Samples(str(tmp_path / store), inputs=["x"], axes={"x": (2, 1)})
+
+    assert found.at(3).read("x").tolist() == ROWS[3:4].tolist()
+    assert isinstance(found.at(3).entries["x"].read.args[0].base, mmap.mmap | np.memmap)
+
+
+def test_what_is_yielded_may_lack_the_batch():
+    found = osl.compare_sets("bad.onnx", "good.onnx", "functions.py:single")
+
+    assert (found.total, found.failing) == (12, BEYOND)
 
 
 def test_the_result_is_the_same_for_any_number_of_runtimes():
@@ -242,6 +268,11 @@ def test_a_metric_decides_which_samples_are_searched():
     assert result.samples.failing == [5]
     assert result.samples.worst == 5
     assert result.culprits[0].value == "c"
+    assert result.notes == ["with @1 healed, top1 is 0: within 0"]
+    loosely = how | {"atol": 9.0}
+    loose = osl.bisect("bad.onnx", **loosely)
+    assert loose.verdict == "agrees"
+    assert any("judged by tolerances" in note for note in loose.notes)
 
     agreed = osl.bisect("bad.onnx", **how, tolerance=1.0)
     assert agreed.verdict == "agrees"

@@ -239,6 +239,21 @@ def test_the_operator_the_attribute_and_the_input_that_give_the_reference_are_sa
     assert "reading 't' in place of 'p'" in because(wiring, "e", "p", "t", "y")
 
 
+def test_an_operation_that_is_missing_before_two_readers_is_one_culprit(tmp_path, runtime):
+    text = "net (float[4,4] x) => (float[4,4] y) { e = Exp (x) t = Tanh (e) p = Sin (t) q = Neg (t) y = Add (p, q) }"
+    right = parsed(text)
+    case = Case(tmp_path, right, runtime)
+    named = {"x": "x", "e": "e", "of a module": "t", "p": "p", "q": "q", "y": "y"}
+    np.savez(tmp_path / "some.npz", **{name: case.values[value] for name, value in named.items()})
+    wrong = replaced(replaced(right, "p", "Sin", "e"), "q", "Neg", "e")
+    del wrong.graph.node[1]
+
+    (culprit,) = case.bisect(wrong, references=osl.open_references(tmp_path / "some.npz")).culprits
+
+    assert verdicts(culprit)[0] == "missing node"
+    assert {culprit.value, *culprit.seen} == {"p", "q"}
+
+
 CONSTANT = """net (float[4,4] x) => (float[4,4] y) {{
     e = Exp (x)
     c = Constant <value = float[4] {{{numbers}}}> ()
@@ -263,6 +278,17 @@ def test_a_culprit_that_reads_a_constant_without_a_reference_has_its_verdict(
     assert culprit.findings[0].verdict == "wrong constant"
     assert culprit.findings[0].because == f"{read!r} is wrong: its effect is x1.1"
     assert culprit.values[-1].introduced is not None
+
+
+def test_what_computes_a_constant_without_a_reference_may_be_the_culprit(tmp_path, runtime):
+    text = "net (float[4,4] x) => (float[4,4] y) { e = Exp (x) s = Softmax (w) m = MatMul (e, s) y = Tanh (m) }"
+    right = parsed(text, w=random(4, 4))
+    case = Case(tmp_path, right, runtime)
+
+    wrong = replaced(right, "s", "LogSoftmax")
+    (culprit,) = case.bisect(wrong, references=some(case, "e", "m", "y")).culprits
+
+    assert culprit.region == ["@1"]
 
 
 def test_a_constant_that_differs_from_its_reference_is_a_wrong_constant(tmp_path, runtime):

@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from onnx import NodeProto, helper
+from onnx import GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row, SharedRows
+from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row
 from onnxsurgeon_lite.model import Model
 
 _FOREIGN = b"\xf8\x06\x05\xa2\x0d\x03abc"  # fields that no version of ONNX knows
@@ -30,6 +30,14 @@ def _node(drawn: random.Random, names: list[str]) -> NodeProto:
     return node
 
 
+def _encoded(nodes: list[NodeProto]) -> bytes:
+    return GraphProto(node=nodes, name="after the nodes").SerializeToString()
+
+
+def _table(nodes: list[NodeProto]) -> NodeTable:
+    return NodeTable(_encoded(nodes))
+
+
 @pytest.fixture(scope="module")
 def nodes() -> list[NodeProto]:
     drawn = random.Random(0)
@@ -38,11 +46,11 @@ def nodes() -> list[NodeProto]:
 
 
 def test_rows_are_what_protobuf_says(nodes):
-    assert NodeTable(nodes).rows() == list(map(Row.of, nodes))
+    assert _table(nodes).rows == list(map(Row.of, nodes))
 
 
 def test_makers_and_bodies_are_what_protobuf_says(nodes):
-    table = NodeTable(nodes)
+    table = _table(nodes)
 
     bodied = [p for p, node in enumerate(nodes) if any(a.name == "body" for a in node.attribute)]
     assert table.bodied == bodied
@@ -54,17 +62,32 @@ def test_what_no_node_makes_is_what_protobuf_says(nodes):
     made = {name for node in nodes[:300] for name in node.output}
 
     read = {name for node in nodes[:300] for name in node.input}
-    assert NodeTable(nodes[:300]).outside() == read - made - {""}
-    few = NodeTable([helper.make_node("Relu", [name], ["b"]) for name in ("a", "b", "bé")])
+    assert _table(nodes[:300]).outside() == read - made - {""}
+    few = _table([helper.make_node("Relu", [name], ["b"]) for name in ("a", "b", "bé")])
     assert few.outside() == {"a", "bé"}
 
 
-def test_rows_of_another_version_are_those_of_its_nodes(nodes):
-    shared = SharedRows()
-    edited = [*nodes[:9], *nodes[10:200], nodes[5], *nodes[200:]]
+@pytest.mark.parametrize("edit", ["inserted", "removed", "replaced", "at the ends", "all", "same"])
+def test_what_is_known_of_another_version_is_what_its_nodes_say(nodes, edit):
+    named = [node for node in nodes if any(node.output)]
+    known = _table(named)
+    _ = known.rows, known.made, known.outside()
+    edited = {
+        "inserted": [*named[:200], *nodes[3:9], *named[200:]],
+        "removed": [*named[:9], *named[10:]],
+        "replaced": [*named[:200], helper.make_node("Neg", ["a"], ["own"]), *named[203:]],
+        "at the ends": [named[5], *named[1:-1]],
+        "all": named[::-1],
+        "same": named,
+    }[edit]
 
-    assert shared.of(NodeTable(nodes)) == list(map(Row.of, nodes))
-    assert shared.of(NodeTable(edited)) == list(map(Row.of, edited))
+    table, fresh = NodeTable(_encoded(edited), known), _table(edited)
+
+    assert table.rows == fresh.rows == list(map(Row.of, edited))
+    assert table.outputs() == fresh.outputs()
+    assert [each.tolist() for each in table.made] == [each.tolist() for each in fresh.made]
+    assert table.readers(["a", "bé"]) == fresh.readers(["a", "bé"])
+    assert table.outside() == fresh.outside()
 
 
 def _chain(swapped: tuple[int, int] = (0, 0), doubled: str = "") -> Model:
@@ -79,8 +102,8 @@ def _chain(swapped: tuple[int, int] = (0, 0), doubled: str = "") -> Model:
 
 
 def test_a_large_graph_is_known_to_be_sorted_or_not():
-    assert NodeTable(list(_chain().proto.graph.node)).is_sorted()
-    assert not NodeTable(list(_chain((3, 400)).proto.graph.node)).is_sorted()
+    assert NodeTable.of(_chain().proto.graph).is_sorted()
+    assert not NodeTable.of(_chain((3, 400)).proto.graph).is_sorted()
     assert GraphIndex.of(_chain((3, 400))).order.index(3) > 300
 
 

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     Opened = tuple[ReferenceSet, Feeds]
 
 
+def eager_beside(folder: Path) -> Path:
+    """Return where the values of a module are before it is compiled, beside those after."""
+    return folder.with_name("eager")
+
+
 def judging(call: Call, index: "GraphIndex", reference: "Given", feeds: "Given") -> "JudgeSamples":
     """Return where the samples are, and what says which of them fail; made feeds are one sample."""
     from onnxsurgeon_lite.debug.bisection import JudgeSamples
@@ -135,9 +140,51 @@ class Bisecting:
         else:
             steps = bool(self.job.carry)
             result = explain_samples(outcomes, self._explain, self._quickly, steps)
+            result.notes += self._of_metric(result)
         if result.samples is not None:
             result.samples.metric, result.samples.repeated = metric, repeated
         return result
+
+    def beside_eager(self, folder: Path) -> "Iterator[str]":
+        """Say how far the compiled module and the export are from the eager module, which is recorded in a folder."""
+        from onnxsurgeon_lite.matching.sets import compare_value
+        from onnxsurgeon_lite.matching.values import aligned
+        from onnxsurgeon_lite.runtime.run import run
+        from onnxsurgeon_lite.tensors.references import open_references
+
+        compiled, given = self.explained
+        how = self.runtime, self.mapping, self.call.progress
+        eager = aligned(open_references(folder), self.index, given, *how)
+        export = run(self.index, given, self.optimized or self.runtime)
+        for name in (n for n in self.index.outputs if n in eager and n in compiled):
+            told = []
+            for side, value in (("compiled", compiled.read(name)), ("export", export[name])):
+                found = compare_value(name, value, eager.read(name), self.search.tolerance).values()
+                match = "match" if all(each.match for each in found) else "MISMATCH"
+                told.append(f"{side} {max(each.max_abs for each in found):.3g} ({match})")
+            yield f"{name!r} off the eager module: {', '.join(told)}"
+
+    def _of_metric(self, result: "BisectResult") -> "Iterator[str]":
+        """Say what the metric makes of the explained sample with each culprit healed: tolerances found the culprits."""
+        from onnxsurgeon_lite.runtime.observe import Observer
+        from onnxsurgeon_lite.tensors.dtypes import type_of
+
+        metric, (stored, given) = self.job.metric, self.explained
+        if metric is None:
+            return
+        if not result.culprits:
+            yield "nodes are judged by tolerances, which all values keep: give smaller --rtol, --atol"
+        wanted = [name for name in self.index.outputs if name in stored]
+        for culprit in result.culprits:
+            healed = [name for name in culprit.outputs if name in stored and name in self.index]
+            observer = Observer(self.index, self.runtime)
+            observer.feed(given)
+            for name in healed:
+                value = stored.read(name)
+                observer.put(name, value, type_of(value))
+            error = metric.of_sample({n: stored.read(n) for n in wanted}, observer.fetch(wanted))
+            verdict = "more than" if error > metric.limit else "within"
+            yield f"with {culprit.name or culprit.id} healed, {metric.name} is {error:.4g}: {verdict} {metric.limit:g}"
 
     def _steps(self, index: "GraphIndex", options: "RuntimeOptions") -> "Samples":
         """Record what the other side feeds each step: what it handed on itself."""

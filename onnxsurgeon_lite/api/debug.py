@@ -8,7 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, Unpack, cast
 
-from onnxsurgeon_lite.api.bisecting import Bisecting, first_sample, judging, other_side
+from onnxsurgeon_lite.api.bisecting import (
+    Bisecting,
+    eager_beside,
+    first_sample,
+    judging,
+    other_side,
+)
 from onnxsurgeon_lite.api.call import (
     BisectingSamples,
     Call,
@@ -171,6 +177,8 @@ def bisect(
                 case.other = index if against is None else call.index(against), side
             result = case.result()
             stored, given = case.explained
+            if isinstance(stored_at, Path) and live and eager_beside(stored_at).is_dir():
+                result.notes += case.beside_eager(eager_beside(stored_at))
             if factory is not None and stored_at is not None and not job.several:
                 result = narrowed(
                     result,
@@ -358,6 +366,8 @@ def _of_module(
     folder = Path(call.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-")), "refs")
     target, compiler = settings[TARGET], settings.get("compile", "")
     torch_recorder()(target, folder, feeds, index.model, compiler=compiler)
+    if compiler:
+        torch_recorder()(target, eager_beside(folder), folder, index.model)
     return folder
 
 

@@ -161,7 +161,7 @@ def _compare(
     references: "ReferenceSet",
     tolerance: "Tolerance | None",
 ) -> None:
-    """Compare values with all metrics; draw the first that mismatch, and the outputs."""
+    """Compare values; draw the first that mismatch, and the outputs."""
     from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences, coarse_values
     from onnxsurgeon_lite.report.page.measures import against_references
     from onnxsurgeon_lite.report.page.tensors import tensor_part
@@ -170,12 +170,13 @@ def _compare(
     judge = AgainstReferences(references, tolerance, coarse_values(index))
     for name, value in _sweep(observer, judge):
         reference = references.read(name)
-        compared = judge.compared(name, value, reference)
-        if compared is None:
+        found = judge.distance(name, value, reference)
+        if found is None:
             continue
-        sight.compared[name] = compared
-        is_shown = not compared.match and len(sight.tensors) < _TENSORS
+        sight.compared[name] = found
+        is_shown = not found.match and len(sight.tensors) < _TENSORS
         if is_shown or name in index.outputs:
+            compared = judge.compared(name, value, reference)
             part = tensor_part(0, index.producer[name], name, value, reference, compared)
             sight.tensors += [part] if part is not None else []
     sight.measures.append(against_references(sight.compared, index))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.report.page.view import View
     from onnxsurgeon_lite.tensors.references import Tensors
 
-_LARGEST = 50_000_000  # characters of a page that a browser should open from a file
+_LARGEST = 50_000_000  # bytes of a page that a browser should open from a file
 
 
 @spelled

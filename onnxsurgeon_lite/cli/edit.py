@@ -8,6 +8,7 @@ import typer
 
 from onnxsurgeon_lite import passes
 from onnxsurgeon_lite.cli import completion, gradient, interface, options, shape, simplify
+from onnxsurgeon_lite.cli.edit_plugins import Edits
 from onnxsurgeon_lite.cli.edit_shared import Keep, command
 from onnxsurgeon_lite.cli.options import Inputs, Node, Nodes, Typed, Value, Values
 from onnxsurgeon_lite.names import key_value
@@ -388,7 +389,7 @@ _PROVED = (*shape.PROVED, *simplify.PROVED)
 def verbs(keep: Keep | None = None) -> typer.Typer:
     """The verbs as commands that write a file, or give the result to `keep`."""
     group = typer.Typer(
-        help="Edit a model: one verb, or a recipe of several.", no_args_is_help=True
+        help="Edit a model: one verb, or a recipe of several.", no_args_is_help=True, cls=Edits
     )
     for verb in _VERBS:
         made = command(

@@ -3,12 +3,9 @@
 A parameter before `*` is an argument, one behind it an option; its help is its line under `Args:`, or that of `usual`.
 """
 
-import contextlib
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import import_module
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import UnionType
@@ -153,19 +150,9 @@ def command(function: Callable[..., None]) -> Callable[[], None]:
     """Make a command of a function; `**how` are usual options, as the library takes them."""
 
     def run(**given: object) -> None:
-        if given.get("html") is not None:
-            _import_igraph()
         function(**library_options(written(given)))
 
     return spelled(function, run, lambda: parameters(function))
-
-
-def _import_igraph() -> None:
-    """Import igraph without matplotlib, which it would import to plot: that takes longer than a page."""
-    sys.modules["matplotlib"] = None  # type: ignore[assignment]
-    with contextlib.suppress(ImportError):
-        import_module("igraph")
-    del sys.modules["matplotlib"]
 
 
 def parameters(function: Callable[..., object]) -> dict[str, Parameter]:

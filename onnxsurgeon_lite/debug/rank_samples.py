@@ -1,7 +1,7 @@
 """Rank nodes over many samples: by the worst of any, with the median of all."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from statistics import median_low
@@ -36,7 +36,10 @@ class _Ranking:
         self._stack = ExitStack()
         self._runtimes = [self._stack.enter_context(runtime_of(job.options)) for _ in range(2)]
 
-    def __call__(self, sample: Sample) -> list[RankedNode]:
+    def __call__(self, samples: Sequence[Sample]) -> Iterator[list[RankedNode]]:
+        return map(self._ranked, samples)
+
+    def _ranked(self, sample: Sample) -> list[RankedNode]:
         references, feeds = self.job.read(self.index, sample)
         ours, theirs = self._runtimes
         with ExitStack() as stack:

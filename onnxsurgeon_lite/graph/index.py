@@ -30,7 +30,7 @@ from onnx import (
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.graph.native import RejectedError, infer
 from onnxsurgeon_lite.graph.scopes import Provenances
-from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row, SharedRows, captured, plain_domain
+from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row, captured, plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
 
@@ -79,16 +79,12 @@ class GraphIndex:
     inputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
-    shared: SharedRows = field(default_factory=SharedRows, repr=False)
     _without_type: set[str] = field(default_factory=set)
     _questions: int = 0
 
     @classmethod
-    def of(cls, model: Model, other: "GraphIndex | None" = None) -> "GraphIndex":
+    def of(cls, model: Model) -> "GraphIndex":
         """Index a model's main graph.
-
-        Args:
-            other: the index of another version of the model: nodes that did not change are not read again.
 
         Raises:
             GraphError: two nodes produce one value.
@@ -96,7 +92,6 @@ class GraphIndex:
         graph = model.proto.graph
         nodes = list(graph.node)
         index = cls(model, nodes, _Reads(nodes))
-        index.shared = index.shared if other is None else other.shared
         index.inputs = {value.name: value for value in graph.input}
         index.outputs = {value.name: value for value in graph.output}
         index.initializers = {tensor.name: tensor for tensor in graph.initializer}
@@ -110,7 +105,7 @@ class GraphIndex:
     @cached_property
     def table(self) -> NodeTable:
         """The nodes in columns."""
-        return NodeTable(self.nodes)
+        return NodeTable.of(self.graph)
 
     @cached_property
     def producer(self) -> dict[str, int]:
@@ -177,7 +172,7 @@ class GraphIndex:
     @cached_property
     def rows(self) -> list[Row]:
         """Every node as plain data."""
-        return self.shared.of(self.table)
+        return self.table.rows
 
     @cached_property
     def needs(self) -> list[list[str]]:

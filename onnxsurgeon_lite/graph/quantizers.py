@@ -1,7 +1,7 @@
 """QuantizeLinear and DequantizeLinear nodes: what they quantize, and how."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,8 +24,8 @@ class Quantizers:
     """The quantizers of a graph whose scales and zero points are constants.
 
     Attributes:
-        grids: the output of a DequantizeLinear -> the numbers that it can have; the input of a QuantizeLinear -> the
-            numbers that it is rounded to.
+        grids: the output of a DequantizeLinear -> the numbers that it can have; the input of a QuantizeLinear, or
+            of a Relu before it -> the numbers that it is rounded to.
         sources: the output of a DequantizeLinear -> the input of the QuantizeLinear before it.
         before: the output of a DequantizeLinear -> the numbers that this QuantizeLinear rounds to.
         weights: outputs of DequantizeLinear nodes that read constants.
@@ -47,7 +47,8 @@ class Quantizers:
             if grid is None:
                 continue
             if node.op_type == QUANTIZE:
-                found.grids.setdefault(node.input[0], grid)
+                for name in _cut_alike(index, node.input[0]):
+                    found.grids.setdefault(name, grid)
                 continue
             found.grids[node.output[0]] = grid
             if node.input[0] not in index.producer:
@@ -71,6 +72,16 @@ class Quantizers:
         sides = [self.behind.get(source, name), name, source]
         plain = ([side, *map(side.removesuffix, _SUFFIXES)] for side in sides)
         return list(dict.fromkeys(itertools.chain.from_iterable(plain)))
+
+
+def _cut_alike(index: GraphIndex, name: str) -> Iterator[str]:
+    """Yield a value, and what it is before a Relu alone reads it: tools give either one the other's name."""
+    yield name
+    maker = index.producer.get(name)
+    if maker is not None and index.nodes[maker].op_type == "Relu":
+        before = index.nodes[maker].input[0]
+        if index.consumers[before] == [maker] and before not in index.outputs:
+            yield before
 
 
 def grid_of(index: GraphIndex, node: NodeProto) -> Grid | None:

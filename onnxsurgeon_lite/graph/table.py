@@ -3,6 +3,7 @@
 In a `NodeTable` a name is a number, a hash of its bytes: no text is made of the names that nobody asks for.
 """
 
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import repeat
@@ -10,15 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import GraphProto, NodeProto
+from onnx import GraphProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.wire import Messages, different, fields
+from onnxsurgeon_lite.model.wire import Messages, fields
 
 _INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
+_NAMES = _INPUT, _OUTPUT
 FEW = 256
 """Nodes that protobuf reads as fast."""
 
+_MOST_BYTES = 1 << 26  # of a graph that is serialized with all that is around its nodes
 _MOST_FIELDS = 64  # of a node that is read in columns
 _MOST_BODIED = 64  # nodes
 _MOST_WORDS = 64  # of a name that count for its number
@@ -27,6 +30,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 _Places = NDArray[np.int64]
 _Numbers = NDArray[np.uint64]
+_NOTHING = np.empty((4, 0), np.int64)
 
 
 class Row(NamedTuple):
@@ -54,56 +58,74 @@ class Row(NamedTuple):
 
 def rows_of(nodes: Sequence[NodeProto]) -> list[Row]:
     """Read nodes."""
-    return SharedRows().of(NodeTable(nodes))
-
-
-class SharedRows:
-    """The rows of the latest version of a graph: nodes that the next version has, too, are read once."""
-
-    def __init__(self) -> None:
-        self._parts: Sequence[bytes] = ()
-        self._rows: list[Row] = []
-
-    def of(self, table: "NodeTable") -> list[Row]:
-        """Return the rows of a version."""
-        parts, rows = table.encoded.parts, self._rows
-        if rows:
-            new, old = different(parts, self._parts), different(self._parts, parts)
-            known = {self._parts[place]: rows[place] for place in old}
-            between = [known.get(parts[i]) or Row.of(table.nodes[i]) for i in new]
-            rows = [*rows[: new.start], *between, *rows[old.stop :]]
-        elif len(parts) > FEW:
-            rows = table.rows()
-        else:
-            rows = list(map(Row.of, table.nodes))
-        self._parts, self._rows = parts, rows
-        return rows
+    if len(nodes) <= FEW:
+        return list(map(Row.of, nodes))
+    return NodeTable(GraphProto(node=nodes).SerializeToString()).rows
 
 
 class NodeTable:
     """The nodes of a graph in columns.
 
     Attributes:
-        nodes: the nodes.
         encoded: the nodes' bytes.
     """
 
-    def __init__(self, nodes: Sequence[NodeProto]) -> None:
-        self.nodes = nodes
-        self.encoded = Messages(list(map(NodeProto.SerializeToString, nodes)))
-        self._bytes = np.frombuffer(self.encoded.whole + bytes(_WORD), np.uint8)
+    def __init__(self, encoded: bytes, like: "NodeTable | None" = None) -> None:
+        """Read the nodes of a serialized graph, but for those that another version of it begins and ends with."""
+        self.encoded = Messages(encoded, GraphProto.NODE_FIELD_NUMBER)
+        self._bytes = np.frombuffer(encoded + bytes(_WORD), np.uint8)
+        if like is not None:
+            self._take_over(like)
+
+    @classmethod
+    def of(cls, graph: GraphProto) -> "NodeTable":
+        """Return the table of a graph; the latest ones are known."""
+        if sum(map(TensorProto.ByteSize, graph.initializer)) > _MOST_BYTES:
+            graph = GraphProto(node=graph.node)
+        encoded = graph.SerializeToString()
+        known = [*_latest]
+        found = next((table for table in known if table.encoded.whole == encoded), None)
+        if found is None:
+            found = cls(encoded, *known[-1:])
+            if len(found.encoded) > FEW:
+                _latest.append(found)
+        return found
+
+    def _take_over(self, like: "NodeTable") -> None:
+        one, two = self.encoded, like.encoded
+        head, tail = one.same(two)
+        first, last = len(one) - tail, len(two) - tail
+        if "rows" in vars(like) and head + tail:
+            known = {two[place]: like.rows[place] for place in range(head, last)}
+            new = (known.get(one[place]) or self._row(place) for place in range(head, first))
+            self.rows = [*like.rows[:head], *new, *like.rows[last:]]
+        if "_columns" in vars(like) and head + tail:
+            further = int(one.stops[-1] - two.stops[-1])
+            moved = np.array([[first - last], [further], [further], [0]])
+            between = self._scanned(range(head, first))
+            self._columns = {}
+            for number in like._columns.keys() | between.keys():
+                old = like._columns.get(number, _NOTHING)
+                start, stop = np.searchsorted(old[0], [head, last])
+                parts = old[:, :start], between.get(number, _NOTHING), old[:, stop:] + moved
+                self._columns[number] = np.concatenate(parts, axis=1)
+
+    def node(self, place: int) -> NodeProto:
+        """Return a node."""
+        node: NodeProto = NodeProto.FromString(self.encoded[place])
+        return node
 
     @cached_property
     def bodied(self) -> list[int]:
         """The nodes that hold graphs."""
         may = self.encoded.containing(walk.GRAPH_TYPES)
-        return [place for place in may if walk.bodies(self.nodes[place])]
+        return [place for place in may if walk.bodies(self.node(place))]
 
     @cached_property
     def made(self) -> tuple[_Numbers, _Places]:
         """The numbers of the values that nodes make, and who makes each."""
-        nodes, starts, stops = self._named(_OUTPUT)
-        return _numbers(self._bytes, starts, stops), nodes
+        nodes, _, _, numbers = self._named(_OUTPUT)
+        return numbers.view(np.uint64), nodes
 
     def makers(self, name: str) -> list[int]:
         """Return the nodes that make a value."""
@@ -112,29 +134,29 @@ class NodeTable:
         ends = np.array([0]), np.array([len(encoded)])
         number = _numbers(np.frombuffer(encoded + bytes(_WORD), np.uint8), *ends)
         may = sorted({*nodes[numbers == number].tolist()})
-        return [place for place in may if name in self.nodes[place].output[:]]
+        return [place for place in may if name in self.node(place).output[:]]
 
     def readers(self, names: Collection[str]) -> dict[str, list[int]]:
         """Return the nodes whose inputs are these values; those that capture them are not among them."""
-        nodes, starts, stops = self._named(_INPUT)
+        nodes, starts, stops, read = self._named(_INPUT)
         encoded = [name.encode() for name in names]
         ends = np.cumsum([0, *map(len, encoded)])
         data = np.frombuffer(b"".join(encoded) + bytes(_WORD), np.uint8)
-        found = np.flatnonzero(np.isin(self._read, _numbers(data, ends[:-1], ends[1:])))
+        found = np.flatnonzero(np.isin(read.view(np.uint64), _numbers(data, ends[:-1], ends[1:])))
         whole, readers = self.encoded.whole, {name: dict[int, None]() for name in encoded}
         spans = zip(*(column[found].tolist() for column in (nodes, starts, stops)), strict=True)
         for node, start, stop in spans:
-            if (read := whole[start:stop]) in readers:
-                readers[read][node] = None
+            if (name := whole[start:stop]) in readers:
+                readers[name][node] = None
         return {name: list(readers[each]) for name, each in zip(names, encoded, strict=True)}
 
     def outside(self) -> set[str]:
         """Return the inputs of nodes that no node makes; it can hold a few others."""
         found, made = self._made_of_read
-        _, starts, stops = self._named(_INPUT)
+        _, starts, stops, _ = self._named(_INPUT)
         inside = np.flatnonzero(found)
         same = _same(
-            self._bytes, starts[inside], stops[inside], *self._named(_OUTPUT)[1:, made[inside]]
+            self._bytes, starts[inside], stops[inside], *self._named(_OUTPUT)[1:3, made[inside]]
         )
         found = found.copy()
         found[inside] = same
@@ -145,8 +167,8 @@ class NodeTable:
     @cached_property
     def _read(self) -> _Numbers:
         """The numbers of the inputs of nodes."""
-        _, starts, stops = self._named(_INPUT)
-        return _numbers(self._bytes, starts, stops)
+        numbers: _Numbers = self._named(_INPUT)[3].view(np.uint64)
+        return numbers
 
     def is_made_once(self) -> bool:
         """Return whether each value is known to have one producer."""
@@ -164,7 +186,7 @@ class NodeTable:
         return not late.any() and not any(
             place >= reader
             for reader in self.bodied
-            for name in captured(self.nodes[reader])
+            for name in captured(self.node(reader))
             for place in self.makers(name)
         )
 
@@ -189,8 +211,11 @@ class NodeTable:
         """Return the values that each node makes."""
         return self._lists(_OUTPUT)
 
+    @cached_property
     def rows(self) -> list[Row]:
-        """Return every node as plain data."""
+        """Every node as plain data."""
+        if len(self.encoded) <= FEW:
+            return list(map(self._row, range(len(self.encoded))))
         needs, outputs = self._lists(_INPUT), self.outputs()
         operators, domains, attributed = (
             ["" for _ in needs],
@@ -205,19 +230,22 @@ class NodeTable:
             attributed[place] = True
             needs[place] = _distinct(needs[place])
         for place in self.bodied:
-            needs[place] = _distinct(needs[place], captured(self.nodes[place]))
+            needs[place] = _distinct(needs[place], captured(self.node(place)))
         made = zip(operators, domains, needs, outputs, attributed, strict=True)
         return list(map(tuple.__new__, repeat(Row), made))
+
+    def _row(self, place: int) -> Row:
+        return Row.of(self.node(place))
 
     def _lists(self, number: int) -> list[list[str]]:
         """Return the strings in the fields of a number, per node."""
         nodes, texts = self._texts(number)
-        ends = np.cumsum(np.bincount(nodes, minlength=len(self.nodes))).tolist()
+        ends = np.cumsum(np.bincount(nodes, minlength=len(self.encoded))).tolist()
         return [texts[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def _texts(self, number: int) -> tuple[list[int], list[str]]:
         """Return the strings in the fields of a number, with their nodes."""
-        nodes, starts, stops = self._fields(number).tolist()
+        nodes, starts, stops, _ = self._fields(number).tolist()
         whole = self.encoded.whole
         text = whole.decode("latin-1")
         found = [text[start:stop] for start, stop in zip(starts, stops, strict=True)]
@@ -234,20 +262,20 @@ class NodeTable:
         return columns if named.all() else columns[:, named]
 
     def _fields(self, number: int) -> _Places:
-        """Return the fields of a number, in order: rows of nodes, starts and stops."""
-        some = [columns for of, columns in self._columns if of == number]
-        if len(some) == 1:
-            return some[0]
-        columns = np.concatenate([np.empty((3, 0), np.int64), *some], axis=1)
-        return columns[:, np.argsort(columns[0], kind="stable")]
+        """Return the fields of a number, in order: rows of nodes, starts, stops, numbers of those that are names."""
+        return self._columns.get(number, _NOTHING)
 
     @cached_property
-    def _columns(self) -> list[tuple[int, _Places]]:
-        """Fields by number: rows of nodes, starts and stops; those of a node in order."""
-        starts = np.array(self.encoded.starts, np.int64)
-        nodes, at, end = np.arange(len(self.nodes)), starts[:-1], starts[1:]
+    def _columns(self) -> dict[int, _Places]:
+        """Field number -> fields."""
+        return self._scanned(range(len(self.encoded)))
+
+    def _scanned(self, places: range) -> dict[int, _Places]:
+        """Return the fields of some nodes."""
+        nodes, chosen = np.arange(places.start, places.stop), slice(places.start, places.stop)
+        at, end = self.encoded.starts[chosen], self.encoded.stops[chosen]
         found: list[tuple[int, _Places]] = []
-        odd = np.zeros(len(self.nodes), np.bool_)
+        odd = np.zeros(places.stop, np.bool_)
         for _ in range(_MOST_FIELDS):
             left = at < end
             if not left.all():
@@ -262,13 +290,23 @@ class NodeTable:
                 at[foreign] = end[foreign]
             columns = np.stack((nodes, starts, at))
             for tag in (present := np.flatnonzero(np.bincount(tags)).tolist()):
-                chosen = columns if len(present) == 1 else columns[:, tags == tag]
-                found.append((tag >> 3, chosen))
+                found.append((tag >> 3, columns if len(present) == 1 else columns[:, tags == tag]))
         odd[nodes[at < end]] = True
         if odd.any():
             found = [(number, columns[:, ~odd[columns[0]]]) for number, columns in found]
             found += self._one_by_one(np.flatnonzero(odd).tolist())
-        return found
+        by_number = defaultdict[int, list[_Places]](list)
+        for number, columns in found:
+            by_number[number].append(columns)
+        return {number: self._in_order(number, some) for number, some in by_number.items()}
+
+    def _in_order(self, number: int, some: Sequence[_Places]) -> _Places:
+        """Return the fields of a number as `_fields`."""
+        columns = np.concatenate(some, axis=1)
+        if len(some) > 1:
+            columns = columns[:, np.argsort(columns[0], kind="stable")]
+        names = _numbers(self._bytes, *columns[1:]) if number in _NAMES else columns[0]
+        return np.concatenate((columns, names.view(np.int64)[None]))
 
     def _ends(self, at: _Places) -> tuple[_Places, _Places]:
         """Return where fields start and stop, whose sizes are at these places."""
@@ -284,10 +322,14 @@ class NodeTable:
 
     def _one_by_one(self, nodes: Iterable[int]) -> Iterator[tuple[int, _Places]]:
         """Yield the fields of nodes that have many, or some that ONNX does not know."""
-        starts, whole = self.encoded.starts, self.encoded.whole
+        encoded = self.encoded
         for node in nodes:
-            for number, start, stop in fields(whole, starts[node], starts[node + 1]):
+            places = encoded.starts[node].item(), encoded.stops[node].item()
+            for number, start, stop in fields(encoded.whole, *places):
                 yield number, np.array([[node], [start], [stop]])
+
+
+_latest = deque[NodeTable](maxlen=2)
 
 
 def _numbers(data: NDArray[np.uint8], starts: _Places, stops: _Places) -> _Numbers:

@@ -26,6 +26,11 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 _WORST = 8  # samples that are shown
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
+_TOGETHER, _BYTES = (
+    16,
+    4 << 20,
+)  # samples that run together at most, and bytes of what they read and give
+
 _Place = tuple[int, RuntimeOptions, tuple[str, ...]]  # a graph, how it runs, what is fetched
 
 OF_A_SAMPLE = (RuntimeFailure, FeedsError, ReferenceSetError)
@@ -153,36 +158,52 @@ class Comparing:
         self._other = None if job.other is None else GraphIndex.of(job.other)
         self._sessions: dict[_Place, Session] = {}
         self._carried: dict[_Place, Carried] = {}
+        self._together = 1
 
-    def __call__(self, sample: Sample) -> SampleOutcome:
+    def __call__(self, samples: Sequence[Sample]) -> Iterator[SampleOutcome]:
+        left = [*samples]
+        while left:
+            part, left = left[: self._together], left[self._together :]
+            yield from self._tried(part)
+
+    def _tried(self, samples: list[Sample]) -> list[SampleOutcome]:
+        """Compare samples together; where that fails, each alone."""
         try:
-            return self._outcome(sample)
+            return self._outcomes(samples)
         except OF_A_SAMPLE as error:
-            return SampleOutcome(sample.number, False, inf, failure=error.message, raised=error)
+            if len(samples) > 1:
+                return [outcome for sample in samples for outcome in self._tried([sample])]
+            number, why = samples[0].number, error.message
+            return [SampleOutcome(number, False, inf, failure=why, raised=error)]
 
     def close(self) -> None:
         """End the runtimes' processes."""
         for session in self._sessions.values():
             session.close()
 
-    def _outcome(self, sample: Sample) -> SampleOutcome:
-        references, feeds = self.job.read(self.index, sample)
+    def _outcomes(self, samples: list[Sample]) -> list[SampleOutcome]:
+        read = [self.job.read(self.index, sample) for sample in samples]
+        feeds = [given for _, given in read]
+        references = [stored for stored, _ in read]
         if self._other is not None:
             references = self._computed(self._other, feeds)
-        fetch = self.wanted(references)
+        fetch = self.wanted(references[0])
+        if any(self.wanted(each) != fetch for each in references[1:]):
+            return [outcome for sample in samples for outcome in self._tried([sample])]
         ways = [way for way in (self.job.options, self.job.second) if way is not None]
-        found = [self._judged(sample, references, feeds, fetch, way) for way in ways]
-        return max(found, key=lambda outcome: (not outcome.match, outcome.error))
+        made = [self._run(self.index, feeds, fetch, way) for way in ways]
+        self._together = self._fitting(feeds, *made)
+        return [
+            max(
+                (self._judged(sample, stored, values, fetch) for values in of_ways),
+                key=lambda outcome: (not outcome.match, outcome.error),
+            )
+            for sample, stored, *of_ways in zip(samples, references, *made, strict=True)
+        ]
 
     def _judged(
-        self,
-        sample: Sample,
-        references: ReferenceSet,
-        feeds: Feeds,
-        fetch: list[str],
-        way: RuntimeOptions,
+        self, sample: Sample, references: ReferenceSet, values: Values, fetch: list[str]
     ) -> SampleOutcome:
-        values = self._run(self.index, feeds, fetch, way)
         found = self.compared(references, values, fetch)
         match = all(comparison.match for comparison in found.values())
         outcome = SampleOutcome(sample.number, match, self.error(found), found)
@@ -208,29 +229,44 @@ class Comparing:
         """Return how far a sample is off."""
         return max(map(excess, found.values()), default=0.0)
 
-    def _computed(self, other: GraphIndex, feeds: Feeds) -> ReferenceSet:
+    def _computed(self, other: GraphIndex, feeds: Sequence[Feeds]) -> list[ReferenceSet]:
         """Return what the other model gives: its outputs, or all values that this one has, too."""
         fetch = [n for n in other.producer if n in self.index.producer] if self.job.every else []
-        given, way = feeds_of_other(other, feeds), self.job.other_options or self.job.options
-        values = self._run(other, given, fetch or list(other.outputs), way)
-        there = {name: value for name, value in values.items() if value is not None}
-        return ReferenceSet.of(there, str(other.model.path or "the other model"))
+        given = [feeds_of_other(other, each) for each in feeds]
+        way, place = self.job.other_options or self.job.options, str(other.model.path or "")
+        return [
+            ReferenceSet.of(
+                {name: value for name, value in values.items() if value is not None},
+                place or "the other model",
+            )
+            for values in self._run(other, given, fetch or list(other.outputs), way)
+        ]
 
     def _run(
-        self, index: GraphIndex, feeds: Feeds, fetch: Sequence[str], way: RuntimeOptions
-    ) -> Values:
-        place = id(index), way, tuple(fetch)
+        self, index: GraphIndex, feeds: list[Feeds], fetch: Sequence[str], way: RuntimeOptions
+    ) -> Sequence[Values]:
+        place, carry = (id(index), way, tuple(fetch)), self.job.carry
         if place not in self._sessions:
-            every = dict.fromkeys((*fetch, *self.job.carry.values()))
+            every = dict.fromkeys((*fetch, *carry.values()))
             self._sessions[place] = Session(index, runtime_of(way), [*every])
-            self._carried[place] = Carried(self.job.carry)
-        values = self._sessions[place].run(self._carried[place].into(feeds))
-        self._carried[place].take(values)
-        return {
-            name: values[name]
-            for name in values
-            if name not in self.job.carry.values() or name in fetch
-        }
+            self._carried[place] = Carried(carry)
+        session, carried = self._sessions[place], self._carried[place]
+        if not carry:
+            return session.run_together(feeds)
+        values = session.run(carried.into(feeds[0]))
+        carried.take(values)
+        return [{n: values[n] for n in values if n not in carry.values() or n in fetch}]
+
+    def _fitting(self, *sets: Sequence[Mapping[str, object]]) -> int:
+        """Return how many samples can run together that are as large as these are, by what they read and give."""
+        if self.job.carry or not all(each.takes_several for each in self._sessions.values()):
+            return 1
+        size = sum(_size(value) for each in sets for values in each for value in values.values())
+        return max(1, min(_TOGETHER, _BYTES * len(sets[0]) // max(1, size)))
+
+
+def _size(value: object) -> int:
+    return value.nbytes if isinstance(value, np.ndarray) else 0
 
 
 def excess(comparison: Comparison) -> float:

@@ -1,6 +1,6 @@
 """Record many samples into one folder, in their order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,7 +42,10 @@ class _Recording:
         self._carried = Carried(job.carry)
         self._session = Session(self.index, self._runtime, [*(job.values or self.index.producer)])
 
-    def __call__(self, sample: Sample) -> tuple[int, dict[str, Stored]]:
+    def __call__(self, samples: Sequence[Sample]) -> Iterator[tuple[int, dict[str, Stored]]]:
+        return map(self._recorded, samples)
+
+    def _recorded(self, sample: Sample) -> tuple[int, dict[str, Stored]]:
         _, feeds = self.job.read(self.index, sample)
         made = self._computed(self._carried.into(feeds))
         self._carried.take(made)

@@ -2,11 +2,12 @@
 
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
+from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import (
     ReferenceSetError,
@@ -18,8 +19,8 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values import Alignment, feeds_in_order
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from, known_size, sizes_of
-from onnxsurgeon_lite.runtime.options import RuntimeOptions
-from onnxsurgeon_lite.runtime.run import opened
+from onnxsurgeon_lite.runtime.options import RuntimeOptions, words_of
+from onnxsurgeon_lite.runtime.run import Opened, opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples
@@ -201,7 +202,29 @@ class Session:
     index: GraphIndex
     runtime: Runtime
     fetch: list[str]
-    _run: Callable[[Feeds], dict[str, RunValue]] | None = None
+    _run: Opened | None = None
+
+    @property
+    def takes_several(self) -> bool:
+        """Whether several samples can be run in one request: tensors, in onnxruntime, without a time limit."""
+        kinds = [declared.type.tensor_type.elem_type for declared in self.index.inputs.values()]
+        odd = {TensorProto.UNDEFINED, TensorProto.STRING}.intersection(kinds)
+        options = self.runtime.options
+        return not (odd or words_of(options) or options.otherwise or options.timeout)
+
+    def run_together(self, samples: Sequence[Feeds]) -> list[dict[str, RunValue]]:
+        """Return the values that are fetched of each of several samples.
+
+        Raises:
+            RuntimeFailure: one of them failed, if only because of the others.
+        """
+        if len(samples) == 1:
+            return [self.run(samples[0])]
+        try:
+            return self._opened().each(samples)
+        except RuntimeCrash:
+            self._reopen()
+            raise
 
     def run(self, feeds: Feeds) -> dict[str, RunValue]:
         """Return the values that are fetched.
@@ -227,7 +250,7 @@ class Session:
         with self.runtime:
             self._run = None
 
-    def _opened(self) -> Callable[[Feeds], dict[str, RunValue]]:
+    def _opened(self) -> Opened:
         if self._run is None:
             self._run = opened(self.index, self.runtime, self.fetch)
         return self._run

@@ -63,7 +63,7 @@ def load(path: str | PathLike[str]) -> Model:
     for tensor in external_tensors(model.proto) if refers(data) else ():
         _resolve(model, tensor, path.absolute().parent)
     source.verify()
-    model.loaded = model.fingerprint()
+    model.loaded = hash(model.encoded())
     return model
 
 

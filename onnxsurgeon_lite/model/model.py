@@ -1,6 +1,5 @@
 """A `ModelProto` whose large tensors stay in their files."""
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _MANY = 256  # nodes
-_MOST_SEARCHED = 1 << 26  # bytes of a structure that is searched for references at once
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Model:
             with offset and length always given.
         files: the files that hold tensors, by key (their absolute path).
         path: the file that the model was loaded from; None for a model made in memory.
-        loaded: fingerprint of the structure at the load; a different one now means that it was edited.
+        loaded: hash of the structure at the load; a different one now means that it was edited.
         enclosing: where the graph is, if it is a body that stands here as a model of its own.
 
     Example:
@@ -54,7 +52,7 @@ class Model:
     proto: ModelProto
     files: dict[str, DataFile] = field(default_factory=dict)
     path: Path | None = None
-    loaded: bytes = b""
+    loaded: int | None = None
     enclosing: Enclosing = Enclosing()
 
     def copy(self) -> "Model":
@@ -69,10 +67,6 @@ class Model:
     def encoded(self) -> bytes:
         """Serialize the structure, locations of weights included; equal structures give equal bytes."""
         return bytes(self.proto.SerializeToString(deterministic=True))
-
-    def fingerprint(self) -> bytes:
-        """Return a digest of the structure."""
-        return digest(self.encoded())
 
     def span(self, tensor: TensorProto) -> tuple[DataFile, int, int]:
         """Return (file, offset, length) of a tensor that stays on disk.
@@ -156,11 +150,6 @@ class Model:
             tensor.raw_data = raw
 
 
-def digest(encoded: bytes) -> bytes:
-    """Return a hash of a serialized structure."""
-    return hashlib.blake2b(encoded).digest()
-
-
 def refers(encoded: bytes) -> bool:
     """Return whether a structure can refer to external data: every reference holds "location"."""
     return b"location" in encoded
@@ -173,8 +162,7 @@ def is_external(tensor: TensorProto) -> bool:
 
 def external_tensors(proto: ModelProto) -> Iterator[TensorProto]:
     """Yield the tensors whose payload is in a file."""
-    searched = len(proto.graph.node) > _MANY and proto.ByteSize() <= _MOST_SEARCHED
-    if searched and not refers(proto.SerializeToString()):
+    if len(proto.graph.node) > _MANY and not refers(proto.SerializeToString()):
         return iter(())
     return filter(is_external, walk.tensors(proto))
 

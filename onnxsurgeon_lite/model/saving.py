@@ -18,7 +18,7 @@ from onnxsurgeon_lite.model.copying import copy_span, write_pieces
 from onnxsurgeon_lite.model.datafile import DataFile, require_inside
 from onnxsurgeon_lite.model.loading import load
 from onnxsurgeon_lite.model.messages import copied
-from onnxsurgeon_lite.model.model import Model, digest, external_tensors, is_external, refer, refers
+from onnxsurgeon_lite.model.model import Model, external_tensors, is_external, refer, refers
 from onnxsurgeon_lite.model.sharing import has_own_name, require_no_data, require_unshared
 from onnxsurgeon_lite.model.wire import LARGE, expand
 from onnxsurgeon_lite.remote import Remote, placed
@@ -81,8 +81,8 @@ def save(
     path = placed(path)
     if isinstance(path, Remote):
         return _upload(model, path, external, location, force, dry_run)
-    if model.proto.ByteSize() <= MAX_PROTOBUF:
-        encoded = model.encoded()
+    encoded = model.encoded()
+    if len(encoded) <= MAX_PROTOBUF:
         if external is None and _is_unedited(model, encoded):
             return _copy_source(model, path, Staging(dry_run), force)
         if not external and not refers(encoded):
@@ -177,7 +177,7 @@ def movable(model: Model) -> bool | None:
 
 def _is_unedited(model: Model, encoded: bytes) -> bool:
     """Return whether the source file still says exactly what the model says."""
-    if not model.loaded or digest(encoded) != model.loaded:
+    if hash(encoded) != model.loaded:
         return False
     for file in model.files.values():
         if not file.is_missing:
@@ -210,12 +210,10 @@ def _copy_source(model: Model, path: Path, staging: Staging, force: bool) -> Wri
 
 def embedded_size(model: Model, everything: bool = True) -> int:
     """Return the size of the model file with all data inside, or only with the data that is inside already."""
-    size = int(model.proto.ByteSize())
-    if size <= MAX_PROTOBUF and not refers(model.encoded()):
-        return size
-    spans = (model.span(tensor) for tensor in external_tensors(model.proto))
-    inside = (length for file, _, length in spans if everything or file.location is None)
-    return size + sum(inside)
+    encoded = model.encoded()
+    found = external_tensors(model.proto) if refers(encoded) else ()
+    inside = (n for file, _, n in map(model.span, found) if everything or file.location is None)
+    return len(encoded) + sum(inside)
 
 
 def size_beside(model: Model, path: Path) -> int:

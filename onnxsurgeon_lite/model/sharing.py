@@ -12,7 +12,7 @@ from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.errors import ModelFileError, SharedDataError
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.model import external_tensors
-from onnxsurgeon_lite.model.wire import skeleton
+from onnxsurgeon_lite.model.wire import is_model, skeleton
 
 _FIRST_BYTES = frozenset(
     b"\x08\x12\x1a\x22\x2a\x32\x3a\x42\x72\xa2\xca"
@@ -79,7 +79,7 @@ def require_replaceable(path: Path, force: bool = False) -> None:
 
 def require_no_data(path: Path) -> None:
     """Raise `SharedDataError` if a file that is to become something else holds the data of a model."""
-    if not path.is_file() or _structure(path) is not None:
+    if not path.is_file() or is_model(path):
         return
     for other in other_users(path, path):
         raise SharedDataError(

@@ -7,7 +7,6 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensor
 GRAPH_TYPES = b"\xa0\x01\x05", b"\xa0\x01\x0a"
 """The type of an attribute that holds graphs, serialized."""
 _MANY = 256  # nodes
-_MOST_SEARCHED = 1 << 26  # bytes of a graph that is searched at once
 
 
 def tensors(model: ModelProto) -> Iterator[TensorProto]:
@@ -53,7 +52,7 @@ def graphs(model: ModelProto) -> Iterator[GraphProto]:
 
 def with_bodies(graph: GraphProto) -> list[NodeProto]:
     """Return the nodes of a graph that hold graphs."""
-    if len(graph.node) > _MANY and graph.ByteSize() <= _MOST_SEARCHED:
+    if len(graph.node) > _MANY:
         encoded = graph.SerializeToString()
         if not any(kind in encoded for kind in GRAPH_TYPES):
             return []

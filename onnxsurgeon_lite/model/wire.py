@@ -14,15 +14,14 @@ import functools
 import io
 import mmap
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
-from operator import ne
 from pathlib import Path
 
+import numpy as np
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
+from numpy.typing import NDArray
 
 from onnxsurgeon_lite.errors import ModelFileError
 from onnxsurgeon_lite.remote import RangeBuffer, RangeFile
@@ -49,11 +48,13 @@ _PAYLOADS = (_FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA)  # little-endian elements, as
 # every large payload starts with its tag and a length of at least `LARGE`, which takes two bytes or more
 _PAYLOAD_HEAD = re.compile(rb"[\x22\x4a\x52][\x80-\xff][\x08-\xff]")
 _DATA_TYPE, _EXTERNAL_DATA, _DATA_LOCATION = 2, 13, 14
+_GRAPH = 7  # of a model
 _VARINT, _I64, _LEN, _GROUP_START, _GROUP_END, _I32 = range(6)
 # FLOAT, COMPLEX64; DOUBLE, COMPLEX128
 _PACKED_TYPES = {_FLOAT_DATA: (1, 14), _DOUBLE_DATA: (11, 15)}
 
 Buffer = mmap.mmap | bytes | RangeBuffer
+_Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,18 @@ def skeleton(path: Path, key: str) -> bytes:
                     f"the file has {size} bytes: was it copied or downloaded completely?",
                 ) from error
             return b"".join(piece for piece in walk.pieces if isinstance(piece, bytes))
+
+
+def is_model(path: Path) -> bool:
+    """Return whether a file is a message with a graph, as far as its outermost fields tell."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            size = file.seek(0, 2)
+            with _whole(file, size) as source:
+                stops = {number: stop for number, _, stop in fields(source, 0, size)}
+    except (_MalformedError, OSError, ValueError):  # nothing can be mapped of an empty file
+        return False
+    return _GRAPH in stops and max(stops.values()) <= size
 
 
 def _has_payload(source: bytes) -> bool:
@@ -234,16 +247,12 @@ def _scan_tensor(source: Buffer, start: int, end: int) -> _TensorFields:
 def _entry(source: Buffer, at: int, end: int) -> tuple[bytes, bytes]:
     """Return (key, value) of a `StringStringEntryProto`."""
     pair = {1: b"", 2: b""}
-    while at < end:
-        tag, at = _varint(source, at, end)
-        if tag & 7 != _LEN:
-            at = _skip(source, tag, at, end)
-            continue
-        size, at = _varint(source, at, end)
-        if at + size > end:
-            raise _MalformedError(f"an entry at byte {at} needs {size} bytes, {end - at} are left")
-        pair[tag >> 3] = source[at : at + size]
-        at += size
+    for number, start, stop in fields(source, at, end):
+        if stop > end:
+            raise _MalformedError(
+                f"an entry at byte {start} needs {stop - start} bytes, {end - start} are left"
+            )
+        pair[number] = source[start:stop]
     return pair[1], pair[2]
 
 
@@ -287,18 +296,31 @@ def _embed_payload(
 
 
 class Messages:
-    """Serialized messages, that are searched all at once.
+    """Serialized messages in the field with the least number of another message, which holds them one after the other.
 
     Attributes:
-        parts: the messages.
-        whole: their bytes, one message after the other.
-        starts: where each begins there, and where the last one ends.
+        whole: the other message.
+        starts, stops: where each begins and ends there.
     """
 
-    def __init__(self, parts: Sequence[bytes]) -> None:
-        self.parts = parts
-        self.whole = b"".join(parts)
-        self.starts = list(accumulate(map(len, parts), initial=0))
+    def __init__(self, whole: bytes, number: int) -> None:
+        self.whole = whole
+        found: list[int] = []
+        add, at, end, tag = found.append, 0, len(whole), number << 3 | _LEN
+        while at < end and whole[at] == tag:
+            size, at = whole[at + 1], at + 2
+            if size > 127:
+                size, at = _varint(whole, at - 1, end)
+            add(at)
+            at += size
+            add(at)
+        self.starts, self.stops = np.array(found, np.int64).reshape(-1, 2).T
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, place: int) -> bytes:
+        return self.whole[self.starts[place] : self.stops[place]]
 
     def mentioning(self, names: Collection[str]) -> list[int]:
         """Return the positions of the messages that contain one of these strings, at any depth.
@@ -306,31 +328,47 @@ class Messages:
         The result can hold a few others; with many strings it holds all, because searching would take too long.
         """
         if len(names) > _FEW:
-            return list(range(len(self.parts)))
+            return list(range(len(self)))
         return self.containing(map(_sized, names))
 
     def containing(self, parts: Iterable[bytes]) -> list[int]:
         """Return the positions of the messages that contain one of these parts; it can hold a few others."""
-        found = set()
+        found = set[int]()
+        end = int(self.stops[-1]) if len(self) else 0
         for part in parts:
-            at = self.whole.find(part)
+            at = self.whole.find(part, 0, end)
             while at >= 0:
-                place = bisect_right(self.starts, at) - 1
+                place = int(np.searchsorted(self.stops, at, "right"))
                 found.add(place)
-                at = self.whole.find(part, self.starts[place + 1])
+                at = self.whole.find(part, self.stops[place], end)
         return sorted(found)
 
+    def same(self, others: "Messages") -> tuple[int, int]:
+        """Return how many messages others begin with, too, and how many they end with."""
+        count, sides = min(len(self), len(others)), (self, others)
+        if not count:
+            return 0, 0
+        one, two = (np.frombuffer(side.whole, np.uint8)[: side.stops[-1]] for side in sides)
+        head = _alike(one, two, self.stops, others.stops)
+        one, two = one[::-1], two[::-1]
+        tail = _alike(one, two, *(side.stops[-1] - side.starts[::-1] for side in sides))
+        return head, min(tail, count - head)
 
-def different(parts: Sequence[bytes], others: Sequence[bytes]) -> range:
-    """Return the positions without those at the beginning and at the end that others begin and end with, too."""
-    count = min(len(parts), len(others))
-    head = next((i for i, differ in enumerate(map(ne, parts, others)) if differ), count)
-    backwards = map(ne, reversed(parts), reversed(others))
-    tail = next((i for i, differ in enumerate(backwards) if differ), count)
-    return range(head, len(parts) - min(tail, count - head))
+
+def _alike(
+    one: NDArray[np.uint8], two: NDArray[np.uint8], ends: _Places, other_ends: _Places
+) -> int:
+    """Return how many messages two sequences of them begin with, that end at these places."""
+    size, count = min(len(one), len(two)), min(len(ends), len(other_ends))
+    differ = one[:size] != two[:size]
+    first = int(differ.argmax()) if differ.any() else size
+    apart = ends[:count] != other_ends[:count]
+    return min(
+        int(np.searchsorted(ends, first, "right")), int(apart.argmax()) if apart.any() else count
+    )
 
 
-def fields(source: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+def fields(source: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield (number, start, stop) of each length-delimited field of a message."""
     while at < end:
         tag, at = _varint(source, at, end)

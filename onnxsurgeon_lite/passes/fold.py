@@ -84,7 +84,7 @@ def fold(
     rounds, index = True, before
     while rounds:
         counts = whole.folded, whole.decided
-        index = GraphIndex.of(result, index)
+        index = GraphIndex.of(result)
         whole.large.clear()
         whole.failed.clear()
         _fold_graph(
@@ -142,7 +142,7 @@ def _fold_graph(
         count.constants += len(made)
     if values is not None or not index.bodied:
         return
-    index = GraphIndex.of(index.model, index) if found.gone else index
+    index = GraphIndex.of(index.model) if found.gone else index
     for position in index.bodied:
         for name, body in walk.bodies(graph.node[position]):
             inner = InnerGraph.of(index, position, name).index
@@ -193,7 +193,7 @@ class _Constants:
             for same in (graph, *([] if self.index.graph is graph else [self.index.graph])):
                 decided = decide(self.index, same, self.types, set(taken))
         if decided:
-            self.index = GraphIndex.of(self.index.model, self.index)
+            self.index = GraphIndex.of(self.index.model)
         return decided
 
     def _is_open(self, node: NodeProto) -> bool:

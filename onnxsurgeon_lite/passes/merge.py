@@ -158,7 +158,9 @@ def make_room(
     names = dict(incoming)
     own, theirs = (dict.fromkeys(defined(model.proto.graph)) for model in (result, guest))
     results = (value.name for value in result.proto.graph.output)
-    taken = inner_names(result.proto).union(own, results, incoming.values())
+    taken = inner_names(result.proto, result.proto.graph.node).union(
+        own, results, incoming.values()
+    )
     if prefix:
         names = {n: prefix + n for n in theirs if n not in incoming} | names
     both = [
@@ -171,7 +173,9 @@ def make_room(
             f"share it ({command('--share', both[0])}), link it (--map), or rename the second's values (--prefix)",
         )
     clashes = [name for name in theirs if name not in incoming and names.get(name, name) in taken]
-    taken |= inner_names(guest.proto).union(theirs, (value.name for value in graph.output))
+    taken |= inner_names(guest.proto, guest.proto.graph.node).union(
+        theirs, (value.name for value in graph.output)
+    )
     for name in clashes:
         names[name] = fresh(names.get(name, name), taken)
     renamed = [value.name for value in graph.output if value.name in clashes]

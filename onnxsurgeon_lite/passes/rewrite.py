@@ -139,12 +139,12 @@ class _Rewriting:
             if any(len(rule.pattern.function.output) > 1 for rule, _ in matches):
                 _sort(target)
         self._add_functions(result.proto)
-        after = GraphIndex.of(result, before)
+        after = GraphIndex.of(result)
         if folded:
             positions = {after.producer[name] for name in folded}
             fold_positions(after, positions)
             _drop(graph, after, positions)
-            after = GraphIndex.of(result, before)
+            after = GraphIndex.of(result)
         self.notes += follow(before, after, self.stale) if self.stale else ()
         self.stale = {}
         return after, self.growth < 0

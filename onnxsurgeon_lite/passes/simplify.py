@@ -104,7 +104,7 @@ class _Applied:
     def index(self) -> GraphIndex:
         """The model's index."""
         if self._index is None or self._index.model is not self.model:
-            self._index = GraphIndex.of(self.model, self._index)
+            self._index = GraphIndex.of(self.model)
         return self._index
 
     def apply(self, step: "_Step") -> None:

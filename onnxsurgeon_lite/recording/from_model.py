@@ -14,7 +14,7 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import expose_inner
 from onnxsurgeon_lite.tensors.dtypes import RunValue
-from onnxsurgeon_lite.tensors.references import FolderWriter, save_tensors
+from onnxsurgeon_lite.tensors.references import FolderWriter, save_stream
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 Progress = Callable[[str], None]
@@ -46,7 +46,7 @@ def record(
 ) -> int:
     """Store the feeds and every value of the main graph, or the named ones; return the number of stored values.
 
-    A folder is written value by value, so memory holds one part of the model at a time; `.npz` and `.safetensors` are
+    A folder or a `.npz` is written value by value, so memory holds one part of the model at a time; `.safetensors` are
     collected in memory first.
 
     Args:
@@ -63,9 +63,7 @@ def record(
     else:
         stream = computed(index, feeds, runtime, values, progress, budget)
     if target.suffix in (".npz", ".safetensors"):
-        collected = dict(stream)
-        save_tensors(target, collected)
-        return len(collected)
+        return save_stream(target, stream)
     count = 0
     with FolderWriter(target) as writer:
         for name, value in stream:

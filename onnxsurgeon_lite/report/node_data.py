@@ -24,7 +24,7 @@ def write_node_data(path: Path, index: GraphIndex, measures: Sequence[Measure]) 
     Raises:
         UsageError: nothing was measured.
     """
-    found = next((measure for measure in measures if max(measure.nodes, default=-1) >= 0), None)
+    found = next((measure for measure in measures if {*measure.nodes} - {-1}), None)
     if found is None:
         raise UsageError("this result has no numbers of nodes", "leave --node-data out")
     write_text(path, json.dumps(node_data(index, found), indent=1, allow_nan=False) + "\n")
@@ -37,7 +37,8 @@ def node_data(index: GraphIndex, measure: Measure) -> dict[str, object]:
     """
     found = defaultdict[int, list[int]](list)
     for place, node in enumerate(measure.nodes):
-        if node >= 0 and (measure.numbers[place] is not None or measure.bad[place]):
+        known = measure.numbers[place] is not None or measure.bad[place]
+        if isinstance(node, int) and node >= 0 and known:
             found[node].append(place)
     ids = node_ids(index.graph)
     results = {ids[node]: _result(measure, places) for node, places in sorted(found.items())}

@@ -131,16 +131,6 @@ def _axes(index: GraphIndex, dims: Mapping[str, int]) -> dict[str, tuple[int, in
     return found
 
 
-def given_or_made(
-    index: GraphIndex, path: Tensors | None, recipe: Recipe
-) -> tuple[Feeds, list[str]]:
-    """Return the feeds at `path`, or generated ones with a line for each that says how."""
-    if path is None:
-        return make_feeds(index, recipe)
-    said: list[str] = []
-    return read_feeds(index, path, said=said), said
-
-
 def feeds_from(index: GraphIndex, stored: ReferenceSet, said: list[str] | None = None) -> Feeds:
     """Return a reference set's entries for the graph inputs, checked against the model."""
     missing = [name for name in required_inputs(index) if name not in stored]

@@ -26,6 +26,7 @@ _FLOATS = {
     TensorProto.FLOAT8E4M3FN,
     TensorProto.FLOAT8E5M2,
 }
+_RECURRENT = ("LSTM", "GRU", "RNN")
 _DOUBLE = "tensor(double)"
 _WIDE = "\x01float64"
 
@@ -133,6 +134,8 @@ class Float64:
     def _in_evaluator(
         self, positions: Sequence[int], inputs: Mapping[str, Array], output: str
     ) -> Array | None:
+        if any(_beyond_evaluator(self.observer.index.nodes[position]) for position in positions):
+            return None
         part = self.observer.part(positions, _types(inputs), [output])
         names = [declared.name for declared in part.graph.input]
         if self._evaluator is None:
@@ -153,6 +156,15 @@ class Float64:
         if self._evaluator is not None:
             self._evaluator.__exit__()
             self._evaluator = None
+
+
+def _beyond_evaluator(node: NodeProto) -> bool:
+    """Return whether the reference evaluator ignores an attribute of a recurrent node."""
+    given = {a.name: a.s for a in node.attribute}
+    ignored = given.keys() & {"activations", "clip", "input_forget"}
+    return node.op_type in _RECURRENT and bool(
+        ignored or given.get("direction", b"forward") != b"forward"
+    )
 
 
 def convolve(node: NodeProto, x: Array, weight: Array, bias: Array | None = None) -> Array | None:

@@ -22,7 +22,7 @@ from onnxsurgeon_lite.surgery.edits import clear_bodies
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 
 BUDGET = 64 << 20  # bytes
-_PART = 64  # values of a sweep that are computed in one part
+_PART, _LARGE_PART = 64, 512  # values of a sweep that are computed in one part; with a budget
 _FIRST, _GROWTH = (
     16,
     4,
@@ -150,7 +150,7 @@ class Observer:
             self.forget([name for name in self.kept if last_use.get(name, -1) <= end])
             if self.budget is not None:
                 fitting = self.budget * (stop - start) // max(self._swept, 1)
-                count = max(1, min(fitting, _GROWTH * count, _PART))
+                count = max(1, min(fitting, _GROWTH * count, _LARGE_PART))
             start = stop
 
     def _last_uses(self, values: Sequence[str]) -> dict[str, int]:
@@ -276,17 +276,33 @@ class Observer:
         self, part: ModelProto, inputs: Mapping[str, RunValue], outputs: Sequence[str]
     ) -> dict[str, RunValue]:
         """Run a model made of this model's nodes and weights on these inputs."""
-        names = [declared.name for declared in part.graph.input]
+        return next(self.runs(part, inputs, outputs))
+
+    def runs(
+        self,
+        part: ModelProto,
+        inputs: Mapping[str, RunValue],
+        outputs: Sequence[str],
+        more: Sequence[Mapping[str, RunValue]] = ({},),
+    ) -> Iterator[dict[str, RunValue]]:
+        """Run a part as `run_part` does, in one session, once for each mapping of further inputs."""
+        names = [declared.name for declared in part.graph.input if declared.name not in more[0]]
+        given = {name: _APART + name for name in [*names, *more[0]]}
         try:
             for name in names:
-                value = inputs[name]
-                if value is not None:
-                    self.runtime.put(_APART + name, value)
+                self._put_apart(name, inputs[name])
             self.runtime.open(self.index.model.with_proto(part))
             self.sessions += 1
-            return self.runtime.run({name: _APART + name for name in names}, outputs).values
+            for extra in more:
+                for name, value in extra.items():
+                    self._put_apart(name, value)
+                yield self.runtime.run(given, outputs).values
         finally:
-            self.runtime.forget([_APART + name for name in names])
+            self.runtime.forget([*given.values()])
+
+    def _put_apart(self, name: str, value: RunValue) -> None:
+        if value is not None:
+            self.runtime.put(_APART + name, value)
 
     def _positions(self, outputs: Iterable[str]) -> list[int]:
         return sorted(self.index.ancestors(outputs, stop=self.kept))

@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,8 +23,8 @@ _AHEAD = 3  # tasks in flight for each runtime: while one is late, others go on
 class Worker(Protocol[Item, Result]):
     """What does a job in one thread: it holds the open sessions."""
 
-    def __call__(self, item: Item, /) -> Result:
-        """Return the result of one sample."""
+    def __call__(self, items: Sequence[Item], /) -> Iterable[Result]:
+        """Return the result of each sample."""
         ...
 
     def close(self) -> None:
@@ -160,4 +160,4 @@ def done(job: "Job[Item, Result]", items: list[Item]) -> tuple[list[Result], flo
     """Return the results of a task, and how many seconds it took."""
     worker = _WORKERS.of(job)
     start = time.perf_counter()
-    return [worker(item) for item in items], time.perf_counter() - start
+    return [*worker(items)], time.perf_counter() - start

@@ -14,7 +14,6 @@ from onnxsurgeon_lite.model import Model, load, save
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.tensors.references import save_tensors
 
-INTEGERS = ("int8", "int4", "uint4")
 CALIBRATIONS = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
 _SECONDS = 600.0
 _WORKER = Path(__file__).with_name("quantize_worker.py")

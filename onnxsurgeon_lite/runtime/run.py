@@ -1,7 +1,10 @@
 """One run of a whole model, optimized, and its results."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from onnxsurgeon_lite.errors import PartialAnswer
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -11,7 +14,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
-from onnxsurgeon_lite.surgery.exposing import expose_inner
+from onnxsurgeon_lite.surgery.exposing import Exposed, expose_inner
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import save_tensors
 from onnxsurgeon_lite.tensors.statistics import Statistics, statistics
@@ -63,9 +66,30 @@ def run(
     return opened(index, runtime, fetch)(feeds)
 
 
-def opened(
-    index: GraphIndex, runtime: Runtime, fetch: Sequence[str] = ()
-) -> Callable[[Feeds], dict[str, RunValue]]:
+@dataclass(frozen=True)
+class Opened:
+    """Runs an open model; values inside bodies are read from what exposes them."""
+
+    index: GraphIndex
+    runtime: Runtime
+    exposed: Exposed
+    names: Sequence[str]
+
+    def __call__(self, feeds: Feeds) -> dict[str, RunValue]:
+        for name, value in feeds.items():
+            element = self.index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
+            self.runtime.put(name, value, element or None)
+        made = _values(self.exposed.model, self.runtime, feeds, self.names)
+        return dict(self.exposed.read(made.items()))
+
+    def each(self, samples: Sequence[Feeds]) -> list[dict[str, RunValue]]:
+        """Run on several samples at once; see `Runtime.runs`."""
+        tensors = [{n: np.asarray(value) for n, value in feeds.items()} for feeds in samples]
+        made = self.runtime.runs(tensors, self.names)
+        return [dict(self.exposed.read(values.items())) for values in made]
+
+
+def opened(index: GraphIndex, runtime: Runtime, fetch: Sequence[str] = ()) -> Opened:
     """Like `run`, for several feeds: open the model, and return what runs it."""
     requested = list(fetch) or list(index.outputs)
     index.require_sound()
@@ -75,14 +99,7 @@ def opened(
     if fetch:
         _keep_only(model, names)
     runtime.open(model)
-
-    def once(feeds: Feeds) -> dict[str, RunValue]:
-        for name, value in feeds.items():
-            element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
-            runtime.put(name, value, element or None)
-        return dict(exposed.read(_values(model, runtime, feeds, names).items()))
-
-    return once
+    return Opened(index, runtime, exposed, names)
 
 
 def _values(

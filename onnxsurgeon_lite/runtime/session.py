@@ -43,6 +43,7 @@ _NO_KERNEL = re.compile(
 )
 _TRIED = re.compile(r"GraphTransformer (\S+) modified: ")
 _CHANGED = re.compile(r"GraphTransformer (\S+) modified: 1 ")
+_EP_ERROR = re.compile(r"^EP Error (?:/.*\) )?(.*?)(?: when using \[.*)?$", re.MULTILINE)
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
@@ -132,7 +133,9 @@ class Runtime:
     def abilities(self) -> Abilities:
         """What the runtime can do; only another one than onnxruntime is asked."""
         if self.options.runtime == ORT:
-            return Abilities(float64=True, optimized_graph=True)
+            # other providers compile parts of the graph, which it cannot write then
+            writes = provider_name(self.options.provider).startswith(("CPU", "CUDA", "ROCM"))
+            return Abilities(float64=True, optimized_graph=writes)
         told = self.about()
         known = {each.name: told[each.name] for each in fields(Abilities)}
         listed = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
@@ -192,9 +195,20 @@ class Runtime:
         self.elsewhere = cast(dict[str, list[str]], reply.get("elsewhere", {}))
         used = reply.get("providers")
         if isinstance(used, list) and provider not in used:
-            raise RuntimeFailure(
-                f"this onnxruntime has no {provider!r}", f"it has: {', '.join(map(repr, used))}"
+            raise self._without(provider)
+
+    def _without(self, provider: str) -> RuntimeFailure:
+        """Say why a provider does not run: onnxruntime has none, or it did not start, and another took its place."""
+        there = cast(list[str], self.about()["providers"])
+        if provider not in there:
+            return RuntimeFailure(
+                f"this onnxruntime has no {provider!r}", f"it has: {', '.join(map(repr, there))}"
             )
+        told = _EP_ERROR.findall(self._child.log())
+        return RuntimeFailure(
+            f"{provider} does not start: {told[-1] if told else 'onnxruntime does not say why'}",
+            "look at its options, and at the device and libraries that it needs",
+        )
 
     def optimizers(self, only_changing: bool = True) -> list[str]:
         """Return the graph optimizers that changed the model, or all that ran, as the runtime's log names them."""
@@ -248,6 +262,24 @@ class Runtime:
         with self._child.lock:
             types, values = self.stream(feeds, fetch, keep)
             return Ran(dict(values), types)
+
+    def runs(
+        self, samples: Sequence[Mapping[str, Array]], fetch: Sequence[str]
+    ) -> list[dict[str, RunValue]]:
+        """Run the open session of onnxruntime on several samples, in one request; nothing is stored.
+
+        Raises:
+            RuntimeFailure, RuntimeCrash: on any of them.
+        """
+        described = [
+            {n: (dtypes.data_type_of_numpy(v.dtype), v.shape) for n, v in given.items()}
+            for given in samples
+        ]
+        bodies = (dtypes.payload(value) for given in samples for value in given.values())
+        with self._child.lock:
+            reply = self._child.ask("runs", bodies, samples=described, fetch=list(fetch))
+            every = cast(list[list[_Header]], reply["samples"])
+            return [dict(self._receive_all(headers)) for headers in every]
 
     def stream(
         self,

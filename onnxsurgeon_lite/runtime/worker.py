@@ -73,7 +73,7 @@ class Worker:
             request = json.loads(line)
             action = request.pop("do")
             if action != "send":
-                self.held = []
+                self.held, self.running = [], ort.RunOptions()
             try:
                 reply, payloads = getattr(self, f"do_{action}")(**request)
             except Exception as error:  # noqa: BLE001  the parent tells the kinds apart
@@ -151,12 +151,16 @@ class Worker:
         if strings is not None:
             self.store[name] = _string_tensor(strings, shape)
             return {}, []
+        self.store[name] = self._read(data_type, shape)
+        return {}, []
+
+    def _read(self, data_type: int, shape: list[int]) -> ort.OrtValue:
+        """Return a tensor whose bytes come next."""
         value = ort.OrtValue.ortvalue_from_shape_and_type(shape, data_type, "cpu", 0)
         memory = _memory(value)
         if memory:  # a tensor without elements has no memory to read into
             self.stream.readinto(memory)
-        self.store[name] = value
-        return {}, []
+        return value
 
     def do_pack(
         self, name: str, elements: list[str], data_type: int
@@ -173,16 +177,26 @@ class Worker:
         self, feeds: dict[str, str], fetch: list[str], keep: dict[str, str]
     ) -> tuple[Header, list[memoryview]]:
         """Run on stored values (input name -> stored name); hold the fetched values, store the kept ones."""
+        names = list(dict.fromkeys((*fetch, *keep)))
+        with _few_pages(self.folder):
+            results = self._run({n: self.store[stored] for n, stored in feeds.items()}, names)
+        self.store.update((stored, results[name]) for name, stored in keep.items())
+        return self._hold(results, fetch)
+
+    def do_runs(
+        self, samples: list[dict[str, tuple[int, list[int]]]], fetch: list[str]
+    ) -> tuple[Header, list[memoryview]]:
+        """Run on tensors (name -> dtype, shape) whose bytes follow, sample by sample; hold the values of all."""
+        fed = [{name: self._read(*kind) for name, kind in sample.items()} for sample in samples]
+        with _few_pages(self.folder):
+            made = [self._run(given, fetch) for given in fed]
+        return {"samples": [self._hold(values, fetch)[0]["values"] for values in made]}, []
+
+    def _run(self, given: dict[str, ort.OrtValue], names: list[str]) -> dict[str, ort.OrtValue]:
         if self.session is None:
             raise RuntimeError("no session is open")
-        names = list(dict.fromkeys((*fetch, *keep)))
-        given = {name: self.store[stored] for name, stored in feeds.items()}
-        self.running = ort.RunOptions()
-        with _few_pages(self.folder):
-            outputs = self.session.run_with_ort_values(names, given, self.running)
-        results = dict(zip(names, outputs, strict=True))
-        self.store.update((stored, results[name]) for name, stored in keep.items())
-        return self._hold({name: results[name] for name in names}, fetch)
+        outputs = self.session.run_with_ort_values(names, given, self.running)
+        return dict(zip(names, outputs, strict=True))
 
     def do_profile(
         self, feeds: dict[str, str], fetch: list[str], runs: int
@@ -191,7 +205,6 @@ class Worker:
         if self.session is None:
             raise RuntimeError("no session is open")
         given = {name: self.store[stored] for name, stored in feeds.items()}
-        self.running = ort.RunOptions()
         for _ in range(runs):
             self.session.run_with_ort_values(fetch, given, self.running)
         return {"file": self.session.end_profiling()}, []

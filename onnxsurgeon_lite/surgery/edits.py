@@ -13,7 +13,6 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.table import NodeTable, captured, plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop
-from onnxsurgeon_lite.model.wire import different
 
 Nodes = MutableSequence[NodeProto]
 
@@ -57,11 +56,7 @@ class Taken:
 
     def __init__(self, index: GraphIndex) -> None:
         self._index = index
-        self._names = {
-            *inner_names(index.model.proto),
-            *index.outputs,
-            *index.model.enclosing.names,
-        }
+        self._names = outside_names(index)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names or name in self._index
@@ -72,14 +67,18 @@ class Taken:
 
 def value_names(index: GraphIndex) -> set[str]:
     """Return every value name that a new name must avoid: of this graph, graphs around and in it, training graphs."""
-    return inner_names(index.model.proto).union(
-        index.values(), index.outputs, index.model.enclosing.names
-    )
+    return outside_names(index).union(index.values())
 
 
-def inner_names(proto: ModelProto) -> set[str]:
-    """Return every value name in the bodies of the main graph and in the training graphs."""
-    bodies = [body for node in walk.with_bodies(proto.graph) for _, body in walk.bodies(node)]
+def outside_names(index: GraphIndex) -> set[str]:
+    """Return what `value_names` does, but for the values of the graph itself."""
+    bodied = [index.nodes[place] for place in index.bodied]
+    return inner_names(index.model.proto, bodied).union(index.outputs, index.model.enclosing.names)
+
+
+def inner_names(proto: ModelProto, bodied: Iterable[NodeProto]) -> set[str]:
+    """Return every value name in the bodies of some nodes and in the training graphs."""
+    bodies = [body for node in bodied for _, body in walk.bodies(node)]
     for info in proto.training_info:
         bodies += (info.initialization, info.algorithm)
     return names_in(bodies)
@@ -118,8 +117,7 @@ def rename_values(proto: ModelProto, graph: GraphProto, names: Mapping[str, str]
     """
     if not names:
         return
-    nodes = list(graph.node)
-    table = NodeTable(nodes)
+    nodes, table = graph.node, NodeTable.of(graph)
     if table.bodied:
         clear_bodies(nodes, set(names.values()) - set(defined(graph)))
     _rename_declarations(graph, names)
@@ -284,5 +282,7 @@ def _changed(before: GraphIndex, after: GraphIndex) -> Iterator[str]:
     """Yield the values of a graph without those that the same nodes produce in another version of it."""
     yield from before.inputs
     yield from before.initializers
-    for position in different(before.table.encoded.parts, after.table.encoded.parts):
+    encoded = before.table.encoded
+    head, tail = encoded.same(after.table.encoded)
+    for position in range(head, len(encoded) - tail):
         yield from filter(None, before.nodes[position].output)

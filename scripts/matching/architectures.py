@@ -84,8 +84,32 @@ def whisper(small: bool) -> Made:
     return WhisperEncoder(config), given, "last_hidden_state"
 
 
+class Heard(torch.nn.Module):
+    """An encoder, and a decoder that is given the same tokens each time."""
+
+    def __init__(self, model: torch.nn.Module, tokens: torch.Tensor) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("tokens", tokens)
+
+    def forward(self, given: torch.Tensor) -> object:
+        return self.model(given, decoder_input_ids=self.tokens, use_cache=False)
+
+
+def whisper_decoder(small: bool) -> Made:
+    encoder, given, output = whisper(small)
+    sizes = {"decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 96}
+    if small:
+        sizes |= {"vocab_size": 500, "pad_token_id": 0, "max_target_positions": 32}
+    options = encoder.config.to_dict() | sizes if small else {}
+    config = transformers.WhisperConfig(attn_implementation="eager", **options)
+    tokens = torch.randint(0, config.vocab_size, (1, 12))
+    return Heard(transformers.WhisperModel(config), tokens), given, output
+
+
 ARCHITECTURES: dict[str, Callable[[bool], Made]] = {
     "resnet": resnet, "vit": vit, "bert": bert, "gpt2": gpt2, "dpt": dpt, "whisper": whisper,
+    "whisper_decoder": whisper_decoder,
 }  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def main(nodes: int) -> None:
     print(f"{nodes:,} nodes: {len(text) / 1e6:.1f} MB, made in {time.perf_counter() - start:.1f} s")
     with tempfile.TemporaryDirectory() as folder, started() as browser, Visit(browser) as visit:
         file = Path(folder) / "page.html"
-        file.write_text(text)
+        file.write_bytes(text)
         visit.open("about:blank")
         blank = memory()
         start = time.perf_counter()

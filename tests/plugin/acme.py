@@ -37,14 +37,19 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Tag:
-    """Write who made the model."""
+    """Write who made the model.
+
+    Attributes:
+        version: Its version.
+    """
 
     producer: str
+    version: str = ""
     name: ClassVar[str] = "acme-tag"
 
     def apply(self, model: Model) -> PassResult:
         result = model.copy()
-        result.proto.producer_name = self.producer
+        result.proto.producer_name = f"{self.producer} {self.version}".strip()
         return PassResult(result, changed=result.proto != model.proto)
 
 

@@ -638,7 +638,8 @@ class _Bisection:
         self.result.cleared = []
         for culprit in found:
             culprit.lacking = []  # the optimized graph lacks most values
-            inputs = {name: self.result.tensors[name][1] for name in culprit.inputs}
+            entering = {name: self.result.tensors[name][1] for name in culprit.inputs}
+            inputs = {**self.feeds, **entering}  # shapes that the optimizer folds come of the feeds
             actual = self.result.tensors[culprit.value][1]
             outcome = compare_with_unoptimized(culprit, original, self.judge, inputs, actual)
             if outcome == "another value":
@@ -695,7 +696,7 @@ class _Bisection:
             self.search.tolerance,
             *words_of(self.runtime.options),
         )
-        question = digest(self.index.model.fingerprint(), asked, self.feeds)
+        question = digest(self.index.model.encoded(), asked, self.feeds)
         return Journal.at(self.search.journal, question, self.search.resume)
 
 

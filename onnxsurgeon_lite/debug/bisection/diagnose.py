@@ -9,20 +9,21 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, ValueReport
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.structure import Explained, Region
 from onnxsurgeon_lite.debug.bisection.unobserved import same
-from onnxsurgeon_lite.debug.bisection.verdicts import TIES, Evidence, Wide, judge
+from onnxsurgeon_lite.debug.bisection.verdicts import TIES, Evidence, Wide, judge, last_places
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import QUANTIZE, quantum_of
+from onnxsurgeon_lite.graph.quantizers import QUANTIZE, Quantizers, quantum_of
 from onnxsurgeon_lite.graph.text import attribute_texts, node_title
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _Value = TypeVar("_Value", Stored, RunValue)
@@ -82,7 +83,7 @@ class Diagnosis:
     def _lacking(self, culprit: Culprit) -> list[str]:
         """List references between the culprit's inputs and its value that the model does not have."""
         place = {name: i for i, name in enumerate(self.judge.references)}
-        if culprit.value not in place or self.space.index.model.path is None:
+        if culprit.value not in place:
             return []
         start = min((place[name] for name in culprit.inputs if name in place), default=-1)
         between = list(place)[start + 1 : place[culprit.value]]
@@ -139,12 +140,21 @@ class Diagnosis:
             self._in_float64(float64, culprit, now, referenced, evidence)
         if len(culprit.region) > 1 and any(node.op_type in TIES for node in nodes):
             evidence.flips = _flips(self._shaken(culprit, referenced), actual, expected)
+        if evidence.quantum is not None:
+            evidence.stirred = self._stirred(culprit, referenced, nodes)
         culprit.findings = judge(evidence)
+        if culprit.findings and culprit.findings[0].verdict == "wrong constant" and not is_constant:
+            culprit.region = self._but_constants(culprit.region)  # the finding names what it reads
         if explained is not None and explained.change == "missing":
             culprit.lacking = [explained.value]
         if explained is not None and explained.node is not None and len(culprit.region) > 1:
             place = place_of(self.space, explained.node, [explained.node])
             vars(culprit).update(place, seen=culprit.seen or [culprit.value])
+
+    def _but_constants(self, region: Sequence[str]) -> list[str]:
+        """Return the nodes of a region that the feeds go into."""
+        made = {node: self.space.index.nodes[int(node[1:])].output for node in region}
+        return [n for n in region if not self.space.constant.issuperset(filter(None, made[n]))]
 
     def _source(
         self, node: NodeProto, inputs: Mapping[str, tuple[Stored | None, Stored | None]]
@@ -185,6 +195,26 @@ class Diagnosis:
             self.observer, positions, own, culprit.value, referenced, expected, self.judge
         )
         return region.explained(culprit.lacking)
+
+    def _stirred(
+        self, culprit: Culprit, referenced: Mapping[str, RunValue], nodes: Sequence[NodeProto]
+    ) -> RunValue:
+        """Return the value computed with other last places of what is dequantized; None of optimized nodes."""
+        if self.result.look == "optimized" or any(
+            node.domain or node.op_type.startswith("QLinear") for node in nodes
+        ):
+            return None
+        given = {name: value for name, value in referenced.items() if value is not None}
+        types = {name: type_of(value) for name, value in given.items()}
+        part = self.observer.part(self._positions(culprit), types, [culprit.value])
+        share = last_places(self.result.tensors[culprit.value][1])
+        stirred, (noise,) = shaken(part, Quantizers.of(self.space.index), 1, share)
+        try:
+            return self.observer.run_part(stirred, {**given, **noise}, [culprit.value])[
+                culprit.value
+            ]
+        except RuntimeFailure:
+            return None
 
     def _positions(self, culprit: Culprit) -> list[int]:
         """Return the nodes of the region, with those that make its constants."""
@@ -257,7 +287,7 @@ def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
     index, value, position = space.index, space.values[bad], space.position(bad)
     names = space.names(region)
     positions = sorted({position, *(index.producer[name] for name in names)})
-    unknown = [name for name in names if name not in space.constant]
+    unknown = [name for name in names if name not in space.stored]
     return Culprit(
         value=value,
         outputs=[name for name in index.nodes[position].output if name],

@@ -39,7 +39,7 @@ def _computing(culprit: Culprit, space: Space) -> set[str]:
 
 
 def _is_constant(node: str, space: Space) -> bool:
-    return space.constant.issuperset(filter(None, space.index.nodes[int(node[1:])].output))
+    return space.stored.issuperset(filter(None, space.index.nodes[int(node[1:])].output))
 
 
 def _merged(fork: Sequence[Culprit], space: Space) -> Culprit:

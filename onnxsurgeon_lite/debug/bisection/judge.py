@@ -14,11 +14,13 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.session import Held
 from onnxsurgeon_lite.tensors.comparison import (
     Comparison,
+    Distance,
     Scratch,
     Tolerance,
     agrees,
     compare,
     default_tolerance,
+    distance,
     surely_agrees,
 )
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, numpy_dtype
@@ -137,6 +139,14 @@ class AgainstReferences:
         allowed = self.allowed(name, actual)
         pairs = self._pairs(name, actual, reference)
         return min((compare(a, r, allowed) for a, r in pairs), key=lambda c: c.match, default=None)
+
+    def distance(
+        self, name: str, actual: RunValue, reference: Stored
+    ) -> Distance | Comparison | None:
+        """Compare without metrics; see `compared`."""
+        allowed = self.allowed(name, actual)
+        found = (distance(a, r, allowed) for a, r in self._pairs(name, actual, reference))
+        return min(found, key=lambda each: each.match, default=None)
 
     def seen(self, name: str, value: RunValue) -> RunValue:
         """Return a value as it is compared: of a quantized one, the nearest numbers that it can be."""

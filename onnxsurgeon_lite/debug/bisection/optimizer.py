@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
+from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
 from onnxsurgeon_lite.debug.bisection.result import Culprit, Finding, in_order
 from onnxsurgeon_lite.debug.bisection.search import smallest
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import quantum_of
+from onnxsurgeon_lite.graph.quantizers import QUANTIZE, Quantizers, quantum_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -24,6 +26,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
 from onnxsurgeon_lite.tensors.grid import is_biased
 
 _SAMPLES = 3
+_RUNS = 8  # with other quanta
 _EPS = 2.0**-22  # twice the last place of float32
 _NOISE = 4.0  # errors within this many times the noise are noise
 _GROUP = "RuleBasedTransformer"  # in the names of what runs the runtime's rules
@@ -43,14 +46,16 @@ def compare_with_unoptimized(
         optimized graph reuses the name, as shape or dtype show.
     """
     index = original.index
-    covered = sorted(index.ancestors([culprit.value], stop=culprit.inputs))
-    culprit.covers = [f"@{position}" for position in covered]
-    culprit.nodes = {f"@{p}": node_title(index.nodes[p]) for p in covered}
-    ends = [name for name in culprit.inputs if name in index]
-    if not covered or len(ends) < len(culprit.inputs):
+    covered = _covered(culprit, index)
+    readers = [p for name in culprit.inputs for p in index.consumers.get(name, ())]
+    below = set[int]().union(*map(index.descendants, readers))
+    between = [position for position in covered if position in below] or covered
+    culprit.covers = [f"@{position}" for position in between]
+    culprit.nodes = {f"@{p}": node_title(index.nodes[p]) for p in between}
+    if not covered or any(name not in index for name in culprit.inputs):
         return "unknown"
     try:
-        unoptimized = original.alone(covered, {n: inputs[n] for n in ends}, [culprit.value])
+        unoptimized = original.alone(covered, inputs, [culprit.value])
     except RuntimeFailure:
         return "unknown"
     result = unoptimized[culprit.value]
@@ -58,7 +63,11 @@ def compare_with_unoptimized(
     if len(set(sides)) > 1:
         return "another value"
     if judge.good(culprit.value, result):
-        which = f"{culprit.covers[0]} to {culprit.covers[-1]}" if covered[1:] else culprit.covers[0]
+        which = (
+            f"{culprit.covers[0]} to {culprit.covers[-1]}"
+            if culprit.covers[1:]
+            else culprit.covers[0]
+        )
         because = f"on the same inputs, the original nodes ({which}) give the reference with optimization off"
         culprit.findings = [f for f in culprit.findings if f.verdict != "wrong node"]
         culprit.findings.append(Finding("optimizer", because))
@@ -66,6 +75,11 @@ def compare_with_unoptimized(
         culprit.findings = in_order(culprit.findings)
         return "agrees"
     return "mismatches"
+
+
+def _covered(culprit: Culprit, index: GraphIndex) -> list[int]:
+    """Return the original nodes of an optimized region, with those that make its shapes and constants."""
+    return sorted(index.ancestors([culprit.value], stop=culprit.inputs))
 
 
 def _explain_rounding(
@@ -79,7 +93,7 @@ def _explain_rounding(
 
     Source: stochastic arithmetic (CADNA, Verrou): each float result is moved at random in its last place.
     """
-    positions = [int(place[1:]) for place in culprit.covers]
+    positions = _covered(culprit, original.index)
     if not isinstance(actual, np.ndarray) or not isinstance(unoptimized, np.ndarray):
         return
     if actual.shape != unoptimized.shape or actual.dtype.kind in "OUSb":
@@ -89,6 +103,10 @@ def _explain_rounding(
     quantized = _quantization_rounds(culprit, original.index, error)
     if quantized:
         culprit.findings.append(Finding("rounding", quantized))
+        return
+    if _quantizers_round(culprit, original, inputs, _wide(unoptimized), error):
+        because = "the error is within what the quantizers before the value round"
+        culprit.findings.append(Finding("rounding", because))
         return
     typical, largest = 0.0, 0.0
     for seed in range(_SAMPLES):
@@ -124,6 +142,32 @@ def _quantization_rounds(culprit: Culprit, index: GraphIndex, error: NDArray[np.
         return ""
     most = f"{np.abs(steps).max():.3g} quanta" if count > 1 else "one quantum"
     return f"no error exceeds {most}, {count} of its operands are quantized, and there is no bias"
+
+
+def _quantizers_round(
+    culprit: Culprit,
+    original: Observer,
+    inputs: Mapping[str, RunValue],
+    value: NDArray[np.float64],
+    error: NDArray[np.float64],
+) -> bool:
+    """Return whether half a quantum more or less of what is dequantized makes such an error."""
+    index, positions = original.index, _covered(culprit, original.index)
+    if all(index.nodes[position].op_type != QUANTIZE for position in positions):
+        return False
+    types = {name: type_of(given) for name, given in inputs.items() if given is not None}
+    part = original.part(positions, types, [culprit.value])
+    moved, noise = shaken(part, Quantizers.of(index), _RUNS)
+    usual = []
+    try:
+        for found in original.runs(moved, inputs, [culprit.value], noise):
+            other = found[culprit.value]
+            assert isinstance(other, np.ndarray)
+            usual.append(Errors.of(_wide(other) - value, value, -1))
+    except RuntimeFailure:
+        return False
+    size = float(np.sqrt(np.mean(np.square(value))))
+    return Errors.of(error, value, -1).excess(usual, 0.0, size, error.size) <= 1
 
 
 def _shake(part: ModelProto, index: GraphIndex, positions: Sequence[int], seed: int) -> None:
@@ -169,7 +213,7 @@ def blame(
     candidates = optimized.optimizers()
     groups = [name for name in candidates if _GROUP in name]
     single = [name for name in candidates if _GROUP not in name] + [*RULES] * bool(groups)
-    positions = [int(place[1:]) for place in culprit.covers]
+    positions = _covered(culprit, original.index)
     types = {name: type_of(value) for name, value in inputs.items() if value is not None}
     part = original.index.model.with_proto(original.part(positions, types, [culprit.value]))
     for model, given in ((part, inputs), (_with_output(original.index, culprit.value), feeds)):

@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxsurgeon_lite.atomic import NewFolder, write_text
 from onnxsurgeon_lite.debug.bisection.judge import LARGEST
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, versions
+from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -29,6 +29,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.runtime.script import run_script
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import versions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.metrics import METRICS, texts, titles

@@ -12,13 +12,12 @@ from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.matching.over_samples import MeasuredMetric
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.shown import HIDDEN, Shown, versions
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references.sets import ReferenceSet, Stored
 
 _NAMED = 5  # names in one note
-_DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
 
 Outcome = Literal["agrees", "mismatch", "inconclusive"]
 Look = Literal["unoptimized", "optimized", "node"]
@@ -344,13 +343,6 @@ class BisectResult(Shown):
             "blame": self.blame,
             "versions": versions(),
         }
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of this package and of its dependencies."""
-    from importlib.metadata import version
-
-    return {name: version(name) for name in ("onnxsurgeon-lite", *_DEPENDENCIES)}
 
 
 def settle(

@@ -5,6 +5,9 @@ from functools import cached_property
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 
+_ARRANGING = {"Constant", "Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze"}
+_STORED = {*_ARRANGING, "DequantizeLinear"}
+
 
 class Space:
     """The produced values of a graph as search items 0, 1, ... in topological order."""
@@ -83,3 +86,13 @@ class Space:
             if not depends.isdisjoint(index.reads[position]):
                 depends.update(index.nodes[position].output)
         return index.producer.keys() - depends
+
+    @cached_property
+    def stored(self) -> set[str]:
+        """The constants that are no more than a stored tensor, in whatever layout and dtype."""
+        index, found = self.index, set[str]()
+        for position in index.order:
+            node, reads = index.nodes[position], index.reads[position]
+            if node.op_type in _STORED and found.issuperset(r for r in reads if r in self.number):
+                found.update(name for name in node.output if name in self.constant)
+        return found

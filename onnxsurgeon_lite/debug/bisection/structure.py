@@ -108,7 +108,7 @@ class Region:
                 if not self._agrees(part, {**self.given, name: instead}):
                     continue
                 reader = self._reader(name)
-                if other not in lacking:
+                if other in self.observer.index:
                     because = f"reading {other!r} in place of {name!r} gives the reference"
                     return Explained("other", because, reader)
                 near = self._near(name, value, references)

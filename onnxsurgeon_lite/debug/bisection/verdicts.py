@@ -14,7 +14,7 @@ from onnxsurgeon_lite.debug.bisection.judge import LARGEST
 from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict, in_order
 from onnxsurgeon_lite.debug.bisection.structure import Explained
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
 from onnxsurgeon_lite.tensors.grid import is_biased
 
 Wide = NDArray[Any]
@@ -22,6 +22,7 @@ Wide = NDArray[Any]
 
 _GAIN = 3.0  # growth of an error, in units of the tolerance, from which it counts as amplified
 _NOISE = 4.0  # errors within this many times the expected rounding are rounding
+_LAST = 2.0**13  # last places of a float that arithmetic may lose, in quanta
 _LOST = 1e-2  # share of the result from which rounding the operands counts as a cancellation
 _CHANNEL = 4  # any scale and offset fit channels with fewer elements
 TIES = {"TopK", "ArgMax", "ArgMin", "NonMaxSuppression", "Unique"}
@@ -57,6 +58,7 @@ class Evidence:
         selected: for a node that returns indices, (actual, reference) of the values at the indices.
         flips: True when moving the reference inputs within their tolerance changes what differs.
         quantum: the size of a quantization step for each element (broadcast), if the nodes quantize.
+        stirred: `local` with other last places of what is dequantized; None of optimized nodes.
     """
 
     nodes: Sequence[NodeProto]
@@ -77,6 +79,7 @@ class Evidence:
     selected: tuple[Array, Array] | None = None
     flips: bool = False
     quantum: Wide | None = None
+    stirred: RunValue = None
 
     def agree(self, a: Array, b: Array) -> bool:
         """Return whether two tensors agree within the tolerance of the value's dtypes."""
@@ -204,12 +207,30 @@ def _rounding(e: Evidence) -> str:
         return ""
     if e.quantum is not None:
         steps = (_wide(e.actual) - _wide(e.reference)) / e.quantum
-        if (np.abs(steps) <= 1 + 1e-3).all() and not is_biased(steps):
+        if (np.abs(steps) <= 1 + 1e-3).all() and not is_biased(steps) and _only_flips(e):
             largest = float(e.quantum.max())
             return f"no error exceeds one quantum ({largest:.6g}), and there is no bias"
     if _is_noise(e) and not _cancels(e):
         return f"every error is within {_NOISE:g} times the effect of rounding the operands"
     return ""
+
+
+def _only_flips(e: Evidence) -> bool:
+    """Return whether no more elements are rounded to the other neighbor than last places bring over the border."""
+    if e.local is None or not isinstance(e.stirred, np.ndarray):
+        return True
+    error, usual = (
+        float(np.sqrt(np.mean(np.square((_wide(v) - _wide(e.local)) / e.quantum))))
+        for v in (e.reference, e.stirred)
+    )
+    return bool(error <= 2 * max(usual, last_places(e.local) ** 0.5, e.local.size**-0.5))
+
+
+def last_places(value: RunValue) -> float:
+    """Return the share of a quantum that the arithmetic of a value may lose."""
+    numbers = value.dtype if isinstance(value, np.ndarray) else np.dtype(np.float32)
+    eps = float(finfo(numbers).eps) if is_float(numbers) else 2.0**-23  # type: ignore[no-untyped-call]
+    return min(1.0, _LAST * eps)
 
 
 def _is_noise(e: Evidence) -> bool:

@@ -17,6 +17,7 @@ from onnxsurgeon_lite.tensors.dtypes import is_float
 _LONGEST = 4096  # elements of an axis that is arranged
 _ORDERS = 64  # orders of an input
 _TO_THE_END = np.iinfo(np.int64).max
+_HUGE = 2.0**31  # a larger index stands for the end
 
 
 def arrangement(place: Place) -> Iterator[Hypothesis]:
@@ -81,7 +82,7 @@ def _slices(place: Place) -> Iterator[Hypothesis]:
     """Yield slices that take contiguous parts instead of every n-th element, or the other way, or another part."""
     several: list[Pass] = []
     for number, node in enumerate(place.index.nodes):
-        if node.op_type == "Slice" and len(node.input) == 5:
+        if node.op_type == "Slice" and len(node.input) > 2:
             for how, edits, same in _slicings(place, number, node):
                 several += edits if same else ()
                 sentence = f"{place.title(number)} {how}"
@@ -91,8 +92,30 @@ def _slices(place: Place) -> Iterator[Hypothesis]:
         yield Hypothesis("slices", sentence, tuple(several))
 
 
+def _moved_slices(
+    place: Place, number: int, node: NodeProto
+) -> Iterator[tuple[str, list[Pass], bool]]:
+    """Yield slices whose begin and end are off together."""
+    starts, ends = (place.constant(name) for name in node.input[1:3])
+    if starts is None or ends is None:
+        return
+    for step in (1, -1, 2, -2):
+        begin, moved = starts + step, wide(ends) + step
+        stays, last = np.abs(moved) > _HUGE, (wide(ends) < 0) & (moved >= 0)
+        end = np.where(stays, ends, np.where(last, _TO_THE_END, ends + step))
+        edits: list[Pass] = [
+            SetConstant(name, a, (place.node(number),))
+            for name, a in zip(node.input[1:3], (begin, end), strict=True)
+        ]
+        how = f"is off by {abs(step)}; with {begin.tolist()} .. {end.tolist()}"
+        yield how, edits, False
+
+
 def _slicings(place: Place, number: int, node: NodeProto) -> Iterator[tuple[str, list[Pass], bool]]:
     """Yield (what is wrong, edits, True if it is the same part in the other layout) of a slice of one axis."""
+    yield from _moved_slices(place, number, node)
+    if len(node.input) < 5:
+        return
     given, made = place.operand(node.input[0]), place.values.get(node.output[0])
     known = [place.constant(name) for name in (*node.input[1:3], *node.input[3:5])]
     if given is None or made is None or any(a is None or a.size != 1 for a in known):

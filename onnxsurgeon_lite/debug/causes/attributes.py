@@ -43,6 +43,7 @@ _VALUES: Mapping[str, Sequence[Attribute]] = {
     "bias": (0.0,),
     "round": (0, 1),
     "k": (1, 2),
+    "size": (3, 5, 7, 9),
 }  # fmt: skip
 """Attribute -> the values that people mistake for each other."""
 _DTYPES = (1, 10, 16, 11), (7, 6, 9)  # floats; integers and bool
@@ -59,6 +60,12 @@ _WINDOWS = {
 }
 
 
+_KERNELS = (2, 3, 5, 7, 1)  # of pools
+_STEPS = (1, 2, 3, 4)  # strides and dilations
+_RECURRENT = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+"""Recurrent operator -> its usual activations."""
+
+
 def attributes(place: Place) -> Iterator[Hypothesis]:
     """Yield hypotheses about one attribute of one node, then about several of a node."""
     for number, node in enumerate(place.index.nodes):
@@ -71,6 +78,7 @@ def attributes(place: Place) -> Iterator[Hypothesis]:
         known = place.attributes(node)
         several = _windows(place, node, known) if node.op_type in _WINDOWS else ()
         several = _resizing(known) if node.op_type == "Resize" else several
+        several = _activations(node, known) if node.op_type in _RECURRENT else several
         for together in several:
             yield changed(place, number, together, known)
 
@@ -142,14 +150,13 @@ def _windows(
     if given is None or made is None or not kernel:
         return
     axes = len(kernel)
-    sizes = (
-        [*zip(given.shape[2:], made.shape[2:], kernel, strict=True)]
-        if given.ndim == axes + 2
-        else []
-    )
+    if given.ndim != axes + 2:
+        return
     ceil = bool(known.get("ceil_mode", 0))
-    transposed = node.op_type == "ConvTranspose"
-    for stride, dilation in itertools.product((1, 2, 3, 4), (1, 2, 3, 4)) if sizes else ():
+    transposed, pool = node.op_type == "ConvTranspose", node.op_type.endswith("Pool")
+    kernels = [kernel, *([size] * axes for size in _KERNELS if pool)]
+    for kernel, stride, dilation in itertools.product(kernels, _STEPS, _STEPS):
+        sizes = [*zip(given.shape[2:], made.shape[2:], kernel, strict=True)]
         choices = [_paddings(i, o, k, stride, dilation, ceil, transposed) for i, o, k in sizes]
         for pads in itertools.islice(_same_first(choices), 16):
             found: dict[str, Attribute] = {
@@ -157,19 +164,22 @@ def _windows(
                 "strides": [stride] * axes,
                 "pads": [before for before, _ in pads] + [after for _, after in pads],
             }
+            if pool:
+                found["kernel_shape"] = kernel
+            if transposed:
+                full = [stride * (i - 1) + dilation * (k - 1) + 1 - o for i, o, k in sizes]
+                found["output_padding"] = [sum(p) - f for p, f in zip(pads, full, strict=True)]
             if known.get("auto_pad", "NOTSET") != "NOTSET":
                 found["auto_pad"] = "NOTSET"
             usual: dict[str, Attribute] = {
                 "dilations": [1] * axes,
                 "strides": [1] * axes,
                 "pads": [0] * 2 * axes,
+                "output_padding": [0] * axes,
             }
-            if any((known.get(name) or usual[name]) != found[name] for name in usual):
-                yield {
-                    n: v
-                    for n, v in found.items()
-                    if (known.get(n) or usual.get(n)) != v and n in known
-                }
+            others = {n: v for n, v in found.items() if (known.get(n) or usual.get(n)) != v}
+            if others.keys() & known.keys():
+                yield {n: v for n, v in others.items() if n in known}
 
 
 def _same_first(
@@ -192,7 +202,9 @@ def _paddings(
         (stride * (size - 1) + reach - made) if transposed else stride * (made - 1) + reach - size
     )
     totals = (
-        [least] if transposed else range(least - (stride - 1) * ceil, least + stride * (not ceil))
+        range(least, least + stride)
+        if transposed
+        else range(least - (stride - 1) * ceil, least + stride * (not ceil))
     )
     found = [
         (before, total - before)
@@ -201,6 +213,18 @@ def _paddings(
         if 0 <= total <= 2 * reach
     ]
     return sorted(found, key=lambda pads: abs(pads[0] - pads[1]))
+
+
+def _activations(node: NodeProto, known: Mapping[str, Attribute]) -> Iterator[dict[str, Attribute]]:
+    """Yield the activations that recurrent nodes have elsewhere: of the gates, of what they let through."""
+    usual = _RECURRENT[node.op_type]
+    given = known.get("activations")
+    old = given if isinstance(given, list) and given else [*usual]
+    directions = 2 if known.get("direction") == "bidirectional" else 1
+    for gates, others in itertools.product(("Sigmoid", "HardSigmoid"), ("Tanh", "Relu", "Sigmoid")):
+        new = [gates if name == "Sigmoid" else others for name in usual] * directions
+        if new != [*map(str, old)] and new != [*map(str, old)] * directions:
+            yield {"activations": new}
 
 
 def _kernel(place: Place, node: NodeProto, known: Mapping[str, Attribute]) -> list[int]:

@@ -26,6 +26,13 @@ _CHUNKS = (3, 4, 2)  # parts that people order differently: Q K V, gates, halves
 _MOST_PARTS = 64  # divisors that are tried as a number of heads
 _FEW = 8  # elements of a constant of which each is tried alone
 _HUGE = 2.0**31  # a larger index stands for the end
+_EXCHANGED: dict[tuple[int, ...], str] = {
+    (1, 0, 2, 3): "in and out channels exchanged",
+    (0, 1, 3, 2): "height and width exchanged",
+    (2, 3, 1, 0): "axes laid out as HWIO",
+    (0, 2, 3, 1): "axes laid out as OHWI",
+}
+"""Axes -> what is said of a kernel that is stored in their order."""
 _SCALARS = (
     *(1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 0.0, 1.0, -1.0, 2.0, 0.5, 1 / 255, 255.0, 0.044715, 1.702),
     *(math.sqrt(2), math.sqrt(0.5), math.sqrt(2 / math.pi), 1 / 6, 3.0, 6.0, 0.2, 0.01, 0.1, 1 / 3, 1e4, 1e-4),
@@ -171,18 +178,21 @@ def _variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
         yield from _scalars(place, number, array)
     elif array.dtype.kind in "iu":
         yield from _integers(array)
+        yield from _paddings(array) if place.index.nodes[number].op_type == "Pad" else ()
     elif array.dtype.kind == "b" or _masks(array):
         yield from _masking(array)
     if array.size > 1 and array.dtype.kind not in "iu" or array.size > _FEW:
         yield from (moved for moved in _moved(array) if not np.array_equal(moved[2], array))
     if array.size > 1 and is_float(array.dtype):
         yield from _rounded(array)
+        yield from _functions(array)
+    yield from _of_shape(place, number, array)
 
 
 def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
     """Yield numbers that people mistake for each other, and those that sizes of the node suggest."""
     old = array.reshape(-1)[0]
-    values: tuple[float, ...] = _MASKS if is_float(array.dtype) and float(old) < 0 else ()
+    values: tuple[float, ...] = _MASKS if is_float(array.dtype) and float(old) <= 0 else ()
     if array.dtype.kind in "iu":
         values = (
             (*(int(old) + step for step in (1, -1, 2, -2)), *range(4))
@@ -225,10 +235,47 @@ def _integers(array: Array) -> Iterator[Variant]:
             )
     pairs = itertools.combinations(range(array.size), 2) if array.ndim == 1 else ()
     for a, b in pairs if array.size <= _FEW else ():
-        if array[a] != array[b] and min(array[a], array[b]) > 1:
+        if array[a] != array[b] and min(array[a], array[b]) > 0:
             right = array.copy()
             right[[a, b]] = right[[b, a]]
             yield "order of sizes", f"is {array.tolist()}; with {right.tolist()}", right
+
+
+def _paddings(array: Array) -> Iterator[Variant]:
+    """Yield paddings that are as large together, and stand on another side."""
+    for a, b in itertools.permutations(range(array.size), 2) if array.size <= _FEW else ():
+        right = array.copy()
+        right[a], right[b] = array[a] + 1, array[b] - 1
+        if array[b] > 0:
+            yield "padding", f"is {array.tolist()}; with {right.tolist()}", right
+
+
+def _of_shape(place: Place, number: int, array: Array) -> Iterator[Variant]:
+    """Yield the sizes, or the scales, that give the result its shape."""
+    node, shape = place.index.nodes[number], np.array(place.wanted.shape)
+    if array.shape != shape.shape or node.output[0] != place.value or len(node.input) < 2:
+        return
+    given = place.operand(node.input[0])
+    if array.dtype.kind == "i":
+        yield "sizes", f"is {array.tolist()}; with {shape.tolist()}", shape.astype(array.dtype)
+    elif node.op_type == "Resize" and given is not None and given.ndim == shape.size and given.size:
+        right = (shape / given.shape).astype(array.dtype)
+        yield "scales", f"is {array.tolist()}; with {right.tolist()}", right
+
+
+def _functions(array: Array) -> Iterator[Variant]:
+    """Yield what is stored as another function of the numbers: variance and deviation, a scale and its reciprocal."""
+    if array.min() > 0:
+        for name, how, right in (
+            ("square root", "squared", np.square(wide(array))),
+            ("square", "its root", np.sqrt(wide(array))),
+            ("reciprocal", "turned over", 1 / wide(array)),
+        ):
+            yield (
+                "function of a constant",
+                f"is the {name} of itself; {how}",
+                right.astype(array.dtype),
+            )
 
 
 def _masks(array: Array) -> bool:
@@ -284,21 +331,12 @@ def _moved(array: Array) -> Iterator[Variant]:
                 "is laid out as its transpose; read that way",
                 array.reshape(array.shape[::-1]).T.copy(),
             )
+    for axes in itertools.permutations(range(array.ndim)) if array.ndim in (3, 4) else ():
+        laid_out = array.reshape([array.shape[axis] for axis in axes])
+        name = _EXCHANGED.get(axes, f"axes laid out in the order {[*axes]}")
+        how = f"has its {name}; changed back"
+        yield "transposed constant", how, laid_out.transpose(np.argsort(axes)).copy()
     if array.ndim == 4:
-        for a, b, what in ((0, 1, "in and out channels"), (2, 3, "height and width")):
-            if array.shape[a] == array.shape[b]:
-                yield (
-                    "transposed constant",
-                    f"has its {what} exchanged; changed back",
-                    array.swapaxes(a, b).copy(),
-                )
-            elif a == 0:
-                shape = (array.shape[1], array.shape[0], *array.shape[2:])
-                yield (
-                    "transposed constant",
-                    f"has its {what} laid out the other way; changed",
-                    array.reshape(shape).swapaxes(0, 1).copy(),
-                )
         yield "flipped kernel", "has a flipped kernel; flipped back", np.flip(array, (2, 3)).copy()
     for axis, size in enumerate(array.shape):
         for how, order in orders(size):
@@ -399,28 +437,3 @@ def _together(place: Place) -> Iterator[Hypothesis]:
 
 def _axis(array: Array, size: int) -> int:
     return array.ndim - 1 if array.shape[-1] == size else 0
-
-
-def gates(place: Place) -> Iterator[Hypothesis]:
-    """Yield orders of the gates of an LSTM or GRU, in its weights and its biases."""
-    for number, node in enumerate(place.index.nodes):
-        count = {"LSTM": 4, "GRU": 3}.get(node.op_type, 0)
-        arrays = {name: a for name in node.input[1:4] if (a := place.constant(name)) is not None}
-        for order in itertools.permutations(range(count)) if arrays else ():
-            if [*order] == [*range(count)]:
-                continue
-            for chosen in (arrays, dict([*arrays.items()][:2])):
-                edits = tuple(
-                    SetConstant(name, _regated(a, count, order), (place.node(number),))
-                    for name, a in chosen.items()
-                )
-                names = ", ".join(map(repr, chosen))
-                sentence = f"the gates of {place.title(number)} are in another order in {names}; taken as {[*order]}"
-                yield Hypothesis("gate order", sentence, edits, ("gate order", node.op_type, order))
-
-
-def _regated(array: Array, gates: int, order: tuple[int, ...]) -> Array:
-    """Reorder the gates of `[directions, gates * hidden, ...]`; biases hold two sets of them."""
-    sets = 2 * gates if array.ndim == 2 else gates
-    parts = array.reshape(array.shape[0], sets // gates, gates, -1)
-    return parts[:, :, [*order]].reshape(array.shape)

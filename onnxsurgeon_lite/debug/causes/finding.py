@@ -18,7 +18,6 @@ from onnxsurgeon_lite.debug.causes.arrangement import arrangement, order_of_inpu
 from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.constants import (
     constants,
-    gates,
     scalars,
     scaled_weights,
     weights,
@@ -26,6 +25,7 @@ from onnxsurgeon_lite.debug.causes.constants import (
 from onnxsurgeon_lite.debug.causes.feeding import feeding
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.masks import missing_masks
+from onnxsurgeon_lite.debug.causes.newton import solved_small
 from onnxsurgeon_lite.debug.causes.norms import missing_norms, reset_norms
 from onnxsurgeon_lite.debug.causes.operations import (
     missing_factors,
@@ -35,6 +35,8 @@ from onnxsurgeon_lite.debug.causes.operations import (
 from onnxsurgeon_lite.debug.causes.operators import extra_operations, extra_steps, other_operators
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, wide
 from onnxsurgeon_lite.debug.causes.precision import precision
+from onnxsurgeon_lite.debug.causes.recurrent import recurrent
+from onnxsurgeon_lite.debug.causes.rotary import rotary
 from onnxsurgeon_lite.debug.causes.solving import (
     elementwise,
     made_constant,
@@ -63,7 +65,9 @@ Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 
 FAMILIES: Sequence[Family] = (
     attributes,
-    gates,
+    scalars,
+    rotary,
+    recurrent,
     exchanged_operands,
     weights,
     sparse_weights,
@@ -72,7 +76,6 @@ FAMILIES: Sequence[Family] = (
     arrangement,
     operations,
     extra_steps,
-    scalars,
     missing_factors,
     missing_masks,
     constants,
@@ -87,7 +90,7 @@ FAMILIES: Sequence[Family] = (
     feeding,
 )
 """Families of hypotheses, the cheapest first."""
-SOLVED: Sequence[Solving] = (solved_weights, solved_numbers)
+SOLVED: Sequence[Solving] = (solved_weights, solved_numbers, solved_small)
 """Families whose numbers are computed from the reference; tried where no known mistake fits."""
 
 OF_A_CONSTANT: Sequence[Family] = (scalars, constants, made_constant)
@@ -114,6 +117,7 @@ _NEXT = 3  # other culprits that a cause may explain too
 _SHOWN = 2  # causes that fit equally
 _EQUAL = 4.0  # errors within this factor are equal
 _FACTORS = (-1.0, 10.0, 100.0)  # of inputs that may tell causes apart
+_EXACT = 4e-7  # a larger relative error may be that of another mistake
 _NOISE = 1e-7  # a smaller relative error says nothing
 _CAUSED = ("wrong node", "wrong constant", "shape or layout", "non-finite", "overflow", "tie")
 _AROUND = 256  # values of which those that could be read are chosen
@@ -250,14 +254,22 @@ class Finder:
     ) -> tuple[list[Cause], str]:
         """Return (proved causes at a place, what to say if there is none)."""
         fits: list[Outcome] = []
+        doubtful: list[tuple[Outcome, Cause]] = []
         with Bench(place, self.case.memory, until) as bench:
-            for found in self._fitting(bench, until, families, solved):
-                fits = ordered(found)
-                proved = (self._proved(place, fit.hypothesis, culprit) for fit in fits)
-                causes = list(itertools.islice(filter(None, proved), _PROVED))
-                if causes:
-                    return causes, ""
-        return [], _unexplained(bench, fits)
+            try:
+                for found in self._fitting(bench, until, families, solved):
+                    fits = ordered(found)
+                    tried = ((fit, self._proved(place, fit.hypothesis, culprit)) for fit in fits)
+                    proved = ((fit, cause) for fit, cause in tried if cause is not None)
+                    doubtful += itertools.islice(proved, _PROVED)
+                    if any(_certain(fit) for fit, _ in doubtful):
+                        break
+            except OutOfTime:
+                if not doubtful:
+                    raise
+        causes = dict((id(fit), cause) for fit, cause in doubtful)
+        chosen = [causes[id(fit)] for fit in ordered(fit for fit, _ in doubtful)]
+        return chosen, "" if chosen else _unexplained(bench, fits)
 
     def _before(self, culprit: Culprit) -> list[str]:
         """Return where a region begins that has the nodes before it, too, which only arrange what it reads."""
@@ -547,7 +559,12 @@ def ordered(fits: Iterable[Outcome]) -> list[Outcome]:
         once.setdefault(pickle.dumps(fit.hypothesis.edits), fit)
     least = max(_NOISE, min((fit.error for fit in once.values()), default=0.0)) * _EQUAL
     exact = [fit for fit in once.values() if fit.error <= least]
-    return sorted(exact, key=lambda fit: fit.hypothesis.unknowns)
+    return sorted(exact, key=lambda fit: (fit.hypothesis.vague, fit.hypothesis.unknowns))
+
+
+def _certain(fit: Outcome) -> bool:
+    """Return whether no other hypothesis is to be tried: an edit that says what is wrong, and leaves only noise."""
+    return fit.error <= _EXACT and not fit.hypothesis.vague
 
 
 def _explainable(culprit: Culprit) -> bool:

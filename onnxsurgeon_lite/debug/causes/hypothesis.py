@@ -16,6 +16,7 @@ class Hypothesis:
         mistake: what two nodes share that have the same mistake; empty if it is of one node alone.
         unknowns: how many numbers were solved for.
         equations: how many numbers of the reference they were solved from.
+        vague: the numbers fit, but nothing tells what the mistake was; a search goes on behind it.
         instead: the value that stands for the wrong one after the edit, if that one is gone.
     """
 
@@ -26,6 +27,7 @@ class Hypothesis:
     unknowns: int = 0
     equations: int = 0
     instead: str = ""
+    vague: bool = False
 
     @property
     def proves(self) -> bool:

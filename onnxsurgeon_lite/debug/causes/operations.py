@@ -30,6 +30,7 @@ _UNARY = (
 )  # fmt: skip
 _CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
+_LARGEST_SIZE = 4097  # of a dimension that a factor follows from
 _MOVED_NODES = 16  # nodes of a region in which nodes are moved
 _IN_FRONT = (
     ("Add", True, "{other!r} is not added to {name!r}"),
@@ -211,6 +212,7 @@ def _missing_steps(place: Place) -> Iterator[Hypothesis]:
                 edit = Insert(name, op_type, (name, other))
                 sentence = f"{other!r} is not {_NAMES[op_type]} {name!r}; with it"
                 yield Hypothesis("missing operand", sentence, (edit,))
+        yield from _missing_factor(name, made, wanted, where)
         yield from _missing_constant(name, given, wanted - made, scale, where)
 
 
@@ -261,7 +263,28 @@ def _missing_constant(
     edit = Insert(name, "Add", constants=((f"{name}_bias", numbers.astype(given.dtype)),))
     what = "a bias" if numbers.size == max(numbers.shape) else f"a constant {list(numbers.shape)}"
     sentence = f"{what} is not added {where}; with one that was solved for,"
-    yield Hypothesis("missing constant", sentence, (edit,), (), numbers.size, lacks.size)
+    vague = numbers.size > max(numbers.shape)
+    yield Hypothesis(
+        "missing constant", sentence, (edit,), (), numbers.size, lacks.size, vague=vague
+    )
+
+
+def _missing_factor(name: str, made: Wide, wanted: Wide, where: str) -> Iterator[Hypothesis]:
+    """Yield the one number with which a value is not multiplied."""
+    power = float(np.square(made).sum())
+    factor = float((made * wanted).sum()) / power if np.isfinite(power) and power else 1.0
+    scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
+    if abs(factor - 1) < 1e-4 or not (np.abs(made * factor - wanted) <= 1e-3 * scale).all():
+        return
+    sizes = range(2, _LARGEST_SIZE)
+    known = [(f"1/sqrt({n})", n**-0.5) for n in sizes] + [(f"sqrt({n})", n**0.5) for n in sizes]
+    near = [(what, number) for what, number in known if abs(number / factor - 1) < 1e-4]
+    what, factor = near[0] if near else (f"{factor:.6g}", float(f"{factor:.6g}"))
+    edit = Insert(name, "Mul", constants=(("factor", factor),))
+    sentence = f"a factor {what} is missing {where}; with it"
+    yield Hypothesis(
+        "missing factor", sentence, (edit,), ("factor", what), int(not near), wanted.size
+    )
 
 
 def _ways(place: Place) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
@@ -424,7 +447,7 @@ def missing_factors(place: Place) -> Iterator[Hypothesis]:
 
 def factors(place: Place) -> Iterator[tuple[str, float]]:
     """Yield (as text, factor) of the factors that sizes of the region suggest."""
-    shapes = [value.shape for value in place.values.values()]
+    shapes = [value.shape for value in (*place.values.values(), *place.nearby.values())]
     sizes = dict.fromkeys(size for shape in shapes for size in shape if size > 1)
     for size in sizes:
         yield f"1/sqrt({size})", size**-0.5

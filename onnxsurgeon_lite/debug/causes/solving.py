@@ -223,7 +223,10 @@ def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hy
     how = how or _borrowed(place, operand.name, array) or described(old, solved)
     sentence = f"constant {operand.name!r} of {place.title(number)} {how}; solved for"
     edit = SetConstant(operand.name, solved.astype(array.dtype), (place.node(number),))
-    yield Hypothesis("solved constant", sentence, (edit,), (), unknowns, solved.size * per)
+    several = how == "differs"
+    yield Hypothesis(
+        "solved constant", sentence, (edit,), (), unknowns, solved.size * per, vague=several
+    )
 
 
 def _shifted(old: Wide, solved: Wide) -> tuple[str, Wide, int] | None:
@@ -296,7 +299,8 @@ def _weight(place: Place, view: Linear, right: Wide, rank: int, unknowns: int) -
     sentence = f"constant {view.name!r} of {place.title(view.number)} {how}; solved for"
     edit = SetConstant(view.name, stored.astype(view.array.dtype), (place.node(view.number),))
     equations = unknowns // max(1, rank) * distinct
-    return Hypothesis("solved constant", sentence, (edit,), (), unknowns, equations)
+    several = how == "differs"
+    return Hypothesis("solved constant", sentence, (edit,), (), unknowns, equations, vague=several)
 
 
 def small(left: Wide, wanted: Wide) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from onnx import ModelProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, wide
+from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
 from onnxsurgeon_lite.debug.causes.side_by_side import SideBySide
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, SurgeonError
 from onnxsurgeon_lite.graph import native
@@ -40,12 +40,14 @@ class Outcome:
 
     Attributes:
         left: the share of the elements that still mismatch. error: root mean square, relative to the reference.
+        made: some elements of what it computes, if those have the wanted shape.
     """
 
     hypothesis: Hypothesis
     fits: bool
     left: float
     error: float
+    made: Wide | None = None
 
 
 @dataclass
@@ -147,7 +149,8 @@ class Bench:
         self.tried += len(edited)
         for (hypothesis, _), outputs in zip(edited, places, strict=True):
             outcome = self._judged(hypothesis, {n: found[v] for n, v in outputs.items()})
-            if not outcome.fits and (self.nearest is None or outcome.left < self.nearest.left):
+            nearer = self.nearest is None or outcome.left < self.nearest.left
+            if hypothesis.sentence and nearer and not outcome.fits:
                 self.nearest = outcome
             yield outcome
 
@@ -155,7 +158,10 @@ class Bench:
         left = self._left(outputs.get(self.place.value))
         wanted = self.place.samples[0].wanted
         fits = not left and all(self.place.agree(n, outputs.get(n), w) for n, w in wanted.items())
-        error = relative_error(outputs.get(self.place.value), self.place.wanted)
+        value = outputs.get(self.place.value)
+        error = relative_error(value, self.place.wanted)
+        if isinstance(value, np.ndarray) and np.isfinite(error) and is_float(value.dtype):
+            return Outcome(hypothesis, fits, left, error, wide(sampled(value)))
         return Outcome(hypothesis, fits, left, error)
 
     def _left(self, actual: RunValue) -> float:

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.rewire import Rewire
 
-_OPERANDS = 6  # of a concatenation, which are exchanged
+_OPERANDS = 6  # of a node, which are exchanged
 _PAIRS = 32  # pairs of values that are exchanged
 _ALIKE = {"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"}
 _UNLIKE = {"Slice", "Reshape", "Expand", "Unsqueeze", "Squeeze", "Pad", "Clip", "Range", "Tile"}
@@ -28,7 +28,7 @@ def exchanged_operands(place: Place) -> Iterator[Hypothesis]:
     """Yield nodes whose operands are in the wrong order: two of them exchanged, or all turned around."""
     for number, node in enumerate(place.index.nodes):
         several = 0 if node.op_type in _ALIKE or node.op_type in _UNLIKE else len(node.input)
-        several = min(_OPERANDS if node.op_type == "Concat" else 3, several)
+        several = min(_OPERANDS, several)
         token = (place.node(number),)
         for a, b in combinations(range(several), 2):
             one, two = node.input[a], node.input[b]
@@ -42,7 +42,7 @@ def exchanged_operands(place: Place) -> Iterator[Hypothesis]:
             yield Hypothesis(
                 "exchanged operands", sentence, edits, ("exchanged", node.op_type, a, b)
             )
-        if several > 3:
+        if several > 3 and node.op_type == "Concat":
             turned = enumerate(zip(node.input, node.input[::-1], strict=True))
             all_turned = tuple(Rewire(*names, token, k) for k, names in turned if len({*names}) > 1)
             sentence = f"{place.title(number)} reads its operands in the wrong order; turned around"

@@ -49,14 +49,31 @@ def profile(
             runtime.put(name, value, element or None)
         written = runtime.profile(list(feeds), list(index.outputs), runs + 1)
         timed = read_trace(written)[1:]  # the first run allocates
-        executed = GraphIndex.of(load(optimized))
+        ran = load(optimized)
         if trace is not None:
             trace.write_bytes(written.read_bytes())
     if not timed:
         raise RuntimeFailure("the runtime's profile holds no run")
-    result = _Attribution(index, feeds, executed).profile(timed)
+    _name(ran.proto.graph.node, timed[0].kernels)
+    result = _Attribution(index, feeds, GraphIndex.of(ran)).profile(timed)
     result.provider = provider_name(runtime.options.provider)
     return result
+
+
+def _name(nodes: Iterable[NodeProto], kernels: Iterable[Kernel]) -> None:
+    """Name nodes without a name, such as those of functions, as their kernels are called: they run in this order."""
+    known = {node.name for node in nodes}
+    unnamed, called = defaultdict[str, list[NodeProto]](list), defaultdict[str, list[str]](list)
+    for node in nodes:
+        if not node.name:
+            unnamed[node.op_type].append(node)
+    for kernel in kernels:
+        if kernel.name not in known:
+            called[kernel.op_type].append(kernel.name)
+    for op_type, found in unnamed.items():
+        names = [*dict.fromkeys(called[op_type])]
+        for node, name in zip(found, names if len(names) == len(found) else (), strict=False):
+            node.name = name
 
 
 @dataclass
@@ -85,7 +102,7 @@ class _Attribution:
             self._place(part.positions, members)
             main = max(part.kernels, key=lambda k: (_macs_of(kernels[k]) or 0, seconds[k]))
             nodes[main].cost += self._cost(part.positions, kernels[main], shapes)
-        held, peak = _live(kernels, named, [*nodes.values()], self.executed.outputs)
+        held, peak = _live(kernels, self.executed, [*nodes.values()])
         path = str(self.original.model.path or self.original.graph.name)
         total = median(run.seconds for run in runs)
         return Profile(path, len(runs), total, [*nodes.values()], held, peak)
@@ -178,19 +195,22 @@ def _macs_of(kernel: Kernel) -> int | None:
 
 
 def _live(
-    kernels: Mapping[str, Kernel],
-    named: Mapping[str, NodeProto],
-    nodes: Sequence[ProfiledNode],
-    outputs: Iterable[str],
+    kernels: Mapping[str, Kernel], executed: GraphIndex, nodes: Sequence[ProfiledNode]
 ) -> tuple[list[Held], int]:
     """Say of each node how many bytes are in memory while it runs; return the tensors at the peak, and where."""
-    order = [named[node.name] if node.name in named else NodeProto() for node in nodes]
-    last = {name: place for place, node in enumerate(order) for name in (*node.output, *node.input)}
-    last |= dict.fromkeys(outputs, len(order))
+    known = {node.name: place for place, node in enumerate(executed.nodes)}
+    order = [known.get(node.name) for node in nodes]
+    last: dict[str, int] = {}
+    for place, position in enumerate(order):
+        if position is not None:  # what its bodies capture is read, too
+            names = (*executed.nodes[position].output, *executed.needs[position])
+            last |= dict.fromkeys(names, place)
+    last |= dict.fromkeys(executed.outputs, len(order))
     live: dict[str, int] = {}
     most, held, peak = -1, list[Held](), 0
-    for place, (node, proto) in enumerate(zip(nodes, order, strict=True)):
-        live |= _sizes(kernels[node.name], proto)
+    for place, (node, position) in enumerate(zip(nodes, order, strict=True)):
+        made = () if position is None else executed.nodes[position].output
+        live |= _sizes(kernels[node.name], [name for name in made if name])
         node.live_bytes = sum(live.values())
         if node.live_bytes > most:
             most, peak = node.live_bytes, place
@@ -199,9 +219,8 @@ def _live(
     return sorted(held, key=lambda each: -each.bytes), peak
 
 
-def _sizes(kernel: Kernel, node: NodeProto) -> dict[str, int]:
+def _sizes(kernel: Kernel, names: Sequence[str]) -> dict[str, int]:
     """Return the bytes of each output; the trace tells their sum, and their shapes."""
-    names = [name for name in node.output if name]
     elements = [max(1, prod(shape)) for shape in kernel.outputs]
     if len(names) != len(elements):
         return {names[0]: kernel.output_bytes} if names else {}

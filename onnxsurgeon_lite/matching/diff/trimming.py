@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from onnxsurgeon_lite.graph.table import captured
+from onnxsurgeon_lite.graph.table import NodeTable, captured
 from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.wire import Messages, different
+from onnxsurgeon_lite.model.wire import Messages
 
 _Named = TypeVar("_Named", TensorProto, ValueInfoProto)
 _MOST = 64  # differing nodes or values; each value is searched in all nodes
@@ -48,7 +48,7 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
     if len(redeclared) > _MOST:
         return None
-    same = _Same.of(one.encoded.parts, two.encoded.parts)
+    same = _Same.of(one.encoded, two.encoded)
     one.kept = [i for i in same.mine if i not in same.moved]
     moved = set(same.moved.values())
     two.kept = [i for i in same.theirs if i not in moved]
@@ -88,8 +88,9 @@ class _Same:
     moved: dict[int, int]
 
     @classmethod
-    def of(cls, mine: Sequence[bytes], theirs: Sequence[bytes]) -> "_Same":
-        between, others = different(mine, theirs), different(theirs, mine)
+    def of(cls, mine: Messages, theirs: Messages) -> "_Same":
+        head, tail = mine.same(theirs)
+        between, others = (range(head, len(side) - tail) for side in (mine, theirs))
         where = {theirs[i]: i for i in others}
         moved = {i: where[mine[i]] for i in between if mine[i] in where}
         return cls(between, others, moved)
@@ -142,8 +143,8 @@ class _TrimmedGraph:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.graph = model.proto.graph
-        self.nodes = list(self.graph.node)
-        self.encoded = Messages(list(map(NodeProto.SerializeToString, self.nodes)))
+        self.nodes = self.graph.node
+        self.encoded = NodeTable.of(self.graph).encoded
         self.kept: list[int] = []
 
     @property

@@ -9,13 +9,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from onnxsurgeon_lite.atomic import write_text
-from onnxsurgeon_lite.debug.bisection.result import versions
-from onnxsurgeon_lite.model.sharing import require_replaceable
+from onnxsurgeon_lite.atomic import write_bytes
 from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page.data import Page
 from onnxsurgeon_lite.report.page.sight import Sight
-from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.shown import Shown, versions
 
 __all__ = ["Page", "Sight", "page_of", "write_page"]
 
@@ -58,5 +56,4 @@ def write_page(path: Path, page: Page) -> None:
     """Write a page, whole or not at all."""
     from onnxsurgeon_lite.report.page.html import html
 
-    require_replaceable(path, force=True)  # a model's data is never replaced
-    write_text(path, html(page))
+    write_bytes(path, html(page))

@@ -19,7 +19,7 @@ function look(more) {
     xaxis: { ...line, ...xaxis }, yaxis: { ...line, ...yaxis }, ...others,
   };
 }
-const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "toImage"] };
+const CONFIG = { responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "", modeBarButtonsToRemove: ["select2d", "lasso2d", "toImage"] };
 
 function showAlong() {
   if (!page.measures.length) { part("along").remove(); return; }

@@ -7,7 +7,7 @@ from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.bisection import edits_text, headlines
 from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import Row, position_of, table
+from onnxsurgeon_lite.report.page.measures import Row, node_of, table
 from onnxsurgeon_lite.report.page.sight import Sight
 from onnxsurgeon_lite.report.page.tensors import tensor_part
 from onnxsurgeon_lite.tensors.metrics import texts, titles
@@ -31,13 +31,13 @@ def page(result: BisectResult, sight: Sight) -> data.Page:
         sight.measures,
         marks,
         tensors=[*_tensors(result, sight)],
-        tables=[each for culprit in result.culprits for each in _values(culprit)],
+        tables=[each for culprit in _with_inner(result.culprits) for each in _values(culprit)],
         notes=result.notes,
     )
 
 
 def _steps(result: BisectResult) -> Iterator[data.Step]:
-    for culprit in result.culprits:
+    for culprit in _with_inner(result.culprits):
         for cause in culprit.causes:
             words = command(*cause.repair) if cause.repair else ""
             repair = "" if words else f"; repair: {edits_text(cause)}"
@@ -46,14 +46,22 @@ def _steps(result: BisectResult) -> Iterator[data.Step]:
         yield data.Step("reproduce it", command(*result.reproduce))
 
 
-def _positions(culprit: Culprit) -> list[int]:
-    """Return the nodes of the main graph that a culprit may be, the likeliest last."""
+def _with_inner(culprits: Iterable[Culprit]) -> Iterator[Culprit]:
+    """Yield culprits, each before those in its bodies."""
+    for culprit in culprits:
+        yield culprit
+        yield from _with_inner(culprit.inside)
+
+
+def _positions(culprit: Culprit) -> list[data.Node]:
+    """Return the nodes that a culprit may be, the likeliest last."""
     ids = culprit.covers or [each for each in culprit.region if each != culprit.id] + [culprit.id]
-    return [*dict.fromkeys(map(position_of, ids))]
+    return [*dict.fromkeys(map(node_of, ids))]
 
 
 def _marks(culprits: Iterable[Culprit], kind: data.MarkKind) -> Iterator[data.Mark]:
     for culprit in culprits:
+        yield from _marks(culprit.inside, kind)  # the first mark is chosen first
         *region, last = _positions(culprit)
         because = "; ".join(f"{f.verdict}: {f.because}" for f in culprit.findings)
         yield data.Mark(0, last, kind, because)
@@ -65,10 +73,11 @@ def _tensors(result: BisectResult, sight: Sight) -> Iterator[data.TensorPart]:
     """Yield those of the culprits, what they make first, then others."""
     producer = sight.models[0].producer if sight.models else {}
     made = [name for culprit in result.culprits for name in [culprit.value, *culprit.inputs]]
+    compared = {v.name: v.comparison for culprit in result.culprits for v in culprit.values}
     for name in dict.fromkeys([*(n for n in made if n in result.tensors), *result.tensors]):
         reference, actual = result.tensors[name]
-        compared = sight.compared.get(name)
-        part = tensor_part(0, producer.get(name, -1), name, actual, reference, compared)
+        at = producer.get(name, -1)
+        part = tensor_part(0, at, name, actual, reference, compared.get(name))
         if part is not None:
             yield part
     yield from (part for part in sight.tensors if part.name not in result.tensors)

@@ -5,15 +5,15 @@ const choice = { graph: 0, node: null };
 /** Choose a node, or none. */
 function choose(graph, node, scroll = true) {
   Object.assign(choice, { graph, node });
-  const place = node === null ? "" : `${"ab"[graph] === "b" ? "b" : ""}@${node}`;
+  const place = node === null ? "" : `${"ab"[graph] === "b" ? "b" : ""}${idOf(graph, node)}`;
   history.replaceState(null, "", place ? `#${place}` : location.pathname + location.search);
   document.dispatchEvent(new CustomEvent("chosen", { detail: { scroll } }));
 }
 
 /** Choose what the address says, else the first thing that is wrong. */
 function chooseByAddress() {
-  const found = /^#(b?)@(\d+)$/.exec(decodeURIComponent(location.hash));
-  const [graph, node] = found ? [found[1] ? 1 : 0, Number(found[2])] : [0, -1];
+  const found = /^#(b?)(@\d+.*)$/.exec(decodeURIComponent(location.hash));
+  const graph = found && found[1] ? 1 : 0, node = found ? numberOf(graph, found[2]) : -1;
   if (page.graphs[graph] && node >= 0 && node < page.graphs[graph].node_op.length) choose(graph, node);
   else {
     const first = page.marks.find(mark => mark.kind !== "fused" && marks[mark.graph].has(mark.node));
@@ -25,14 +25,16 @@ function chooseByAddress() {
   }
 }
 
-/** What is marked at a node, and which marks a module holds. */
-const marks = page.graphs.map(() => new Map()), inside = page.graphs.map(() => new Map());
+/** What is marked at a node, and which marks a module, and the bodies of a node, hold. */
+const [marks, inside, within] = [0, 1, 2].map(() => page.graphs.map(() => new Map()));
 for (const mark of page.marks) {
   const g = page.graphs[mark.graph];
   if (mark.node < 0 || mark.node >= g.node_op.length) continue;
   add(marks[mark.graph], mark.node, mark);
-  for (let module = g.node_module[mark.node]; module >= 0; module = g.modules[module].parent)
+  for (let module = g.node_module[mark.node]; module >= 0; module = g.modules[module].parent) {
     add(inside[mark.graph], module, mark);
+    if (g.doors.has(module)) add(within[mark.graph], g.doors.get(module), mark);
+  }
 }
 
 function add(map, key, item) {
@@ -43,6 +45,14 @@ function add(map, key, item) {
 /** Node -> the same one of the other model, of each. */
 const partners = [new Map(page.pairs), new Map(page.pairs.map(([a, b]) => [b, a]))];
 
+/** Nodes in bodies of partners are partners, too. */
+if (page.graphs.length > 1) page.graphs[0].inner_ids.forEach((id, i) => {
+  const [a, b] = page.graphs, around = partners[0].get(parseInt(id.slice(1), 10)), other = b.numbers.get(id.replace(/^@\d+/, `@${around}`));
+  if (other === undefined || a.op_types[a.node_op[a.first_inner + i]] !== b.op_types[b.node_op[other]]) return;
+  partners[0].set(a.first_inner + i, other);
+  partners[1].set(other, a.first_inner + i);
+});
+
 /** Value -> its readers, of each graph; then what culprits reach. */
 const readers = page.graphs.map(g => {
   const found = g.values.map(() => []);
@@ -51,11 +61,15 @@ const readers = page.graphs.map(g => {
 });
 const reached = page.graphs.map((g, graph) => {
   const values = new Set(), pending = page.marks.filter(m => m.graph === graph && m.kind === "culprit").map(m => m.node);
-  const seen = new Set(pending);
-  while (pending.length)
-    for (const value of g.node_makes[pending.pop()] || []) {
+  const seen = new Set(pending), reach = node => { if (!seen.has(node)) { seen.add(node); pending.push(node); } };
+  while (pending.length) {
+    const from = pending.pop();
+    for (const value of g.node_makes[from] || []) {
       values.add(value);
-      for (const node of readers[graph][value]) if (!seen.has(node)) { seen.add(node); pending.push(node); }
+      readers[graph][value].forEach(reach);
     }
+    for (let module = g.node_module[from]; module >= 0; module = g.modules[module].parent) // out of a body
+      if (g.doors.has(module)) reach(g.doors.get(module));
+  }
   return values;
 });

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Number = float | None
+Node = int | str
+"""A node of the main graph by its number, one in a body by its id."""
+
 State = Literal["agrees", "mismatch", "unknown", "facts"]
 MarkKind = Literal[
     "culprit",
@@ -104,9 +107,11 @@ class CloseUp:
 
 @dataclass(frozen=True)
 class GraphPart:
-    """A model's main graph; the lists of nodes run in parallel.
+    """A model's graph, and the bodies of its nodes; the lists of nodes run in parallel, those in bodies last.
 
     Attributes:
+        inner_ids: of the nodes in bodies, such as `@12/body/@3`; another node's id is its number.
+        bodies: (node, the module that it opens to).
         op_types, sources, types, attributes: texts that nodes and values refer to.
         node_reads, node_makes: numbers of values, weights left out.
         inputs, outputs: numbers of values.
@@ -124,6 +129,8 @@ class GraphPart:
     node_attributes: list[int]
     node_reads: list[list[int]]
     node_makes: list[list[int]]
+    inner_ids: list[str]
+    bodies: list[tuple[int, int]]
     values: list[str]
     value_type: list[int]
     inputs: list[int]
@@ -138,7 +145,7 @@ class Measure:
     """Numbers along a model; the lists run in parallel, in the order of the graph.
 
     Attributes:
-        graph: number of the graph. nodes: numbers of the nodes; -1 for what is of none.
+        graph: number of the graph. nodes: numbers of the nodes, ids of those in bodies; -1 for what is of none.
         names: what was measured, such as a value.
         numbers: None where there is none. limits: what the number may be.
         bad: what is over its limit, or differs in another way.
@@ -150,7 +157,7 @@ class Measure:
     unit: str
     limit: str
     graph: int
-    nodes: list[int]
+    nodes: list[Node]
     names: list[str]
     numbers: list[Number]
     limits: list[Number]
@@ -165,7 +172,7 @@ class Mark:
     """What is to be said of a node, and as which kind it is drawn."""
 
     graph: int
-    node: int
+    node: Node
     kind: MarkKind
     text: str
 
@@ -209,7 +216,7 @@ class TensorPart:
     """
 
     graph: int
-    node: int
+    node: Node
     name: str
     says: str
     shown: str
@@ -232,7 +239,7 @@ class Table:
     title: str
     columns: list[str]
     rows: list[list[str]]
-    nodes: list[tuple[int, int] | None]
+    nodes: list[tuple[int, Node] | None]
     left_out: int = 0
 
 

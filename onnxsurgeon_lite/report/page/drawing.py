@@ -1,7 +1,15 @@
 """Where boxes and lines go, by Sugiyama's method of igraph; equal structures are laid out once."""
 
+import itertools
+import sys
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
 
 from onnxsurgeon_lite.report.page.data import BoxKind, Drawing, Layout
 
@@ -45,12 +53,38 @@ class Draftsman:
 
 
 def _layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:
-    from igraph import Graph
+    """Lay connected boxes out, and what is apart side by side: igraph mixes up the bends of several components."""
+    graph_of = _igraph().GraphBase
+    component = graph_of(count, lines, True).connected_components("weak")
+    members, own = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    for box, number in enumerate(component):
+        members[number].append(box)
+    for line, (start, _) in enumerate(lines):
+        own[component[start]].append(line)
+    found = Layout([0.0] * count, [0.0] * count, [[]] * len(lines))
+    left = 0.0
+    for number, boxes in members.items():
+        local = {box: place for place, box in enumerate(boxes)}
+        ends = [(local[lines[line][0]], local[lines[line][1]]) for line in own[number]]
+        places, routes = graph_of(len(boxes), ends, True)._layout_sugiyama(None, None, 1, 1, 100)
+        shift = left - min(x for x, _ in itertools.chain(places, *routes))
+        for box, (x, y) in zip(boxes, places, strict=True):
+            found.x[box], found.y[box] = round(x + shift, _DIGITS), round(y, _DIGITS)
+        for line, bends in zip(own[number], routes, strict=True):
+            found.bends[line] = [(round(x + shift, _DIGITS), round(y, _DIGITS)) for x, y in bends]
+        left = 1 + shift + max(x for x, _ in itertools.chain(places, *routes))
+    return found
 
-    graph = Graph(n=count, edges=lines, directed=True)
-    found = graph.layout_sugiyama()
-    x, y = ([round(place[axis], _DIGITS) for place in found] for axis in (0, 1))
-    bends = [
-        [(round(x, _DIGITS), round(y, _DIGITS)) for x, y in each] for each in found.edge_routing
-    ]
-    return Layout(x, y, bends)
+
+@cache
+def _igraph() -> ModuleType:
+    """Return igraph's core alone: what is around it imports matplotlib, and takes longer than a page."""
+    package = find_spec("igraph")
+    places = package.submodule_search_locations if package else None
+    name = "igraph._igraph"
+    spec = PathFinder.find_spec(name, places)
+    if name in sys.modules or spec is None or spec.loader is None:
+        return import_module(name)
+    sys.modules[name] = core = module_from_spec(spec)
+    spec.loader.exec_module(core)
+    return core

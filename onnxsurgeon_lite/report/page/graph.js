@@ -75,7 +75,6 @@ class View {
 
   /** Draw what is open. */
   show() {
-    this.showPath();
     const drawing = (this.near || this.g.modules[this.open]).drawing || this.near.drawing;
     const layout = this.g.layouts[drawing.layout];
     const least = Math.min(0, ...layout.x, ...layout.bends.flat().map(b => b[0])), right = Math.max(0, ...layout.x, ...layout.bends.flat().map(b => b[0])), bottom = Math.max(0, ...layout.y);
@@ -94,8 +93,15 @@ class View {
       this.shown.set(`${kind} ${number}`, box);
       svg.append(box);
     });
+    const focused = [this.area, this.path].some(each => each.contains(document.activeElement)), left = this.drawn;
     this.area.replaceChildren(svg);
+    if (focused) { // a keyboard stays in the graph: at what was left, at what is chosen, or at the start
+      const names = [`module ${left}`, `node ${this.g.doors.get(left)}`, `node ${this.chosen()}`];
+      (names.map(name => this.shown.get(name)).find(Boolean) || svg.querySelector(".box"))?.focus({ preventScroll: true });
+    }
+    this.drawn = this.open;
     this.scale(1);
+    this.showPath();
     this.showLegend();
     this.outline();
   }
@@ -122,7 +128,12 @@ class View {
 
   box(kind, number, [x, y]) {
     const { width, height } = BOX, said = this.saidOf(kind, number);
-    const go = () => (kind === "module" ? this.enter(number) : kind === "node" ? choose(this.graph, number) : this.goTo(kind, number));
+    const opens = kind === "module" ? number : kind === "node" ? this.g.opens.get(number) : undefined;
+    const go = () => {
+      if (kind === "node") choose(this.graph, number);
+      if (opens !== undefined) this.enter(opens);
+      else if (kind !== "node") this.goTo(kind, number);
+    };
     const box = draw("g", {
       class: ["box", kind, ...said.kinds, said.reached ? "reached" : ""].filter(Boolean).join(" "), transform: `translate(${x - width / 2} ${y - height / 2})`,
       tabindex: 0, role: "button", "aria-label": said.label, click: go, keydown: event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); go(); } },
@@ -131,7 +142,7 @@ class View {
     const rectangle = draw("rect", { width, height, rx: kind === "node" ? 6 : kind === "module" ? 12 : 22 });
     if (said.colors) rectangle.style.fill = said.colors.fill;
     box.append(draw("title", {}, said.label), rectangle);
-    if (kind === "module") box.append(draw("rect", { x: 3, y: 3, width: width - 6, height: height - 6, rx: 9, class: "inner" }));
+    if (opens !== undefined) box.append(draw("rect", { x: 3, y: 3, width: width - 6, height: height - 6, rx: kind === "node" ? 4 : 9, class: "inner" }));
     const ink = said.colors ? said.colors.text : "var(--text)";
     const lines = [[said.first, 18, "first"], [said.second, 34, "second"]];
     for (const [text, dy, name] of lines) if (text) box.append(draw("text", { x: width / 2, y: said.second ? dy : 26, class: name, style: `fill:${ink}` }, text));
@@ -145,18 +156,19 @@ class View {
     if (kind === "in" || kind === "out")
       return { first: cut(g.values[number], 20), second: cut(typeOf(graph, number), 26), kinds: [], label: `${kind === "in" ? "comes in" : "goes out"}: ${g.values[number]} ${typeOf(graph, number)}`, reached: reached[graph].has(number) };
     const shade = this.shades && (kind === "node" ? this.shades.nodes : this.shades.modules).get(number);
-    const own = (kind === "node" ? marks : inside)[graph].get(number) || [];
+    const held = (kind === "node" ? within : inside)[graph].get(number) || [], at = (kind === "node" && marks[graph].get(number)) || [];
+    const own = [...at, ...held];
     const kinds = [...new Set(own.map(mark => mark.kind))].sort((a, b) => Object.keys(KINDS).indexOf(a) - Object.keys(KINDS).indexOf(b));
     const amount = shade ? this.amount(shade) : "";
     const room = 25 - amount.length;
     const module = g.modules[number];
     const title = kind === "node" ? titleOf(graph, number) : `module ${module.path || module.label} ${module.label} ${module.class_name}`;
-    const name = kind === "node" ? `@${number} ${g.node_name[number]}` : module.class_name || "module";
+    const name = kind === "node" ? `${idOf(graph, number).replace(/.*\//, "")} ${g.node_name[number]}` : module.class_name || "module";
     return {
       first: kind === "node" ? cut(g.op_types[g.node_op[number]], 22) : cut(module.label, 24),
       second: [cut(name, room), amount].filter(Boolean).join("  "),
       kinds, sign: kinds.length ? KINDS[kinds[0]][0] : "", colors: shade ? colors(shade.share) : null,
-      label: [title, amount, ...kinds.map(each => (kind === "node" ? KINDS[each][1] : `holds ${KINDS[each][1]}`)), ...own.slice(0, 2).map(mark => mark.text)].filter(Boolean).join("; "),
+      label: [title, amount, ...kinds.map(each => (at.some(mark => mark.kind === each) ? KINDS[each][1] : `holds ${KINDS[each][1]}`)), kind === "node" && g.opens.has(number) ? "opens" : "", ...own.slice(0, 2).map(mark => mark.text)].filter(Boolean).join("; "),
       reached: kind === "node" && g.node_reads[number].some(value => reached[graph].has(value)),
     };
   }
@@ -171,15 +183,16 @@ class View {
   goTo(kind, value) {
     const maker = this.g.node_makes.findIndex(made => made.includes(value));
     const here = node => this.shown.has(`node ${node}`);
-    const goal = kind === "in" ? maker : readers[this.graph][value].find(node => !here(node));
-    if (goal !== undefined && goal >= 0) choose(this.graph, goal);
+    let goal = kind === "in" ? maker : readers[this.graph][value].find(node => !here(node));
+    for (let module = this.open; module >= 0 && !(goal >= 0); module = this.g.modules[module].parent) goal = this.g.doors.get(module); // in and out of a body
+    if (goal >= 0) choose(this.graph, goal);
   }
 
   showPath() {
     const chain = [];
     for (let module = this.open; module >= 0; module = this.g.modules[module].parent) chain.unshift(module);
     const items = chain.flatMap((module, i) => [i ? " \u203a " : "", make("button", { type: "button", class: "link", click: () => this.enterExactly(module), "aria-current": module === this.open && !this.near ? "true" : null }, this.g.modules[module].label)]);
-    const close = this.g.close_ups.map(each => make("button", { type: "button", class: "chip", "aria-pressed": String(this.near === each), click: () => { this.near === each ? this.enterExactly(this.open) : (this.enter(this.g.node_module[each.node], each), choose(this.graph, each.node, false)); } }, `around @${each.node}`));
+    const close = this.g.close_ups.map(each => make("button", { type: "button", class: "chip", "aria-pressed": String(this.near === each), click: () => { this.near === each ? this.enterExactly(this.open) : (this.enter(this.g.node_module[each.node], each), choose(this.graph, each.node, false)); } }, `around ${idOf(this.graph, each.node)}`));
     const undrawn = this.near ? 0 : this.g.modules[this.open].undrawn;
     this.path.replaceChildren(...items, " ", ...close, undrawn ? make("span", { class: "dim" }, ` ${undrawn} more values enter or leave`) : "");
   }

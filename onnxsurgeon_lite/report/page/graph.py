@@ -2,12 +2,14 @@
 
 import contextlib
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from typing import Generic, TypeVar
 
 from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.graph.bodies import InnerGraph, bodies
 from onnxsurgeon_lite.graph.browse import Graph
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
@@ -18,6 +20,8 @@ from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Lines
 _MOST = 64  # boxes in a drawing, besides what enters and leaves
 _ENDS = 16  # values that are drawn entering a module, and as many leaving it
 _NEAR = 32  # nodes of a close-up
+_MOST_INNER = 20_000  # nodes in bodies, at which no further one is drawn
+_TYPED = 64  # bodies whose types are inferred
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -30,40 +34,121 @@ class Numbers(dict[Item, int], Generic[Item]):
         return self[item]
 
 
-def graph_part(index: GraphIndex, title: str, close: Iterable[int] = ()) -> GraphPart:
-    """Return a graph, laid out.
+def learn_types(index: GraphIndex) -> None:
+    """Infer the types of a graph's values, as far as ONNX can: a page without types is a page."""
+    with contextlib.suppress(RuntimeFailure):
+        index.learn_types(index.producer)
+
+
+def graph_part(
+    index: GraphIndex,
+    title: str,
+    close: Iterable[int | str] = (),
+    learn: Callable[[], None] | None = None,
+) -> GraphPart:
+    """Return a graph, laid out, with the bodies of its nodes.
 
     Args:
-        close: nodes whose neighborhood is drawn open.
+        close: nodes whose neighborhood is drawn open, those in bodies by their ids.
+        learn: returns when the types are known; by default it infers them.
     """
-    values, op_types, sources = Numbers[str](), Numbers[str](), Numbers[str]()
+    values, op_types, sources = Numbers[tuple[str, str]](), Numbers[str](), Numbers[str]()
     types, attributes = Numbers[str](), Numbers[str]()
-    edges = _Edges(index, values)
-    tree = _Tree.of(index)
+    learn = learn or partial(learn_types, index)
+    places = _places(index, learn)
+    edges = _Edges(places, values)
+    tree = _Tree.of(places)
     for value, maker, reader in edges:
         tree.connect(value, maker, reader, value not in edges.constants)
     draftsman = Draftsman()
-    return GraphPart(
+    nodes = [(place, position) for place in places for position in range(len(place.index.nodes))]
+    inner = [place.node_id(position) for place, position in nodes[len(index.nodes) :]]
+    numbers = {node: number for number, node in enumerate(inner, len(index.nodes))}
+    part = GraphPart(
         title=title,
-        node_op=[op_types[row.op_type] for row in index.rows],
-        node_name=[shown(node.name) for node in index.nodes],
+        node_op=[op_types[place.index.rows[p].op_type] for place, p in nodes],
+        node_name=[shown(place.index.nodes[p].name) for place, p in nodes],
         node_module=tree.holder,
-        node_source=[sources[origin.source] for origin in index.origins],
-        node_attributes=[attributes[_attributes(index, p)] for p in range(len(index.nodes))],
+        node_source=[sources[place.index.origins[p].source] for place, p in nodes],
+        node_attributes=[attributes[_attributes(place.index, p)] for place, p in nodes],
         node_reads=edges.reads,
         node_makes=edges.makes,
+        inner_ids=inner,
+        bodies=[(module.around, n) for n, module in enumerate(tree.modules) if module.around >= 0],
         inputs=edges.inputs,
         outputs=edges.outputs,
         modules=[module.part(draftsman) for module in tree.modules],
-        close_ups=[_close_up(index, node, edges, draftsman) for node in dict.fromkeys(close)],
-        values=[*map(shown, values)],
-        value_type=[types[text] for text in _type_texts(index, values)],
+        close_ups=[
+            _close_up(places, number, edges, draftsman)
+            for node in dict.fromkeys(close)
+            if (number := node if isinstance(node, int) else numbers.get(node, -1)) >= 0
+        ],
+        values=[shown(name) for _, name in values],
+        value_type=[],
         layouts=draftsman.layouts,
         op_types=[*op_types],
         sources=[*sources],
-        types=[*types],
+        types=[],
         attributes=[*attributes],
     )
+    learn()
+    part.value_type.extend(types[text] for text in _type_texts(places, values))
+    part.types.extend(types)
+    return part
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The main graph or a body, whose nodes are numbered one after the other.
+
+    Attributes:
+        path: such as `@12/body`; '' is the main graph. body: its name in the node.
+        first: number of its first node. around: number of the node whose body it is; -1 for none.
+        outer: the place around it. captured: its values from there.
+    """
+
+    index: GraphIndex
+    path: str = ""
+    body: str = ""
+    first: int = 0
+    around: int = -1
+    outer: "_Place | None" = None
+    captured: frozenset[str] = frozenset()
+
+    def home(self, name: str) -> tuple[str, str]:
+        """Return a value by the place that it belongs to."""
+        if self.outer is not None and name in self.captured:
+            return self.outer.home(name)
+        return self.path, name
+
+    def node_id(self, position: int) -> str:
+        """Return a node's id as results have it."""
+        return f"{self.path}/@{position}" if self.path else f"@{position}"
+
+
+def _places(index: GraphIndex, learn: Callable[[], None]) -> list[_Place]:
+    """Return the main graph and the bodies in it, outer ones first, as far as they are not too many."""
+    places, count = [_Place(index)], len(index.nodes)
+    for outer in places:
+        for position, body in _bodies(outer.index):
+            if count > len(index.nodes) + _MOST_INNER:
+                return places
+            learn()  # a body's inputs are typed as what they are given
+            inner = InnerGraph.of(outer.index, position, body)
+            path = f"{outer.node_id(position)}/{body}"
+            around = outer.first + position
+            places.append(_Place(inner.index, path, body, count, around, outer, inner.captured))
+            count += len(inner.index.nodes)
+            if len(places) < _TYPED:
+                learn_types(inner.index)
+    return places
+
+
+def _bodies(index: GraphIndex) -> Iterator[tuple[int, str]]:
+    """Yield (node, name of a body of it)."""
+    possible = range(len(index.nodes)) if index.model.proto.functions else index.bodied
+    for position in possible:
+        yield from ((position, name) for name in bodies(index, position))
 
 
 def _attributes(index: GraphIndex, position: int) -> str:
@@ -73,53 +158,62 @@ def _attributes(index: GraphIndex, position: int) -> str:
     return ", ".join(f"{name}={text}" for name, text in attribute_texts(node).items())
 
 
-def _type_texts(index: GraphIndex, names: Iterable[str]) -> Iterator[str]:
+def _type_texts(places: Sequence[_Place], values: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield the types of values, '' for what ONNX's inference does not know."""
-    with contextlib.suppress(RuntimeFailure):  # a page without types is a page
-        index.learn_types(names)
-    for name in names:
-        kind = index.types.get(name)
+    types = {place.path: place.index.types for place in places}
+    for path, name in values:
+        kind = types[path].get(name)
         yield "" if kind is None else type_text(kind)
 
 
 @dataclass
 class _Edges:
-    """The edges of a graph: (value, its maker, a reader); None for what feeds the model, or is its output."""
+    """The edges of graphs: (value, its maker, a reader); None for what feeds the model, or is its output."""
 
-    index: GraphIndex
-    values: Numbers[str]
+    places: Sequence[_Place]
+    values: Numbers[tuple[str, str]]
 
     def __post_init__(self) -> None:
-        index, values = self.index, self.values
-        fed = (name for name in index.inputs if name not in index.initializers)
-        self.inputs = [values[name] for name in fed]
-        self.makes = [[values[name] for name in row.outputs if name] for row in index.rows]
-        self.reads = [
-            [values[n] for n in dict.fromkeys(needs) if n and n not in index.initializers]
-            for needs in index.needs
-        ]
-        self.outputs = [values[name] for name in index.outputs]
-        self.constants = self._constants()
+        self.inputs, *_ = ends = [self._inputs(place) for place in self.places]
+        self.makes, self.reads = list[list[int]](), list[list[int]]()
+        self.constants = set[int]()
+        for place in self.places:
+            index, number = place.index, self._numbers(place)
+            self.makes += ([number(n) for n in row.outputs if n] for row in index.rows)
+            self.reads += (
+                [number(n) for n in dict.fromkeys(needs) if n and n not in index.initializers]
+                for needs in index.needs
+            )
+            for node in (place.first + position for position in index.order):
+                if self.constants.issuperset(self.reads[node]):
+                    self.constants.update(self.makes[node])
+        self.makers = {value: node for node, made in enumerate(self.makes) for value in made}
+        self.given = {
+            value: place.around
+            for place, fed in zip(self.places[1:], ends[1:], strict=True)
+            for value in fed
+        }
+        self.outputs = [*map(self._numbers(self.places[0]), self.places[0].index.outputs)]
 
-    def _constants(self) -> set[int]:
-        """Return the values that depend on no input; they are drawn only beside what makes them."""
-        found: set[int] = set()
-        for position in self.index.order:
-            if found.issuperset(self.reads[position]):
-                found.update(self.makes[position])
-        return found
+    def _numbers(self, place: _Place) -> Callable[[str], int]:
+        values = self.values
+        if place.outer is None:
+            return lambda name: values["", name]
+        return lambda name: values[place.home(name)]
 
-    @cached_property
-    def makers(self) -> dict[int, int]:
-        """Value -> its node."""
-        return {value: node for node, made in enumerate(self.makes) for value in made}
+    def _inputs(self, place: _Place) -> list[int]:
+        """Return what a graph is fed with; captured values are not."""
+        known = place.index.initializers.keys() | place.captured
+        return [self.values[place.path, name] for name in place.index.inputs if name not in known]
 
     def __iter__(self) -> Iterator[tuple[int, int | None, int | None]]:
+        sources = self.given | self.makers  # a body is given its inputs by the node around it
         for reader, needed in enumerate(self.reads):
             for value in needed:
-                yield value, self.makers.get(value), reader
-        for value in self.outputs:
-            yield value, self.makers.get(value), None
+                yield value, sources.get(value), reader
+        for place in self.places:
+            for value in map(self._numbers(place), place.index.outputs):
+                yield value, sources.get(value), None if place.outer is None else place.around
 
 
 @dataclass
@@ -128,12 +222,14 @@ class _Module:
 
     Attributes:
         ends: what enters and leaves -> its number among these; only the first are drawn.
+        around: the node that opens to it; -1 for none.
     """
 
     path: str
     label: str
     parent: int = -1
     class_name: str = ""
+    around: int = -1
     boxes: list[Box] = field(default_factory=list)
     lines: Lines = field(default_factory=Lines)
     ends: dict[BoxKind, dict[int, int]] = field(default_factory=lambda: {"in": {}, "out": {}})
@@ -169,15 +265,20 @@ class _Tree:
 
     modules: list[_Module]
     holder: list[int]
+    _chains: dict[int, list[tuple[int, Box]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, index: GraphIndex) -> "_Tree":
+    def of(cls, places: Sequence[_Place]) -> "_Tree":
         """Find where each node is."""
-        modules, holder = _modules(index), [0] * len(index.nodes)
+        modules = _modules(places)
+        holder = [0] * (places[-1].first + len(places[-1].index.nodes))
         for number, module in enumerate(modules):
             for kind, position in module.boxes:
                 if kind == "node":
                     holder[position] = number
+        for module in modules:
+            if module.around >= 0:
+                module.parent = holder[module.around]
         return cls(modules, holder)
 
     def connect(self, value: int, maker: int | None, reader: int | None, far: bool) -> None:
@@ -187,8 +288,8 @@ class _Tree:
             far: draw it in modules around one end, too.
         """
         up, down = self._boxes(maker), self._boxes(reader)
-        both = 0
-        while both < min(len(up), len(down)) and up[both][0] == down[both][0]:
+        both, least = 0, min(len(up), len(down))
+        while both < least and up[both][0] == down[both][0]:
             both += 1
         if both and up[both - 1][1] != down[both - 1][1]:
             module, box = up[both - 1]
@@ -204,21 +305,57 @@ class _Tree:
         """Return the modules around a node, the outermost first, each with the box that the node is in there."""
         if node is None:
             return []
-        number, found = self.holder[node], list[tuple[int, Box]]()
-        box: Box = ("node", node)
-        while number >= 0:
-            found.append((number, box))
-            number, box = self.modules[number].parent, ("module", number)
-        return found[::-1]
+        holder = self.holder[node]
+        return [*self._chain(holder), (holder, ("node", node))]
+
+    def _chain(self, number: int) -> list[tuple[int, Box]]:
+        """Return the modules around a module, each with the box that it is in there."""
+        known = self._chains.get(number)
+        if known is None:
+            known, module = list[tuple[int, Box]](), self.modules[number]
+            if module.parent >= 0:
+                box: Box = ("node", module.around) if module.around >= 0 else ("module", number)
+                known = [*self._chain(module.parent), (module.parent, box)]
+            self._chains[number] = known
+        return known
 
 
-def _modules(index: GraphIndex) -> list[_Module]:
-    """Return the modules, each with its boxes."""
+def _modules(places: Sequence[_Place]) -> list[_Module]:
+    """Return the modules, each with its boxes; a node with bodies opens to them."""
     modules = [_Module("", "the model")]
-    known = {"": 0}
+    _fill(modules, 0, places[0])
+    doors: dict[int, int] = {}
+    several = Counter(place.around for place in places[1:])
+    for place in places[1:]:
+        assert place.outer is not None
+        position = place.around - place.outer.first
+        node = place.outer.index.nodes[position]
+        label = f"{node.op_type} {shown(node.name)}".strip()
+        if several[place.around] == 1:
+            modules.append(_Module(place.path, label, -1, place.body, place.around))
+        else:
+            if place.around not in doors:
+                doors[place.around] = len(modules)
+                path = place.outer.node_id(position)
+                modules.append(_Module(path, label, -1, "bodies", place.around))
+            door = doors[place.around]
+            modules[door].boxes.append(("module", len(modules)))
+            modules.append(_Module(place.path, place.body, door, "body"))
+        _fill(modules, len(modules) - 1, place)
+    for number in range(len(modules)):
+        _split(modules, number)
+    return modules
+
+
+def _fill(modules: list[_Module], root: int, place: _Place) -> None:
+    """Put the nodes of a graph into a module, and into new ones in it."""
+    index, known = place.index, {"": root}
+    if place.outer is not None:  # its nodes lie in the modules of the node around it
+        origin = place.outer.index.origins[place.around - place.outer.first]
+        known |= dict.fromkeys(origin.around(), root)
     for position in index.order:
         origin = index.origins[position]
-        classes, parent = dict(origin.modules), 0
+        classes, parent = dict(origin.modules), root
         for path in origin.around():
             if path not in known:
                 known[path] = len(modules)
@@ -227,11 +364,9 @@ def _modules(index: GraphIndex) -> list[_Module]:
                 modules.append(_Module(path, label, parent))
             parent = known[path]
             module = modules[parent]
-            module.class_name = module.class_name or classes.get(path, "").rpartition(".")[2]
-        modules[parent].boxes.append(("node", position))
-    for number in range(len(modules)):
-        _split(modules, number)
-    return modules
+            if parent != root:
+                module.class_name = module.class_name or classes.get(path, "").rpartition(".")[2]
+        modules[parent].boxes.append(("node", place.first + position))
 
 
 def _split(modules: list[_Module], number: int) -> None:
@@ -246,7 +381,7 @@ def _split(modules: list[_Module], number: int) -> None:
                 if kind == "module":
                     modules[each].parent = len(modules)
             module.boxes.append(("module", len(modules)))
-            modules.append(_Module(module.path, _label(modules, boxes), number, "", boxes))
+            modules.append(_Module(module.path, _label(modules, boxes), number, boxes=boxes))
 
 
 def _label(modules: Sequence[_Module], boxes: Sequence[Box]) -> str:
@@ -258,13 +393,14 @@ def _label(modules: Sequence[_Module], boxes: Sequence[Box]) -> str:
     return f"{first.split(' to ')[0]} to {last.split(' to ')[-1]}"
 
 
-def _close_up(index: GraphIndex, node: int, edges: _Edges, draftsman: Draftsman) -> CloseUp:
+def _close_up(places: Sequence[_Place], node: int, edges: _Edges, draftsman: Draftsman) -> CloseUp:
     """Draw the nodes around one, as far as they are few."""
-    graph, near = Graph(index), [node]
+    place = next(each for each in reversed(places) if each.first <= node)
+    graph, near = Graph(place.index), [node]
     for radius in (1, 2):
-        wider = graph.around(index.node_id(node), radius).positions
+        wider = graph.around(place.index.node_id(node - place.first), radius).positions
         if len(wider) <= _NEAR:
-            near = [*wider]
+            near = [place.first + position for position in wider]
     lines, chosen = Lines(), {*near}
     read: set[int] = set()
     for reader in near:

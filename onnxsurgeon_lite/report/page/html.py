@@ -5,7 +5,8 @@ from base64 import b64encode
 from collections.abc import Iterator
 from hashlib import sha256
 from html import escape
-from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 
 from onnxsurgeon_lite.report.json import plain
 from onnxsurgeon_lite.report.page.data import Page
@@ -17,36 +18,45 @@ _SCRIPTS = (
 """In their order; what stands at the top level of one is known in those behind it."""
 
 
-def html(page: Page, live: bool = False) -> str:
-    """Return the file's text; a live page asks its server for tensors."""
-    from plotly.offline import get_plotlyjs
-
+def html(page: Page, live: bool = False) -> bytes:
+    """Return the file; a live page asks its server for tensors."""
     names = (*_SCRIPTS, *(["live"] if live else []), "start")
-    scripts = [get_plotlyjs(), *(_own(f"{name}.js") for name in names)]
-    parts = _own("page.html").split("<!-- here -->")
-    head, body = parts
-    return "".join(
+    scripts = [_plotly(), *(_own(f"{name}.js") for name in names)]
+    head, body = _own("page.html").split(b"<!-- here -->")
+    title = escape(page.title).encode(errors="replace")
+    return b"".join(
         [
-            head.replace("{policy}", _policy(scripts, live)).replace("{title}", escape(page.title)),
-            f"<style>{_own('page.css')}</style>",
+            head.replace(b"{policy}", _policy(scripts, live).encode()).replace(b"{title}", title),
+            b"<style>%b</style>" % _own("page.css"),
             body,
-            f'<script type="application/json" id="data">{_inert(page)}</script>',
-            *(f"<script>{script}</script>" for script in scripts),
+            b'<script type="application/json" id="data">%b</script>' % _inert(page).encode(),
+            *(b"<script>%b</script>" % script for script in scripts),
         ]
     )
 
 
-def _own(name: str) -> str:
-    return (files(__package__) / name).read_text()
+def _own(name: str) -> bytes:
+    return Path(__file__).with_name(name).read_bytes()
+
+
+def _plotly() -> bytes:
+    """Return plotly's script; the package around it takes longer to import than a page to write."""
+    spec = find_spec("plotly")
+    (folder,) = (spec and spec.submodule_search_locations) or [""]
+    return Path(folder, "package_data", "plotly.min.js").read_bytes()
 
 
 def _inert(page: Page) -> str:
     """Return the data as JSON that ends no script, whatever the model's names hold."""
-    text = json.dumps(plain(page), separators=(",", ":"), allow_nan=False)
+    encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=vars)
+    try:
+        text = encoder.encode(page)
+    except ValueError:  # a number that JSON lacks
+        text = encoder.encode(plain(page))
     return text.replace("<", "\\u003c")
 
 
-def _policy(scripts: list[str], live: bool) -> str:
+def _policy(scripts: list[bytes], live: bool) -> str:
     """Return what the browser lets the page do: run these scripts, load nothing but what its own server has."""
     return "; ".join(
         [
@@ -61,6 +71,6 @@ def _policy(scripts: list[str], live: bool) -> str:
     )
 
 
-def _hashes(scripts: list[str]) -> Iterator[str]:
+def _hashes(scripts: list[bytes]) -> Iterator[str]:
     for script in scripts:
-        yield f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
+        yield f"'sha256-{b64encode(sha256(script).digest()).decode()}'"

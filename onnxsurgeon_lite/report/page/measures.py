@@ -7,25 +7,36 @@ from typing import Literal
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.names import is_count
-from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure, Number, Table
-from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure, Node, Number, Table
+from onnxsurgeon_lite.tensors.comparison import Comparison, Distance
 
 _ROWS = 200  # of a table
 
 
-def position_of(node_id: str) -> int:
+def position_of(node_id: Node) -> int:
     """Return the node of the main graph that an id belongs to, a body's node to the one around it; -1 for none."""
+    if isinstance(node_id, int):
+        return node_id
     digits = node_id.removeprefix("@").partition("/")[0]
     return int(digits) if node_id.startswith("@") and is_count(digits) else -1
 
 
+def node_of(node_id: str) -> Node:
+    """Return a node as a page has it: its number, or the id of one in a body; -1 for none."""
+    position = position_of(node_id)
+    return node_id if position >= 0 and "/" in node_id else position
+
+
 def marks_of(kind: MarkKind, found: Iterable[tuple[str, str]], graph: int = 0) -> list[Mark]:
     """Return the marks of nodes, given as (id, what is to be said)."""
-    places = ((position_of(node_id), text) for node_id, text in found)
-    return [Mark(graph, position, kind, text) for position, text in places if position >= 0]
+    places = ((node_of(node_id), text) for node_id, text in found)
+    return [Mark(graph, node, kind, text) for node, text in places if node != -1]
 
 
-def against_references(compared: Mapping[str, Comparison], index: GraphIndex | None) -> Measure:
+def against_references(
+    compared: Mapping[str, Comparison] | Mapping[str, Comparison | Distance],
+    index: GraphIndex | None,
+) -> Measure:
     """Return the errors of values, with what is allowed."""
     producer = {} if index is None else index.producer
     return Measure(
@@ -86,7 +97,7 @@ def of_nodes(
         unit=unit,
         limit=limit[0],
         graph=graph,
-        nodes=[position_of(point.node) for point in known],
+        nodes=[node_of(point.node) for point in known],
         names=[point.name for point in known],
         numbers=[finite(point.number) for point in known],
         limits=[finite(limit[1])] * len(known),
@@ -114,8 +125,8 @@ class Row:
 def table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> list[Table]:
     """Return a table; none where there are no rows."""
     shown = rows[:_ROWS]
-    places = [(row.graph, position_of(row.node)) for row in shown]
-    nodes = [place if place[1] >= 0 else None for place in places]
+    places = [(row.graph, node_of(row.node)) for row in shown]
+    nodes = [place if place[1] != -1 else None for place in places]
     cells = [[*row.cells] for row in shown]
     left = len(rows) - len(shown)
     return [Table(title, [*columns], cells, nodes, left)] if shown else []

@@ -23,10 +23,30 @@ function filled(element, attributes, children) {
   return element;
 }
 
+/** Nodes in bodies have ids, such as `@12/body/@3`, and numbers behind those of the others. */
+for (const g of page.graphs) {
+  g.first_inner = g.node_op.length - g.inner_ids.length;
+  g.numbers = new Map(g.inner_ids.map((id, i) => [id, g.first_inner + i]));
+  g.opens = new Map(g.bodies); // node -> the module of its bodies
+  g.doors = new Map(g.bodies.map(([node, module]) => [module, node]));
+}
+const idOf = (graph, node) => page.graphs[graph].inner_ids[node - page.graphs[graph].first_inner] || `@${node}`;
+
+/** The number of a node; of one that is not drawn that of the node around it. */
+function numberOf(graph, node) {
+  if (typeof node === "number" || !page.graphs[graph]) return node;
+  for (let id = node; id.includes("/"); id = id.replace(/\/[^/]*\/[^/]*$/, ""))
+    if (page.graphs[graph].numbers.has(id)) return page.graphs[graph].numbers.get(id);
+  return Number(/^@(\d+)/.exec(node)[1]);
+}
+for (const measure of page.measures) measure.nodes = measure.nodes.map(node => numberOf(measure.graph, node));
+for (const each of [...page.marks, ...page.tensors]) each.node = numberOf(each.graph, each.node);
+for (const table of page.tables) table.nodes = table.nodes.map(at => at && [at[0], numberOf(...at)]);
+
 /** What a node is called: `Conv 'Conv_6' (@6)`. */
 function titleOf(graph, node) {
   const g = page.graphs[graph], name = g.node_name[node];
-  return `${g.op_types[g.node_op[node]]}${name ? ` '${name}'` : ""} (@${node})`;
+  return `${g.op_types[g.node_op[node]]}${name ? ` '${name}'` : ""} (${idOf(graph, node)})`;
 }
 
 /** Module and source line of a node. */

@@ -10,7 +10,7 @@ function hits(text) {
     for (let graph = 0; graph < page.graphs.length; graph++) {
       const g = page.graphs[graph];
       for (let node = 0; node < g.node_op.length && found.length < MOST_HITS; node++) {
-        const words = [`@${node}`, g.node_name[node], g.op_types[g.node_op[node]], ...g.node_makes[node].map(value => g.values[value])].map(word => word.toLowerCase());
+        const words = [idOf(graph, node), g.node_name[node], g.op_types[g.node_op[node]], ...g.node_makes[node].map(value => g.values[value])].map(word => word.toLowerCase());
         const fits = exact ? words.includes(wanted) : words.some(word => word.includes(wanted)) && !words.includes(wanted);
         if (fits) found.push([graph, node]);
       }

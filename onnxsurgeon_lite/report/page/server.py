@@ -32,10 +32,10 @@ class PageServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, html: str, look: Look) -> None:
+    def __init__(self, html: bytes, look: Look) -> None:
         """Start to serve, in a thread of its own, at a port that is free."""
         super().__init__((_HOST, 0), _Answer)
-        self.html, self.look, self.lock = html.encode(), look, Lock()
+        self.html, self.look, self.lock = html, look, Lock()
         self.token = secrets.token_urlsafe(32)
         self.host = f"{_HOST}:{self.server_port}"
         self.address = f"http://{self.host}/{self.token}/"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure
-from onnxsurgeon_lite.report.page.measures import finite, position_of
+from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure, Node
+from onnxsurgeon_lite.report.page.measures import finite, node_of, position_of
 
 _LARGEST = 1 << 28  # bytes
 _MARKS: dict[str, MarkKind] = {"culprits": "culprit", "cleared": "cleared"}
@@ -48,15 +48,18 @@ def marks(result: Entry) -> list[Mark]:
 
 def measures(result: Entry) -> list[Measure]:
     """Return every number of nodes."""
-    found = defaultdict[str, list[tuple[int, str, float]]](list)
+    found = defaultdict[str, list[tuple[Node, str, float]]](list)
     for kind, node, entry in _entries(result):
         if kind not in _MARKS:
             for title, number in _numbers(entry):
                 found[title].append((node, str(entry.get("name", "")), number))
-    return [_measure(title, sorted(points)) for title, points in found.items()]
+    return [
+        _measure(title, sorted(points, key=lambda point: position_of(point[0])))
+        for title, points in found.items()
+    ]
 
 
-def _measure(title: str, points: list[tuple[int, str, float]]) -> Measure:
+def _measure(title: str, points: list[tuple[Node, str, float]]) -> Measure:
     nodes, names, numbers = zip(*points, strict=True)
     count = len(points)
     return Measure(
@@ -74,18 +77,18 @@ def _measure(title: str, points: list[tuple[int, str, float]]) -> Measure:
     )
 
 
-def _entries(result: Entry) -> Iterator[tuple[str, int, Entry]]:
+def _entries(result: Entry) -> Iterator[tuple[str, Node, Entry]]:
     """Yield (key, node, entry) of everything in a list that names a node."""
     for key, entries in result.items():
         for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict) and (node := _node(entry)) >= 0:
+            if isinstance(entry, dict) and (node := _node(entry)) != -1:
                 yield key, node, entry
 
 
-def _node(entry: Entry) -> int:
+def _node(entry: Entry) -> Node:
     covered = entry.get(_COSTLY)
     last = covered[-1] if isinstance(covered, list) and covered else ""
-    return position_of(str(entry.get("id", last)))
+    return node_of(str(entry.get("id", last)))
 
 
 def _reasons(entry: Entry) -> Iterator[str]:

@@ -12,6 +12,6 @@ function showVerdict() {
     ...rest.map(line => make("p", {}, line)),
     ...steps.map(step => make("div", { class: "step" }, make("p", {}, step.what), step.command ? copied(step.command) : null)),
     ...page.notes.map(note => make("p", { class: "dim" }, `note: ${note}`)),
-    details.length > 1 ? make("details", {}, make("summary", {}, "as the command prints it"), make("pre", {}, details.join("\n"))) : null,
+    ...(details.length > 1 ? [make("details", {}, make("summary", {}, "as the command prints it"), make("pre", {}, details.join("\n")))] : []),
   );
 }

@@ -9,12 +9,13 @@ from pathlib import Path
 from threading import Event
 from typing import Self
 
-from onnxsurgeon_lite.atomic import write_text
+from onnxsurgeon_lite.atomic import write_bytes
 from onnxsurgeon_lite.debug.stepping import Debugger
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.report.page import data, stored
 from onnxsurgeon_lite.report.page.graph import graph_part
+from onnxsurgeon_lite.report.page.measures import position_of
 from onnxsurgeon_lite.report.page.server import PageServer
 from onnxsurgeon_lite.report.page.tensors import tensor_part
 from onnxsurgeon_lite.runtime.choice import runtime_of
@@ -72,8 +73,8 @@ def page_of_model(index: GraphIndex, result: Path | None) -> data.Page:
     title = index.model.path.name if index.model.path else index.graph.name or "model"
     found = {} if result is None else stored.read_result(result)
     count = len(index.nodes)
-    marks = [mark for mark in stored.marks(found) if mark.node < count]
-    measures = [m for m in stored.measures(found) if max(m.nodes) < count]
+    marks = [mark for mark in stored.marks(found) if position_of(mark.node) < count]
+    measures = [m for m in stored.measures(found) if max(map(position_of, m.nodes)) < count]
     headlines = [f"{title}: {count:,} nodes"]
     if result is not None:
         headlines.append(f"{result.name}: {found.get('verdict', 'numbers of nodes')}")
@@ -88,16 +89,16 @@ def page_of_model(index: GraphIndex, result: Path | None) -> data.Page:
     )
 
 
-def view_of_file(html: str, place: Path | None, title: str) -> View:
+def view_of_file(html: bytes, place: Path | None, title: str) -> View:
     """Write a page, by default to a file that nothing else has."""
     if place is None:
         name = "".join(c if c.isalnum() or c in "-_." else "_" for c in title)[-80:]
         place = Path(tempfile.mkdtemp(prefix="onnxdbg-")) / f"{name}.html"
-    write_text(place, html)
+    write_bytes(place, html)
     return View(place.resolve().as_uri())
 
 
-def served(model: Model, html: str, options: RuntimeOptions, session: Session) -> View:
+def served(model: Model, html: bytes, options: RuntimeOptions, session: Session) -> View:
     """Serve a page, and the tensors of nodes as a debugger computes them.
 
     Raises:

@@ -2,15 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx
 from onnx import ModelProto, inliner
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.runtime.backends.ops import as_classes, functions_in
 from onnxsurgeon_lite.runtime.protocol import Abilities
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+
+
+class GatherElements(OpRun):
+    """The evaluator's own one refuses axes of more than 64 elements, as of a BERT's tables."""
+
+    def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:
+        places: list[Array] = list(np.indices(indices.shape, sparse=True))
+        places[axis] = indices
+        return (data[tuple(places)],)
 
 
 class Reference:
@@ -29,7 +40,7 @@ class Reference:
     def open(self, model: ModelProto, opt: str, threads: int) -> None:  # noqa: ARG002
         if self._more and model.functions:  # in which it would not look for them
             model = inliner.inline_local_functions(model)
-        self._evaluator = ReferenceEvaluator(model, new_ops=self._more)
+        self._evaluator = ReferenceEvaluator(model, new_ops=[GatherElements, *self._more])
 
     def run(self, feeds: Mapping[str, RunValue], fetch: Sequence[str]) -> Mapping[str, RunValue]:
         found = self._evaluator.run(list(fetch), dict(feeds))

@@ -7,5 +7,6 @@ loops contain loops or branches, a table records the iterations of the tensors.
 """
 
 from onnxsurgeon_lite.surgery.exposing.edit import exposable, expose_inner, known
+from onnxsurgeon_lite.surgery.exposing.reading import Exposed
 
-__all__ = ["exposable", "expose_inner", "known"]
+__all__ = ["Exposed", "exposable", "expose_inner", "known"]

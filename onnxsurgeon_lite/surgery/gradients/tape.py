@@ -328,12 +328,6 @@ class Tape:
         chosen = self.op("Gather", self.dims(value), self.integers(axes))
         return self.op("ReduceProd", chosen, keepdims=0).cast(value.dtype)
 
-    def extreme(self, op_type: str, term: Term, axes: Sequence[int]) -> Term:
-        """Return the ReduceMax or ReduceMin over axes, which stay."""
-        if self.opset < _AXES_AS_INPUT:
-            return self.op(op_type, term, axes=axes or None, keepdims=1)
-        return self.op(op_type, term, self.integers(axes), keepdims=1)
-
     def reshaped(self, term: Term, like: Term) -> Term:
         """Return the numbers in the shape of a value."""
         return self.op("Reshape", term, self.dims(like), allowzero=_zeros(self.static(like)))

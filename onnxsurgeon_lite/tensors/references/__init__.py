@@ -6,6 +6,7 @@ from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.references.writing import (
     FolderWriter,
     make_folder,
+    save_stream,
     save_tensors,
     write_test_data,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "Tensors",
     "make_folder",
     "open_references",
+    "save_stream",
     "save_tensors",
     "write_test_data",
 ]

@@ -295,12 +295,19 @@ def _npz_entries(path: Path) -> dict[str, Entry]:
 def _npz_entry(archive: zipfile.ZipFile, path: Path, member: str) -> Entry:
     """Return the entry of a member; of one that is stored plainly, the place of its elements is known."""
     info = archive.getinfo(member)
-    whole, size = partial(_read_npz, archive, member), info.file_size
+    whole, size = partial(read_npz, archive, member), info.file_size
     if isinstance(path, Remote):
         return Entry(whole, size=size)
     file = archive.fp if info.compress_type == zipfile.ZIP_STORED else None
     raw = os.pread(file.fileno(), _HEAD, info.header_offset) if file is not None else b""
     start = _ZIP_HEADER + sum(int.from_bytes(raw[at : at + 2], "little") for at in (26, 28))
+    return _placed(whole, path, raw, start, info.header_offset, size)
+
+
+def _placed(
+    whole: Callable[[], Array], path: Path, raw: bytes, start: int, base: int, size: int
+) -> Entry:
+    """Return the entry of a `.npy` file whose header lies in `raw` at `start`, and `raw` in its file at `base`."""
     header = _PLAIN_HEADER.match(raw, start)
     if header is None or sys.byteorder != "little":
         return Entry(whole, size=size)
@@ -309,7 +316,7 @@ def _npz_entry(archive: zipfile.ZipFile, path: Path, member: str) -> Entry:
     offset = header.end()
     if size != offset - start + math.prod(shape) * dtype.itemsize:
         return Entry(whole, size=size)
-    place = InFile(whole, path, info.header_offset + offset, shape, dtype)
+    place = InFile(whole, path, base + offset, shape, dtype)
     kind = dtypes.dtype_name(dtypes.data_type_of_numpy(dtype))
     return Entry(place, shape, kind, size=size)
 
@@ -321,7 +328,7 @@ def _read_header(
     return headers.get(version, np.lib.format.read_array_header_2_0)(file)
 
 
-def _read_npz(archive: zipfile.ZipFile, member: str) -> Array:
+def read_npz(archive: zipfile.ZipFile, member: str) -> Array:
     def read() -> Array:
         with archive.open(member) as file:
             _require_size(file, archive.getinfo(member).file_size)
@@ -362,7 +369,11 @@ def _npy_entry(path: Path, folder: Path) -> Entry:
             file.seek(0)
             return np.asarray(np.load(file, allow_pickle=False))
 
-    return Entry(lambda: numpy_array(read, str(path)), size=size)
+    whole = partial(numpy_array, read, str(path))
+    if isinstance(path, Remote):
+        return Entry(whole, size=size)
+    with path.open("rb") as file:
+        return _placed(whole, path, file.read(_HEAD), 0, 0, size)
 
 
 def numpy_array(read: Callable[[], Array], place: str) -> Array:

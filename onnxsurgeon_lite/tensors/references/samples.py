@@ -1,5 +1,8 @@
 """Several samples: folders, files, rows of arrays, a generator, a data set; each is read when it is needed."""
 
+import shutil
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -19,10 +22,11 @@ from onnxsurgeon_lite.tensors.references.reading import (
     numpy_array,
     open_references,
     own_samples,
+    read_npz,
     readable,
     sample_folders,
 )
-from onnxsurgeon_lite.tensors.references.sets import Entry, InFile, ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Entry, InFile, ReferenceSet, Stored
 from onnxsurgeon_lite.tensors.references.writing import FolderWriter
 
 Axes = tuple[int, int | None]
@@ -30,6 +34,7 @@ Axes = tuple[int, int | None]
 
 At = Callable[[int], ReferenceSet]
 HUGGINGFACE = "hf:"
+_IN_MEMORY = 64 << 20  # bytes of a compressed array that is read whole
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,14 @@ class Samples:
         if not isinstance(row, Mapping):
             values = row if isinstance(row, tuple) else (row,)
             row = dict(zip(self.inputs, values, strict=False))
-        return open_references({str(name): value for name, value in row.items()}, self.inputs)
+        named = {str(name): self._batched(str(name), value) for name, value in row.items()}
+        return open_references(named, self.inputs)
+
+    def _batched(self, name: str, value: Stored) -> Stored:
+        """Return what was yielded for an input, with the first axis, of one, where only that lacks."""
+        rank, first = self.axes.get(name, (0, None))
+        lacks = isinstance(value, np.ndarray) and value.ndim == rank - 1 and first in (None, 1)
+        return np.expand_dims(value, 0) if lacks else value
 
 
 def spooled(samples: Iterable[ReferenceSet], folder: Path) -> Samples:
@@ -173,7 +185,7 @@ def _data_set(place: str) -> Iterable[object]:
         raise UsageError(f"{place!r} needs datasets", "pip install datasets") from error
     name, _, split = place.removeprefix(HUGGINGFACE).partition(":")
     with calling(place):
-        if Path(name).is_dir():
+        if any(Path(name, file).is_file() for file in ("state.json", "dataset_dict.json")):
             stored = datasets.load_from_disk(name)
             stored = stored[split] if split else stored
         else:
@@ -220,9 +232,19 @@ def _row(stack: Array, number: int, step: int, place: str) -> Array:
 
 
 def _stack(entry: Entry) -> Array:
-    """Return an array, mapped from its file where it lies there as in memory; of a sequence one without axes."""
+    """Return an array, mapped from a file where it lies there as in memory; of a sequence one without axes."""
     place = entry.read
     if isinstance(place, InFile) and entry.size and not isinstance(place.path, Remote):
         return np.memmap(place.path, place.dtype, "r", place.offset, place.shape)
+    if entry.size > _IN_MEMORY and isinstance(place, partial) and place.func is read_npz:
+        return _unpacked(*place.args)
     found = entry.read()
     return found if isinstance(found, np.ndarray) else np.empty(())
+
+
+def _unpacked(archive: zipfile.ZipFile, member: str) -> Array:
+    """Return a member of a compressed archive, mapped from a file that ends with the array."""
+    with tempfile.NamedTemporaryFile() as file, archive.open(member) as packed:
+        shutil.copyfileobj(packed, file)
+        file.flush()
+        return np.asarray(np.load(file.name, mmap_mode="r", allow_pickle=False))

@@ -173,29 +173,39 @@ def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
         >>> osl.open_references("ones.npz").read("x").shape
         (3,)
     """
+    save_stream(path, values.items())
+
+
+def save_stream(path: str | Path, values: Iterable[tuple[str, Stored]]) -> int:
+    """Store tensors as `save_tensors` does, as they come; return how many. `.safetensors` are collected in memory.
+
+    Raises:
+        ReferenceSetError: the format cannot hold one of them; nothing is written.
+    """
     path = placed(path)
     if isinstance(path, Remote):
         with TemporaryDirectory(prefix="onnxdbg-") as folder:
-            save_tensors(Path(folder, path.name), values)
+            stored = save_stream(Path(folder, path.name), values)
             _upload(Path(folder, path.name), path)
-        return
+        return stored
     if path.suffix not in (".npz", ".safetensors"):
+        stored = 0
         with FolderWriter(path) as writer:
-            for name, value in values.items():
+            for name, value in values:
                 writer.add(name, value)
-        return
-    fits = _fits_npz if path.suffix == ".npz" else _fits_safetensors
-    _refuse(path, (name for name, value in values.items() if not fits(name, value)))
+                stored += 1
+        return stored
     with Staging() as staging:
         with staging.open(path) as file:
-            if path.suffix == ".npz":
-                _write_npz(file, values)
-            else:
-                import safetensors.numpy
-
-                ordered = {name: np.asarray(value, order="C") for name, value in values.items()}
-                file.write(safetensors.numpy.save(ordered))
+            write = _write_npz if path.suffix == ".npz" else _write_safetensors
+            stored, unfit = write(file, values)
+        if unfit:
+            raise ReferenceSetError(
+                f"{path.suffix} cannot hold {', '.join(map(repr, unfit[:5]))}",
+                f"use a folder: leave out the suffix, {str(path.with_suffix(''))!r}",
+            )
         staging.commit()
+    return stored
 
 
 def _upload(source: Path, target: Remote) -> None:
@@ -207,12 +217,31 @@ def _upload(source: Path, target: Remote) -> None:
         (target if file == source else target / file.name).upload(file)
 
 
-def _write_npz(file: BinaryIO, values: Mapping[str, Stored]) -> None:
-    """Write like `np.savez`, which cannot store the names of its own arguments."""
+def _write_npz(file: BinaryIO, values: Iterable[tuple[str, Stored]]) -> tuple[int, list[str]]:
+    """Write like `np.savez`, which cannot store the names of its own arguments; return (count, what does not fit)."""
+    stored, unfit = 0, list[str]()
     with zipfile.ZipFile(file, "w") as archive:
-        for name, value in values.items():
+        for name, value in values:
+            stored += 1
+            if not _fits_npz(name, value):
+                unfit.append(name)
+                continue
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asarray(value), allow_pickle=False)
+    return stored, unfit
+
+
+def _write_safetensors(
+    file: BinaryIO, values: Iterable[tuple[str, Stored]]
+) -> tuple[int, list[str]]:
+    import safetensors.numpy
+
+    collected = dict(values)
+    unfit = [name for name, value in collected.items() if not _fits_safetensors(name, value)]
+    if not unfit:
+        ordered = {name: np.asarray(value, order="C") for name, value in collected.items()}
+        file.write(safetensors.numpy.save(ordered))
+    return len(collected), unfit
 
 
 def write_test_data(
@@ -240,15 +269,6 @@ def _proto(name: str, value: Stored) -> TensorProto | SequenceProto:
     sequence = SequenceProto(name=name, elem_type=SequenceProto.TENSOR)
     sequence.tensor_values.extend(map(dtypes.from_array, value))
     return sequence
-
-
-def _refuse(path: Path, unfit: Iterable[str]) -> None:
-    names = list(unfit)
-    if names:
-        raise ReferenceSetError(
-            f"{path.suffix} cannot hold {', '.join(map(repr, names[:5]))}",
-            f"use a folder: leave out the suffix, {str(path.with_suffix(''))!r}",
-        )
 
 
 def _fits_npz(name: str, value: Stored) -> bool:

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE, Quantizers
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer, recomputed
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -63,6 +64,9 @@ class FloatValues:
         quantizers = Quantizers.of(index)
         integers = {index.nodes[index.producer[name]].input[0] for name in quantizers.sources}
         if not (quantizers.sources or quantizers.weights) or integers & references.entries.keys():
+            return None
+        dequantized = quantizers.sources.keys() & references.entries.keys()
+        if any(_is_rounded(references.read(n), quantizers.grids[n]) for n in sorted(dequantized)):
             return None
         found = cls(index, quantizers, references, feeds)
         return found if found.known else None
@@ -123,6 +127,13 @@ class FloatValues:
         return {position} | self.index.ancestors(reads, stop)
 
 
+def _is_rounded(stored: Stored, grid: Grid) -> bool:
+    """Return whether a reference is what a quantizer makes: the references are those of the quantized model."""
+    if not isinstance(stored, np.ndarray) or not grid.fits(stored.shape) or not stored.any():
+        return False
+    return bool(np.allclose(grid.rounded(stored), stored, rtol=1e-6, atol=0))
+
+
 def _with_known(values: FloatValues, known: Mapping[str, str]) -> FloatValues:
     result = replace(values)
     result.known = known
@@ -165,18 +176,7 @@ class Isolated:
         self, part: ModelProto, more: Sequence[Mapping[str, Array]] = ({},)
     ) -> Iterator[dict[str, Stored]]:
         """Yield the values of the part, once for each mapping of further inputs."""
-        runtime, index = self.observer.runtime, self.values.index
-        given = {name: f"\x01{name}" for name in self.inputs}
-        for name, stored in given.items():
-            runtime.put(stored, self.values.given(name))
-        try:
-            runtime.open(index.model.with_proto(part))
-            for extra in more:
-                for name, array in extra.items():
-                    runtime.put(name, array)
-                found = runtime.run({**given, **{name: name for name in extra}}, self.outputs)
-                values = zip(self.names, (found.values[name] for name in self.outputs), strict=True)
-                yield {name: value for name, value in values if value is not None}
-                runtime.forget(extra)
-        finally:
-            runtime.forget(given.values())
+        given = {name: self.values.given(name) for name in self.inputs}
+        for found in self.observer.runs(part, given, self.outputs, more):
+            values = zip(self.names, map(found.__getitem__, self.outputs), strict=True)
+            yield {name: value for name, value in values if value is not None}

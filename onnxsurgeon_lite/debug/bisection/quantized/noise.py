@@ -56,10 +56,11 @@ class Errors:
 
 
 def _usual(noise: Wide) -> Wide:
-    """Return the root mean square of each measure over the runs; of channels, half from all of them."""
+    """Return the root mean square of each measure over the runs; of channels, half from all that rounding moves."""
     squares = np.mean(np.square(noise), axis=0)
-    if squares.size > 1:
-        squares[1:] = (squares[1:] + np.median(squares[1:])) / 2
+    moved = squares[1:][squares[1:] > 0]  # others are cut off, but may lie at the border
+    if moved.size:
+        squares[1:] = (squares[1:] + np.median(moved)) / 2
     return np.asarray(np.sqrt(squares))
 
 

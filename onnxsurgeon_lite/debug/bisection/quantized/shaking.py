@@ -3,6 +3,8 @@
 Source: random perturbation of operands, as in stochastic arithmetic (CADNA, Verrou).
 """
 
+from dataclasses import replace
+
 import numpy as np
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
@@ -15,11 +17,12 @@ _NOISE = "\x01noise"
 
 
 def shaken(
-    part: ModelProto, quantizers: Quantizers, runs: int
+    part: ModelProto, quantizers: Quantizers, runs: int, share: float = 1.0
 ) -> tuple[ModelProto, list[dict[str, Array]]]:
     """Return a part that adds noise to what it dequantizes, and the noise to feed it with in each run.
 
-    Equal elements of a vector are rounded alike, so they get equal noise; a matrix is shaken element by element.
+    The noise is up to half a quantum, or a share of that. Equal elements of a vector are rounded alike, so they get
+    equal noise; a matrix is shaken element by element.
     """
     result = ModelProto()
     result.CopyFrom(part)
@@ -32,6 +35,7 @@ def shaken(
         grid = quantizers.grids.get(name) if node.op_type == DEQUANTIZE else None
         if grid is None:
             continue
+        grid = replace(grid, scale=grid.scale * share)
         exact, noise = f"{name}\x01exact", f"{name}{_NOISE}"
         result.graph.node[-1].output[0] = exact
         integers = _vector(quantizers.index, node)

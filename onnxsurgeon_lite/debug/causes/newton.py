@@ -1,0 +1,93 @@
+"""Small constants that are solved for by Gauss-Newton steps: variances, the biases of recurrent nodes."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.solving import described
+from onnxsurgeon_lite.debug.causes.trying import Bench, sampled
+from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+
+_MOST = 64  # numbers: their variants run side by side
+_ROUNDS = 8
+_STEP = 1e-2  # of a difference, relative to the largest number
+_SHORTER = (1.0, 0.5, 0.25, 0.1)  # of a step
+_LEAST = 1e-4  # a smaller change, relative to the largest number, is none
+_RANK = 1e-3  # smaller singular values, relative to the largest, are none
+_BETTER = 0.9  # times the error, at least, with each step
+_NOISE = 1e-6  # an error, relative to the largest number, that no step makes smaller
+_CLOSE = 1e-3  # one that is worth a run
+
+
+def solved_small(place: Place, bench: Bench) -> Iterator[Hypothesis]:
+    """Yield small constants with the numbers at which the error is the smallest."""
+    for number, slot, name, array in place.constants():
+        if slot < 0 or not 1 < array.size <= _MOST or not is_float(array.dtype):
+            continue
+        solved = _Solving(place, bench, number, name, array).solved()
+        if solved is None:
+            continue
+        old = wide(array)
+        largest = max(float(np.abs(old).max()), float(np.abs(solved).max()))
+        solved = np.where(np.abs(solved - old) <= _LEAST * largest, old, solved)
+        how = described(old, solved)
+        sentence = f"constant {name!r} of {place.title(number)} {how}; solved for"
+        edit = SetConstant(name, solved.astype(array.dtype), (place.node(number),))
+        unknowns, equations = int((solved != old).sum()), place.wanted.size
+        vague = how == "differs"
+        yield Hypothesis("solved constant", sentence, (edit,), (), unknowns, equations, vague=vague)
+
+
+class _Solving:
+    """Solves for one constant."""
+
+    def __init__(self, place: Place, bench: Bench, number: int, name: str, array: Array) -> None:
+        self.place, self.bench, self.token = place, bench, place.node(number)
+        self.name, self.array = name, array
+        self.wanted = np.nan_to_num(wide(sampled(place.wanted)))
+
+    def solved(self) -> Wide | None:
+        """Return the numbers at which the error is the smallest; None where the steps lead nowhere."""
+        actual = self.place.actual
+        if actual is None or actual.shape != self.place.wanted.shape or not is_float(actual.dtype):
+            return None
+        numbers, made = wide(self.array), wide(sampled(actual))
+        best = self._error(made)
+        for _ in range(_ROUNDS):
+            step = self._step(numbers, made)
+            tried = [numbers + share * step for share in _SHORTER] if step is not None else []
+            found = self._made(tried)
+            least = min(map(self._error, found), default=np.inf)
+            if not least < _BETTER * best:
+                break
+            at = [*map(self._error, found)].index(least)
+            numbers, made, best = tried[at], found[at], least
+            if best <= _NOISE:
+                break
+        return numbers if best <= _CLOSE else None
+
+    def _step(self, numbers: Wide, made: Wide) -> Wide | None:
+        """Return the step that would take all error back, if the place were linear."""
+        width = _STEP * (float(np.abs(numbers).max()) or 1.0)
+        moves = (width * np.eye(numbers.size)).reshape(-1, *numbers.shape)
+        moved = self._made([numbers + each for each in moves])
+        if len(moved) < numbers.size or not np.isfinite([made, *moved]).all():
+            return None
+        slopes = (np.array(moved) - made).T / width
+        change = np.linalg.lstsq(slopes, self.wanted - made, rcond=_RANK)[0]
+        return np.asarray(change.reshape(numbers.shape))
+
+    def _error(self, made: Wide) -> float:
+        error = float(np.abs(made - self.wanted).max(initial=0.0)) / (self.place.scale or 1.0)
+        return error if np.isfinite(error) else np.inf
+
+    def _made(self, variants: list[Wide]) -> list[Wide]:
+        """Compute the place's value with each of several numbers."""
+        edits = (
+            SetConstant(self.name, v.astype(self.array.dtype), (self.token,)) for v in variants
+        )
+        outcomes = self.bench.outcomes(Hypothesis("", "", (edit,)) for edit in edits)
+        return [outcome.made for outcome in outcomes if outcome.made is not None]

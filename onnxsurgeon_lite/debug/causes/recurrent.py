@@ -1,0 +1,84 @@
+"""Mistakes in the constants of an LSTM or GRU: the order of gates, halves of the bias, transposed blocks."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_PARTS = ((0, 1, 2, 3), (0, 1), (2, 3), (0, 2), (1, 3))
+"""What is ordered together: 0 the weight of inputs, 1 that of the state, 2 and 3 their biases."""
+
+
+def recurrent(place: Place) -> Iterator[Hypothesis]:
+    """Yield other arrangements of the constants of recurrent nodes, and other numbers that their biases begin with."""
+    for number, node in enumerate(place.index.nodes):
+        count = _GATES.get(node.op_type, 0)
+        names = dict(enumerate(node.input[1:4] if count else ()))
+        arrays = {
+            slot: a for slot, name in names.items() if (a := place.constant(name)) is not None
+        }
+        for kind, how, right in _arranged(arrays, count):
+            changed = {
+                names[slot]: a for slot, a in right.items() if not np.array_equal(a, arrays[slot])
+            }
+            edits = tuple(SetConstant(n, a, (place.node(number),)) for n, a in changed.items())
+            sentence = (
+                f"{how.format(title=place.title(number), names=', '.join(map(repr, changed)))}"
+            )
+            if edits:
+                yield Hypothesis(kind, sentence, edits, (kind, node.op_type, how))
+
+
+def _arranged(
+    arrays: Mapping[int, Array], count: int
+) -> Iterator[tuple[str, str, dict[int, Array]]]:
+    """Yield (kind, what is wrong, right numbers by slot)."""
+    for order in itertools.permutations(range(count)) if arrays else ():
+        for parts in _PARTS:
+            how = f"the gates of {{title}} are in another order in {{names}}; taken as {[*order]}"
+            yield (
+                "gate order",
+                how,
+                {slot: _regated(a, slot, parts, count, order) for slot, a in arrays.items()},
+            )
+    bias, state = arrays.get(2), arrays.get(1)
+    if bias is not None:
+        halves = bias.reshape(len(bias), 2, -1)
+        what = "the biases of inputs and state of {title}, {names}, are"
+        yield (
+            "bias halves",
+            f"{what} exchanged; changed back",
+            {2: halves[:, ::-1].reshape(bias.shape)},
+        )
+        for half, step in itertools.product(range(2 * count), (1.0, -1.0)):
+            at = np.arange(2 * count).reshape(1, -1, 1) == half
+            right = (bias.reshape(len(bias), 2 * count, -1) + step * at).astype(bias.dtype)
+            how = f"{{names}} of {{title}} lacks {step:+g} at gate {half % count}; added"
+            yield "gate bias", how, {2: right.reshape(bias.shape)}
+    if state is not None:
+        blocks = state.reshape(len(state), count, -1, state.shape[-1])
+        if blocks.shape[2] == blocks.shape[3]:
+            turned = blocks.swapaxes(2, 3).reshape(state.shape)
+            yield (
+                "transposed constant",
+                "each gate of {names} of {title} is transposed; transposed back",
+                {1: turned},
+            )
+
+
+def _regated(
+    array: Array, slot: int, parts: tuple[int, ...], gates: int, order: tuple[int, ...]
+) -> Array:
+    """Reorder the gates of `[directions, gates * hidden, ...]`; a bias holds two sets of them."""
+    sets = 2 if slot == 2 else 1
+    right = array.reshape(array.shape[0], sets, gates, -1).copy()
+    for part in range(sets):
+        if slot + part in parts:
+            right[:, part] = right[:, part][:, [*order]]
+    return right.reshape(array.shape)
