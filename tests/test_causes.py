@@ -9,6 +9,7 @@ from conftest import COMMAND, FIXTURES
 from onnx import parser
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.debug.bisection.computed_references import _Computed
 from onnxsurgeon_lite.debug.causes import finding
 
 REFERENCES = FIXTURES / "references" / "whole_model.npz"
@@ -100,6 +101,36 @@ def test_as_many_unknowns_as_equations_prove_nothing():
     culprit = result.culprits[0]
     assert not culprit.causes
     assert "no known mistake explains it" in culprit.unexplained
+
+
+def test_one_index_is_too_little_to_prove_a_cause(monkeypatch):
+    monkeypatch.setattr(finding, "SOLVED", ())
+    text = (
+        "g (float[1,4] x) => (int64[1,1] y)"
+        " { h = MatMul(x, w) r = Relu(h) l = MatMul(r, v) y = ArgMax <axis = 1> (l) }"
+    )
+    feeds = {"x": numbers(1, 4)}
+    right = model(text, w=numbers(4, 4, seed=1), v=numbers(4, 4, seed=2))
+    wrong = model(text, w=numbers(4, 4, seed=3), v=numbers(4, 4, seed=4))
+
+    result = osl.bisect(wrong, osl.run(right, feeds=feeds), feeds=feeds)
+
+    culprit = result.culprits[0]
+    assert not culprit.causes
+    assert "no known mistake" in culprit.unexplained
+
+
+def test_equal_rows_are_one_equation(monkeypatch):
+    monkeypatch.setattr(finding, "SOLVED", ())
+    text = "g (float[8,4] x) => (float[8,4] y) { y = MatMul(x, w) }"
+
+    result = found(
+        model(text, w=numbers(4, 4)),
+        model(text, w=numbers(4, 4, seed=1)),
+        x=np.ones((8, 4), np.float32),
+    )
+
+    assert not result.culprits[0].causes
 
 
 def test_a_repair_is_never_in_place(tmp_path):
@@ -335,3 +366,73 @@ def test_a_wrong_table_is_described_and_solved_for(said):
     )
 
     assert said in result.culprits[0].causes[0].sentence
+
+
+def test_a_bias_of_which_only_the_gates_are_in_another_order_is_taken_back():
+    text = "g (float[6,2,5] x) => (float[6,1,2,4] y) { y = LSTM <hidden_size = 4> (x, w, r, b) }"
+    weights = {"w": numbers(1, 16, 5), "r": numbers(1, 16, 4, seed=1)}
+    bias = numbers(1, 2, 4, 4, seed=2)
+    wrong = bias[:, :, [0, 2, 3, 1]].reshape(1, 32)
+
+    result = found(
+        model(text, b=wrong, **weights),
+        model(text, b=bias.reshape(1, 32), **weights),
+        x=numbers(6, 2, 5, seed=3),
+    )
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert "are in another order in 'b'; taken as [0, 3, 1, 2]" in sentence
+
+
+def test_the_base_of_rotary_tables_is_named():
+    text = "g (float[16,8] x) => (float[16,8] y) { y = Mul(x, cosines) }"
+
+    def table(base: float) -> np.ndarray:
+        angles = np.outer(np.arange(16), base ** (-np.arange(4) / 4))
+        return np.cos(np.tile(angles, 2)).astype(np.float32)
+
+    result = found(
+        model(text, cosines=table(1e4)), model(text, cosines=table(5e5)), x=numbers(16, 8)
+    )
+
+    assert "(theta) of the rotary frequencies in 'cosines' is 10000; with 500000" in (
+        result.culprits[0].causes[0].sentence
+    )
+
+
+def test_a_constant_on_which_a_region_depends_otherwise_than_linearly_is_solved_for():
+    text = "g (float[8,4] x) => (float[8,4] y) { h = Exp(k) y = Mul(x, h) }"
+    right = np.array([0.3, -0.2, 0.5, 0.1], np.float32)
+    wrong = np.array([0.3, 0.9, 0.5, 0.1], np.float32)
+    feeds = {"x": numbers(8, 4)}
+    refs = osl.run(model(text, k=right), feeds=feeds)
+
+    result = osl.bisect(model(text, k=wrong), refs, feeds=feeds)
+
+    assert "'k' of Exp (@0) differs only at [1]; solved for" in (
+        result.culprits[0].causes[0].sentence
+    )
+
+
+def test_references_of_another_model_are_computed_together(monkeypatch):
+    nodes = " ".join(f"h{i} = Tanh(h{i - 1})" for i in range(1, 20))
+    start = f"g (float[4,16] x) => (float[4,16] y) {{ h0 = Relu(x) {nodes} "
+    searching, alone = [], []
+    read = _Computed.read
+
+    def counted(self: _Computed, name: str) -> object:
+        alone.extend([name] if searching and name not in self.waiting else [])
+        return read(self, name)
+
+    monkeypatch.setattr(_Computed, "read", counted)
+
+    result = osl.bisect(
+        model(start + "y = Neg(h19) }"),
+        against=model(start + "y = Tanh(h19) }"),
+        feeds={"x": numbers(4, 16)},
+        progress=lambda said: searching.append(said) if "searching the cause" in said else None,
+    )
+
+    assert searching
+    assert result.culprits[0].causes
+    assert not alone

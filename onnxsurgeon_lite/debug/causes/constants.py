@@ -33,6 +33,7 @@ _EXCHANGED: dict[tuple[int, ...], str] = {
     (0, 2, 3, 1): "axes laid out as OHWI",
 }
 """Axes -> what is said of a kernel that is stored in their order."""
+_ZERO_POINTS = {"uint8": (128, 127, 255), "int8": (-128, -127)}
 _SCALARS = (
     *(1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 0.0, 1.0, -1.0, 2.0, 0.5, 1 / 255, 255.0, 0.044715, 1.702),
     *(math.sqrt(2), math.sqrt(0.5), math.sqrt(2 / math.pi), 1 / 6, 3.0, 6.0, 0.2, 0.01, 0.1, 1 / 3, 1e4, 1e-4),
@@ -195,7 +196,11 @@ def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
     values: tuple[float, ...] = _MASKS if is_float(array.dtype) and float(old) <= 0 else ()
     if array.dtype.kind in "iu":
         values = (
-            (*(int(old) + step for step in (1, -1, 2, -2)), *range(4))
+            (
+                *(int(old) + step for step in (1, -1, 2, -2)),
+                *range(4),
+                *_ZERO_POINTS.get(array.dtype.name, ()),
+            )
             if abs(int(old)) < _HUGE
             else ()
         )

@@ -1,6 +1,7 @@
 """Find what is wrong with culprits: try every family of hypotheses, and prove on the model itself what fits."""
 
 import itertools
+import math
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,6 +53,7 @@ from onnxsurgeon_lite.graph.schemas import RANDOM
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_attr import SetAttr
+from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -116,10 +118,12 @@ _PROVED = 6  # hypotheses that fit, and are proved on the model
 _NEXT = 3  # other culprits that a cause may explain too
 _SHOWN = 2  # causes that fit equally
 _EQUAL = 4.0  # errors within this factor are equal
-_FACTORS = (-1.0, 10.0, 100.0)  # of inputs that may tell causes apart
+_FACTORS = (-1.0, 10.0, 100.0, 0.01)  # of inputs that may tell causes apart
+_SURE = 7.0  # bits by which references must say more than a choice among what was tried
 _EXACT = 4e-7  # a larger relative error may be that of another mistake
 _NOISE = 1e-7  # a smaller relative error says nothing
 _CAUSED = ("wrong node", "wrong constant", "shape or layout", "non-finite", "overflow", "tie")
+_TOGETHER = 16  # values whose shapes are found at once
 _AROUND = 256  # values of which those that could be read are chosen
 _NEARBY = 48  # recorded values that a node could read instead
 _TIMES = 1.5  # times the bisection: what runs when the time is over ends a little later
@@ -259,6 +263,8 @@ class Finder:
             try:
                 for found in self._fitting(bench, until, families, solved):
                     fits = ordered(found)
+                    if families is not OF_A_CONSTANT and _chance(bench):
+                        continue
                     tried = ((fit, self._proved(place, fit.hypothesis, culprit)) for fit in fits)
                     proved = ((fit, cause) for fit, cause in tried if cause is not None)
                     doubtful += itertools.islice(proved, _PROVED)
@@ -360,6 +366,7 @@ class Finder:
     ) -> Sample | None:
         """Return what enters a culprit in a sample and what should come out; None if that is not known."""
         inputs: dict[str, RunValue] = {}
+        references.prefetch([n for n in (*entering, *culprit.outputs) if n in references])
         for name in entering:
             now = actual.get(name)
             stored = references.read(name) if name in references else feeds.get(name)
@@ -394,10 +401,12 @@ class Finder:
         names = [
             name
             for name in [*near, *(name for name in feeds if name in index.inputs)]
-            if name not in sample.inputs and name not in culprit.outputs and fits(self._shape(name))
+            if name not in sample.inputs and name not in culprit.outputs
         ]
-        names = [n for n in names if n not in index.rank or not self._depends(n)][:_NEARBY]
+        shapes_of = self._shapes([n for n in names if n not in index.rank or not self._depends(n)])
+        names = [name for name, shape in shapes_of.items() if fits(shape)][:_NEARBY]
         found, size = dict[str, Array](), 0
+        references.prefetch([name for name in names if name in references])
         computed = self._computed(
             [n for n in names if n not in references and n not in feeds], feeds
         )
@@ -408,14 +417,23 @@ class Finder:
                 found[name] = value
         return found
 
-    def _shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a value that has a reference, is fed or is declared; () if it is not known."""
+    def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of values that have references, are fed or are declared; () where it is not known."""
         references, feeds = self.case.samples[0]
-        if name in references and (shape := references.entries[name].shape) is not None:
-            return shape
-        value = references.read(name) if name in references else feeds.get(name)
-        if isinstance(value, np.ndarray):
-            return value.shape
+        found = {name: self._declared(name) for name in names}
+        stored = {n: references.entries[n].shape for n in names if n in references}
+        found |= {name: shape for name, shape in stored.items() if shape is not None}
+        found |= {name: np.shape(feeds[name]) for name in names if name in feeds}
+        unknown = [n for n, shape in found.items() if (not shape or 0 in shape) and n in references]
+        for start in range(0, len(unknown), _TOGETHER):
+            several = unknown[start : start + _TOGETHER]
+            references.prefetch(several)
+            found |= {
+                n: v.shape for n in several if isinstance(v := references.read(n), np.ndarray)
+            }
+        return found
+
+    def _declared(self, name: str) -> tuple[int, ...]:
         kind = self.index.types.get(name)
         return () if kind is None else tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
 
@@ -449,8 +467,13 @@ class Finder:
         if not hypothesis.proves:
             return None
         after = self._agreement(place, steps, hypothesis.instead)
-        if after is None or not self._cures(culprit, steps, hypothesis.instead):
+        if after is None:
             return None
+        if not self._cures(culprit, steps, hypothesis.instead):
+            steps = tuple(map(_everywhere, steps))
+            after = self._agreement(place, steps, hypothesis.instead)
+            if after is None or not self._cures(culprit, steps, hypothesis.instead):
+                return None
         before = next((v.introduced for v in culprit.values if v.name == place.value), None)
         return Cause(
             hypothesis.name,
@@ -475,6 +498,7 @@ class Finder:
             index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
             positions = sorted(index.ancestors(seen, stop=known), key=index.places.__getitem__)
             reads = {name for position in positions for name in index.reads[position]}
+            references.prefetch([name for name in reads & known if name in references])
             inputs = {name: self._right(name) for name in reads & known}
             made = Observer(index, self.case.runtime).alone(positions, inputs, seen)
         except (SurgeonError, RuntimeFailure):
@@ -545,6 +569,11 @@ class Finder:
         return "fits as well, and computes the same from other inputs that were tried"
 
 
+def _everywhere(step: Pass) -> Pass:
+    """Return an edit of a constant for all that read it, as a quantizer's scale is read twice."""
+    return replace(step, to=()) if isinstance(step, SetConstant) else step
+
+
 def _times(value: RunValue, factor: float) -> RunValue:
     """Return a value scaled, if it has floats."""
     if not isinstance(value, np.ndarray) or not is_float(value.dtype):
@@ -559,6 +588,10 @@ def ordered(fits: Iterable[Outcome]) -> list[Outcome]:
         once.setdefault(pickle.dumps(fit.hypothesis.edits), fit)
     least = max(_NOISE, min((fit.error for fit in once.values()), default=0.0)) * _EQUAL
     exact = [fit for fit in once.values() if fit.error <= least]
+    fewest = min(
+        (fit.hypothesis.unknowns for fit in exact if not fit.hypothesis.vague), default=None
+    )
+    exact = [f for f in exact if fewest is None or f.hypothesis.unknowns <= max(1, fewest)]
     return sorted(exact, key=lambda fit: (fit.hypothesis.vague, fit.hypothesis.unknowns))
 
 
@@ -585,8 +618,18 @@ def _broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
         return False
 
 
+def _chance(bench: Bench) -> bool:
+    """Return whether one of so many edits may fit by chance, because the references say little."""
+    return bench.place.bits < math.log2(max(1, bench.tried)) + _SURE
+
+
 def _unexplained(bench: Bench, fits: Sequence[Outcome]) -> str:
     """Say why a culprit has no cause."""
+    if fits and _chance(bench):
+        return (
+            f"no known mistake is proved: {fits[0].hypothesis.sentence} {bench.place.region} would agree, but one of"
+            f" {bench.tried} edits does so by chance where the references have so few different numbers"
+        )
     solved = next((fit.hypothesis for fit in fits if not fit.hypothesis.proves), None)
     if solved is not None:
         return (

@@ -1,5 +1,6 @@
 """A wrong region as a model of its own, with what goes in and what should come out."""
 
+import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,8 +18,8 @@ from onnxsurgeon_lite.names import is_glob
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.comparison import agrees
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
+from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
 
 if TYPE_CHECKING:  # the search for culprits tries mistakes, too
     from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
@@ -31,6 +32,8 @@ _TOKEN = "node\x02"  # begins the name of each node of a place
 _LARGEST = 1 << 30  # bytes of a constant that is looked into
 _BESIDE = 32  # constants that a node could read instead
 _SPREAD = 4096  # positions at which numbers are compared before a run
+_LEAST_WIDTH = 1e-6  # of a tolerance: what floats say behind it is not counted
+_DIGITS = 6  # after which floats are equal
 _INNER = 1 << 28  # bytes of inner values that are computed at once
 
 
@@ -116,6 +119,24 @@ class Place:
         """The largest finite magnitude of what the value should be."""
         wanted = wide(self.wanted)
         return float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
+
+    @cached_property
+    def different(self) -> int:
+        """The number of different numbers that the value should have, without zero, in all samples."""
+        rounded = [_rounded(sample.wanted[self.value]) for sample in self.samples]
+        return sum(np.unique(array[array != 0]).size for array in rounded)
+
+    @cached_property
+    def bits(self) -> float:
+        """How much the wanted numbers say: a wrong edit gives them by chance once in `2 ** bits` times."""
+        rounded = [_rounded(sample.wanted[self.value]) for sample in self.samples]
+        found = [np.unique(array, return_counts=True)[1] for array in rounded]
+        which = sum(float((counts * np.log2(counts.sum() / counts)).sum()) for counts in found)
+        allowed = self.judge.allowed(self.value, self.wanted)
+        allowed = allowed or default_tolerance(self.wanted.dtype, self.wanted.dtype)
+        width = allowed.rtol + allowed.absolute(self.scale) / (self.scale or 1.0)
+        each = -math.log2(min(1.0, max(width, _LEAST_WIDTH)))
+        return which + each * self.different * is_float(self.wanted.dtype)
 
     @cached_property
     def spread(self) -> tuple[Indices, ...]:
@@ -256,6 +277,14 @@ class Place:
 def wide(array: Array) -> Wide:
     """Return numbers in float64."""
     return array.astype(np.float64)
+
+
+def _rounded(array: Array) -> Array:
+    """Return floats with the digits that tell them apart."""
+    if not is_float(array.dtype):
+        return array
+    numbers = np.nan_to_num(wide(array))
+    return np.round(numbers / (np.abs(numbers).max(initial=0.0) or 1.0), _DIGITS)
 
 
 def spread_over(array: Array) -> tuple[Indices, ...]:
