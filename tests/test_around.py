@@ -146,6 +146,14 @@ def test_a_result_without_an_input_to_feed_is_refused():
         osl.prepend(parse_text(two), "c = Neg(a)")
 
 
+def test_a_merge_by_names_that_links_nothing_says_so():
+    first, second = (f"{n} (float[2] {n}x) => (float[2] {n}y) {{ {n}y = Neg({n}x) }}" for n in "ab")
+
+    merged = osl.merge(parse_text(first), parse_text(second), by_name=True)
+
+    assert merged.notes == ("graph 'b' has no name in common: nothing is linked by name",)
+
+
 def test_models_merge_by_equal_names(runtime):
     first = "a (float[2] x, float[2] m) => (float[2] h) { h = Add(x, m) }"
     second = "b (float[2] h, float[2] m) => (float[2] y) { y = Mul(h, m) }"

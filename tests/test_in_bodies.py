@@ -177,6 +177,22 @@ def test_a_constant_that_calls_decide_is_no_constant():
     assert "set-attr" in refused.value.hint
 
 
+def test_an_attribute_of_a_call_has_the_type_that_its_function_gives_it():
+    model = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["": 17, "my": 1]> g (float[2] x) => (float[2] y) { y = my.f(x) }
+    <domain: "my", opset_import: ["": 17]>
+    f <b, a: float = 0.5> (X) => (Y) {
+        k = Constant<value_float: float = @a>() l = Constant<value_float: float = @b>() h = Mul(X, k) Y = Add(h, l)
+    }""")
+
+    result = osl.set_attr(model, "@0", {"a": 5, "b": 2}).model.proto
+
+    onnx.checker.check_model(result, full_check=True)
+    assert [(a.name, a.f) for a in result.graph.node[0].attribute] == [("a", 5), ("b", 2)]
+    with pytest.raises(EditError, match="function 'f' has no attribute 'c'"):
+        osl.set_attr(model, "@0", {"c": 5})
+
+
 def test_an_edit_that_gives_a_body_another_type_gives_it_to_what_reads_its_node(model_of):
     model = model_of("""
     g (float[2] x, bool c) => (float[2] y) {

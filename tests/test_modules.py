@@ -126,5 +126,6 @@ def test_a_module_that_differs_gets_a_function_of_its_own():
         "Layer",
         "Layer_1",
     ]
+    assert any("edit simplify" in note for note in result.notes)
     with pytest.raises(UnknownNameError, match="class 'Laier'"):
         osl.outline(layers(), "class:Laier")

@@ -172,6 +172,16 @@ def test_the_real_error_comes_before_the_file_in_the_way(folder, line, problem):
     assert "is there already" not in done.output
 
 
+def test_data_that_stays_where_it_is_is_not_announced(monkeypatch):
+    monkeypatch.setattr(progress, "LARGE", 5000)
+
+    assert "note: writing" not in ran("edit set external.onnx producer_name=me").output
+    assert (
+        "note: writing"
+        in ran("edit set external.onnx producer_name=you --copy-data --force").output
+    )
+
+
 @pytest.mark.parametrize(
     "line", [EXTRACT, "data embed external.onnx", "edit sort whole_model.onnx"]
 )

@@ -11,7 +11,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
+    QuantType,
     qdq_loss_debug,
+    quantize_dynamic,
     quantize_static,
 )
 from test_verdicts import altered, parsed, random
@@ -78,6 +80,19 @@ def reshaped() -> ModelProto:
     return parsed(text, **{f"w{i}": random(64, 64, seed=i) / 4 for i in (1, 2, 3)})
 
 
+def embedded() -> ModelProto:
+    """Rows of a table, a probability and a product, each of which a quantizer takes."""
+    text = """net (float[6,16] x) => (float[6,16] y) {
+        e = Gather (table, ids)
+        h = Add (e, x)
+        q = MatMul (h, w1)
+        p = Softmax (q)
+        y = MatMul (p, w2)
+    }"""
+    tables = {"table": random(20, 16, seed=3), "ids": np.int64([3, 1, 4, 1, 5, 9])}
+    return parsed(text, **tables, **{f"w{i}": random(16, 16, seed=i) / 4 for i in (1, 2)})
+
+
 class Samples(CalibrationDataReader):
     def __init__(self, samples: list[dict[str, np.ndarray]]) -> None:
         self.samples = iter(samples)
@@ -120,6 +135,7 @@ def made(tmp_path_factory) -> Callable[[str], Quantized]:
         "plain": convolutions(relu=False),
         "attention": attention(),
         "reshaped": reshaped(),
+        "embedded": embedded(),
     }
     folder = tmp_path_factory.mktemp("quantized")
     found: dict[str, Quantized] = {}
@@ -372,6 +388,39 @@ def test_a_relu_that_the_quantizer_does_anyway_changes_nothing(made):
     result = made("relu").bisect(model)
 
     assert (result.verdict, result.culprits) == ("agrees", [])
+
+
+@pytest.mark.parametrize(
+    ("name", "weight", "value"), [("attention", "wv", "v"), ("plain", "w3", "c3")]
+)
+def test_a_dynamically_quantized_model_has_no_culprit_and_a_wrong_scale_of_it_is_named(
+    name, weight, value, made
+):
+    case = made(name)
+    path = case.folder / "dynamic.onnx"
+    quantize_dynamic(case.float, path, weight_type=QuantType.QUInt8)
+
+    healthy = case.bisect(path)
+    (culprit,) = case.bisect(changed(path, f"{weight}_scale", lambda scale: scale * 1.3)).culprits
+
+    assert (healthy.verdict, healthy.culprits) == ("agrees", [])
+    assert (culprit.value, culprit.findings[0].verdict) == (value, "wrong scale")
+    assert "(x0.7" in culprit.findings[0].because
+
+
+def test_a_quantized_table_and_a_quantized_softmax_are_compared_in_float(made):
+    case = made("embedded")
+    path = case.folder / "dynamic.onnx"
+    quantize_dynamic(case.float, path)
+    operators = case.quantize("operators", quant_format=QuantFormat.QOperator)
+
+    results = [case.bisect(path), case.bisect(operators)]
+
+    assert "QLinearSoftmax" in {node.op_type for node in onnx.load(operators).graph.node}
+    assert "Gather" in {
+        node.op_type for node in onnx.load(path).graph.node if "quant" in node.output[0]
+    }
+    assert [(r.verdict, r.culprits) for r in results] == [("agrees", [])] * 2
 
 
 def test_own_values_on_both_sides_of_a_quantizer_are_not_those_of_a_float_model(made):

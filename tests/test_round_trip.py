@@ -48,6 +48,16 @@ def test_what_text_cannot_say_comes_back_too_and_edits_are_all_that_changes(tmp_
     assert "alpha" in str(changed)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_text_without_its_weights_says_how_to_keep_them(kept, tmp_path):
+    text = osl.text(FIXTURES / "whole_model.onnx", tmp_path / "w.safetensors" if kept else None)
+
+    with pytest.raises(BuildError, match="elides the numbers of 10 tensors") as refused:
+        osl.build(text)
+
+    assert "--weights" in refused.value.hint
+
+
 def test_a_file_of_another_text_is_refused(tmp_path):
     text = osl.text(FIXTURES / "whole_model.onnx", tmp_path / "w.safetensors")
     osl.save_tensors(tmp_path / "other.safetensors", {"x": np.ones(2, np.float32)})

@@ -93,7 +93,7 @@ def test_a_recipe_takes_a_second_export_and_another_model(edit, tmp_path):
 
 
 def test_an_open_batch_is_fixed_and_opened_again(edit):
-    assert edit("set-shape", "transformer_block.onnx", "hidden_states=4,8,16").exit_code == 0
+    assert edit("set-shape", "transformer_block.onnx", "hidden_states=[4,8,16]").exit_code == 0
     done = edit("rebatch", "transformer_block.set-shape.onnx", "--to", "batch", "-o", "back.onnx")
 
     assert done.exit_code == 0, done.output

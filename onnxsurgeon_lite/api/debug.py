@@ -1,7 +1,7 @@
 """Find out where values differ, and why: bisect, rank, match, weights, verify, prove."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -44,6 +44,8 @@ from onnxsurgeon_lite.runtime.options import (
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult, JudgeSamples
+    from onnxsurgeon_lite.debug.bisection.bisect import Case
+    from onnxsurgeon_lite.debug.bisection.reproducer import Reproducer
     from onnxsurgeon_lite.debug.bits import BitsPerLayer
     from onnxsurgeon_lite.debug.float16 import Float16Risks
     from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
@@ -139,7 +141,6 @@ def bisect(
         searched, theirs = with_settings(usual, b), with_settings(usual, a)
         child = call.start(searched)
         from onnxsurgeon_lite.debug import bisection
-        from onnxsurgeon_lite.debug.causes.finding import explain_causes
         from onnxsurgeon_lite.matching.values import aligned
 
         index = call.index(model)
@@ -151,6 +152,7 @@ def bisect(
         also = not quick and not find and searched.opt != "none"
         if also and not runtime.abilities.faithful:
             optimized = call.runtime_of(searched)
+        made = _Reproduction(index.model, output, words_of(searched))
         search = bisection.Search(
             call.allowed(),
             None if look == "auto" else look,
@@ -158,7 +160,7 @@ def bisect(
             byte_size(memory),
             None if journal is None else Path(journal),
             resume,
-            explain_causes if cause else None,
+            made.beside_causes if cause else None,
             bool(a or b),
         )
         tell = call.progress
@@ -170,6 +172,7 @@ def bisect(
         else:
             job = judging(call, index, stored_at, None if live else feeds)
             _require_places(*places)
+            made.late |= job.several or job.metric is not None
             case = Bisecting(call, index, job, runtime, optimized, search, mapping)
             if stored_at is None:
                 require_optimizers(index, theirs, searched, call)
@@ -197,7 +200,7 @@ def bisect(
             *(call.allowed(), find),
         )
     if result.culprits and output is not None:
-        _write_reproducer(index.model, result, Path(output), strip_weights, words_of(searched))
+        made.finish(result, strip_weights)
     if repair is not None:
         again = partial(
             bisect, reference=reference, against=against, a=a, b=b, map=map, feeds=feeds
@@ -305,22 +308,48 @@ def _write_repair(
     result.repair = repair_files(model, result, path, again, force)
 
 
-def _write_reproducer(
-    model: "Model",
-    result: "BisectResult",
-    folder: Path,
-    strip_weights: bool,
-    runtime: Sequence[str],
-) -> None:
-    """Write the reproducer and run it: only a command that shows the failure is announced."""
-    from onnxsurgeon_lite.debug import bisection
+@dataclass
+class _Reproduction:
+    """Writes the reproducer and runs it: only a command that shows the failure is announced.
 
-    made = bisection.write_reproducer(model, result, folder, runtime=runtime)
-    result.reproducer, result.reproduce = made.folder, made.words
-    if not made.words:
-        result.notes.append("run alone, the culprit does not show the failure")
-    if strip_weights:
-        result.notes.append(bisection.strip_weights(made, result))
+    Attributes:
+        late: the culprits are known only when the causes are.
+    """
+
+    model: "Model"
+    output: str | PathLike[str] | None
+    runtime: Sequence[str]
+    late: bool = False
+    _begun: "tuple[BisectResult, Generator[None, None, Reproducer]] | None" = None
+
+    def beside_causes(self, result: "BisectResult", case: "Case") -> None:
+        """Find causes while what shows the failure runs."""
+        from onnxsurgeon_lite.debug.causes.finding import explain_causes
+
+        of_a_body = case.index.model is not self.model
+        if not (of_a_body or self.output is None or self.runtime or self.late):
+            self._begun = result, self._writing(result)
+            next(self._begun[1])
+        explain_causes(result, case)
+
+    def finish(self, result: "BisectResult", strip: bool) -> None:
+        """Say in the result where it is."""
+        from onnxsurgeon_lite.debug.bisection.reproducer import finished, strip_weights
+
+        begun, self._begun = self._begun, None
+        writing = begun[1] if begun and begun[0] is result else self._writing(result)
+        made = finished(writing)
+        result.reproducer, result.reproduce = made.folder, made.words
+        if not made.words:
+            result.notes.append("run alone, the culprit does not show the failure")
+        if strip:
+            result.notes.append(strip_weights(made, result))
+
+    def _writing(self, result: "BisectResult") -> "Generator[None, None, Reproducer]":
+        from onnxsurgeon_lite.debug.bisection.reproducer import reproducing
+
+        folder = Path(self.output or "")
+        return reproducing(self.model, result, folder, runtime=self.runtime)
 
 
 def require_optimizers(

@@ -239,6 +239,10 @@ def merge(
             named, shared = same_names(merged, guest) if by_name else ([], [])
             here += [pair for pair in named if pair[1] not in dict(pair[::-1] for pair in here)]
             result = merge_two(merged, guest, here, (*share, *shared), before)
+        if by_name and not (named or shared):
+            notes.append(
+                f"graph {guest.proto.graph.name!r} has no name in common: nothing is linked by name"
+            )
         notes += result.notes
         changes += result.changes
         merged = result.model

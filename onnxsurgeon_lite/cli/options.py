@@ -340,9 +340,9 @@ def save(model: "Loaded", target: Target, external: bool | None = None) -> "Writ
         OutputExistsError: something stands there that may not be replaced.
     """
     from onnxsurgeon_lite.model import save
-    from onnxsurgeon_lite.model.saving import embedded_size
+    from onnxsurgeon_lite.model.saving import embedded_size, size_beside
 
-    size = embedded_size(model)
+    size = size_beside(model, target.path) if external is None else embedded_size(model)
     if target.dry_run:
         announce("would write", target.path, size)
         return None

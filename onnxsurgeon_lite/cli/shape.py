@@ -63,7 +63,7 @@ def rebatch(
 
 def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:
     name, shape = key_value(text)
-    sizes = [size.strip() for size in (shape or "").split(",")]
+    sizes = [size.strip() for size in (shape or "").strip("[]").split(",")]
     if not all(sizes):
         raise UsageError(f"{text!r} gives no input and shape", "write x=N,3,H,W")
     return name, tuple(int(size) if is_count(size) else size for size in sizes)

@@ -14,7 +14,8 @@ from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Grid, Wide
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
-QUANTIZERS = (QUANTIZE, DEQUANTIZE, "DynamicQuantizeLinear")
+DYNAMIC = "DynamicQuantizeLinear"
+QUANTIZERS = (QUANTIZE, DEQUANTIZE, DYNAMIC)
 _SUFFIXES = ("_DequantizeLinear_Output", "_QuantizeLinear_Input", "_quantized")
 """What quantization tools append to the name of a value of the float model."""
 

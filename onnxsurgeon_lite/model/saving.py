@@ -216,6 +216,14 @@ def embedded_size(model: Model, everything: bool = True) -> int:
     return len(encoded) + sum(inside)
 
 
+def size_beside(model: Model, path: Path) -> int:
+    """Return the bytes that `save` writes at a path: data files that stay where they are count nothing."""
+    places = _places(model, model.proto, path)
+    kept = {f for f, location in places.items() if _is_same_file(f.path, path.parent / location)}
+    spans = (model.span(tensor) for tensor in external_tensors(model.proto))
+    return embedded_size(model) - sum(length for file, _, length in spans if file in kept)
+
+
 def _copy_data_files(
     model: Model, proto: ModelProto, path: Path, staging: Staging, force: bool
 ) -> list[Path]:

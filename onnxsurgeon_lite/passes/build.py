@@ -11,7 +11,7 @@ from onnxsurgeon_lite.errors import BuildError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.text import parse_message, type_text
-from onnxsurgeon_lite.model import DataFile, Model
+from onnxsurgeon_lite.model import DataFile, Model, walk
 from onnxsurgeon_lite.model.model import refer
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.tensors import dtypes
@@ -26,12 +26,25 @@ def parse_text(text: str, like: ModelProto | None = None) -> Model:
     usual = HEADER if like is None else _header(like)
     header = "" if text.lstrip().startswith("<") else usual
     try:
-        return Model(parsed(header + text))
+        proto = parsed(header + text)
     except RejectedError as error:
         raise BuildError(
             f"the text is not a model: {parse_message(str(error), header)}",
             "see the syntax with: onnxdbg print MODEL",
         ) from error
+    elided = [t.name for t in walk.tensors(proto) if _is_elided(t)]
+    if elided:
+        raise BuildError(
+            f"the text elides the numbers of {len(elided)} tensors, such as {elided[0]!r}",
+            "keep them in a file: onnxdbg print MODEL --weights FILE, and build --weights FILE",
+        )
+    return Model(proto)
+
+
+def _is_elided(tensor: TensorProto) -> bool:
+    """Return whether a printed tensor names neither numbers nor a file."""
+    keys = {entry.key for entry in tensor.external_data}
+    return bool(keys) and "location" not in keys
 
 
 def _header(like: ModelProto) -> str:

@@ -86,7 +86,7 @@ class Opset:
             notes.append(f"IR version {result.proto.ir_version} -> {needed}, which the opset needs")
             result.proto.ir_version = needed
         changes = [
-            f"replaced {count} {operator} by the function of its schema"
+            f"replaced {count} {operator} by {'a Slice' if operator == 'Shape' else 'the function of its schema'}"
             for operator, count in expanded.items()
         ]
         changes.append(f"opset {old} -> {self.version}: {changed} nodes changed")

@@ -76,6 +76,11 @@ class Outline:
         notes = self._replace(index, proto, parts, calls)
         if len(alike) < len(parts):
             notes.append("a function's nodes have the names and metadata of its first module")
+        if len(alike) > 1:
+            notes.append(
+                f"the modules differ in more than weights, so these are {len(alike)} functions; "
+                "edit simplify first may make them equal"
+            )
         proto.functions.extend(alike.values())
         self._declare(proto, notes)
         settle(index, result)

@@ -4,13 +4,13 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-from onnx import AttributeProto, NodeProto, TypeProto, helper
+from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, described
+from onnxsurgeon_lite.graph.index import GraphIndex, call_key, described, function_key
 from onnxsurgeon_lite.graph.schemas import attribute_type, check_node, schema_of, type_text
 from onnxsurgeon_lite.graph.text import attribute_text
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -72,9 +72,12 @@ class SetAttr:
 def make_attribute(
     index: GraphIndex, node: NodeProto, name: str, value: AttributeValue
 ) -> AttributeProto:
-    """Create an attribute of the type in the operator's schema, else of the present attribute, else of the value."""
+    """Create an attribute of the type in the schema or function, else of the present attribute, else of the value."""
     schema = schema_of(index, node)
     expected = next((a.type for a in node.attribute if a.name == name), None)
+    for function in index.model.proto.functions:
+        if function_key(function) == call_key(node):
+            expected = _type_in(function, name)
     if schema is not None and name in schema.attributes:
         expected = attribute_type(schema, name)
     if expected in _FLOATS:
@@ -92,6 +95,19 @@ def make_attribute(
     if expected is not None and attribute.type != expected:
         raise refused
     return attribute
+
+
+def _type_in(function: FunctionProto, name: str) -> int | None:
+    """Return the type of a function's attribute: that of its default, or of what reads it."""
+    inner = (a for node in walk.with_inner(function.node) for a in node.attribute)
+    types = {a.ref_attr_name: a.type for a in inner if a.ref_attr_name}
+    types.update((a.name, a.type) for a in function.attribute_proto)
+    if name not in types and name not in function.attribute:
+        raise EditError(
+            f"function {function.name!r} has no attribute {name!r}",
+            f"it has {', '.join(map(repr, types)) or 'none'}",
+        )
+    return types.get(name)
 
 
 def _as_floats(value: AttributeValue) -> AttributeValue:

@@ -10,6 +10,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from onnx import ModelProto, TensorProto, TypeProto
@@ -107,6 +108,28 @@ class Observer:
                 return
             self.kept.update((name, types[name]) for name in new)
             yield from held
+
+    @property
+    def shelves(self) -> bool:
+        """Whether the next part can be computed while the values of the last one are read."""
+        return not (self.by_node or self.cut) and self.runtime.shelves
+
+    def ahead(
+        self, values: Sequence[str], keep: Collection[str]
+    ) -> Callable[[], list[tuple[str, RunValue | Held]]] | None:
+        """Like `hold`, but return what computes the values, for another thread; None where some are kept."""
+        if any(name in self.kept for name in values):
+            return None
+        missing, new = [*values], [name for name in keep if name not in self.kept]
+        self.runtime.shelve()
+
+        def computed() -> list[tuple[str, RunValue | Held]]:
+            given, stored = self._open(self._positions([*missing, *new]), missing, new)
+            types, held = self.runtime.hold(given, missing, stored)
+            self.kept.update((name, types[name]) for name in new)
+            return list(held)
+
+        return computed
 
     def _there(
         self, values: Sequence[str], keep: Collection[str]
@@ -276,33 +299,47 @@ class Observer:
         self, part: ModelProto, inputs: Mapping[str, RunValue], outputs: Sequence[str]
     ) -> dict[str, RunValue]:
         """Run a model made of this model's nodes and weights on these inputs."""
-        return next(self.runs(part, inputs, outputs))
+        with self.opened(part, inputs, outputs) as run:
+            return run({})
+
+    @contextmanager
+    def opened(
+        self, part: ModelProto, inputs: Mapping[str, RunValue], outputs: Sequence[str]
+    ) -> Iterator[Callable[[Mapping[str, RunValue]], dict[str, RunValue]]]:
+        """Open a model made of this model's nodes and weights; yield what runs it with some inputs exchanged."""
+        given = {declared.name: _APART + declared.name for declared in part.graph.input}
+        stored = [*given.values()]
+
+        def run(instead: Mapping[str, RunValue]) -> dict[str, RunValue]:
+            others = {name: _APART + _APART + name for name in instead}
+            stored.extend(others.values())
+            for name, value in instead.items():
+                self._put(others[name], value)
+            return self.runtime.run({**given, **others}, outputs).values
+
+        try:
+            for name, place in given.items():
+                self._put(place, inputs[name])
+            self.runtime.open(self.index.model.with_proto(part))
+            self.sessions += 1
+            yield run
+        finally:
+            self.runtime.forget(stored)
+
+    def _put(self, stored: str, value: RunValue) -> None:
+        if value is not None:
+            self.runtime.put(stored, value)
 
     def runs(
         self,
         part: ModelProto,
         inputs: Mapping[str, RunValue],
         outputs: Sequence[str],
-        more: Sequence[Mapping[str, RunValue]] = ({},),
+        more: Sequence[Mapping[str, RunValue]],
     ) -> Iterator[dict[str, RunValue]]:
         """Run a part as `run_part` does, in one session, once for each mapping of further inputs."""
-        names = [declared.name for declared in part.graph.input if declared.name not in more[0]]
-        given = {name: _APART + name for name in [*names, *more[0]]}
-        try:
-            for name in names:
-                self._put_apart(name, inputs[name])
-            self.runtime.open(self.index.model.with_proto(part))
-            self.sessions += 1
-            for extra in more:
-                for name, value in extra.items():
-                    self._put_apart(name, value)
-                yield self.runtime.run(given, outputs).values
-        finally:
-            self.runtime.forget([*given.values()])
-
-    def _put_apart(self, name: str, value: RunValue) -> None:
-        if value is not None:
-            self.runtime.put(_APART + name, value)
+        with self.opened(part, {**inputs, **more[0]}, outputs) as run:
+            yield from map(run, more)
 
     def _positions(self, outputs: Iterable[str]) -> list[int]:
         return sorted(self.index.ancestors(outputs, stop=self.kept))

@@ -11,32 +11,43 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from onnxsurgeon_lite.graph.limits import memory_of_children
 from onnxsurgeon_lite.runtime.guard import guard, guarded
 
 
-def run_script(script: Path, seconds: float) -> tuple[int, bytes]:
-    """Run a script in its folder; return its exit code, negative for a signal, and its output.
+@contextmanager
+def running_script(script: Path, seconds: float) -> Iterator[Callable[[], tuple[int, bytes]]]:
+    """Start a script in its folder; yield what waits for its exit code, negative for a signal, and its output.
 
-    Raises:
-        TimeoutError: it did not end in time.
+    What waits raises `TimeoutError` if it does not end in time.
     """
     if sys.platform != "linux" or "onnxruntime" in sys.modules:
-        return _started(guarded(script.name, memory_limit=memory_of_children()), script, seconds)
-    with tempfile.TemporaryFile() as log, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # no thread holds a lock that it needs
+        command = guarded(script.name, memory_limit=memory_of_children())
+        yield lambda: _started(command, script, seconds)
+        return
+    with tempfile.TemporaryFile() as log:
         given = script, log.fileno(), os.getpid(), memory_of_children()
         process = multiprocessing.get_context("fork").Process(target=_be, args=given, daemon=True)
-        process.start()
-        process.join(seconds)
-        if process.exitcode is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # no thread holds a lock it needs
+            process.start()
+
+        def ended() -> tuple[int, bytes]:
+            process.join(seconds)
+            if process.exitcode is None:
+                raise TimeoutError(f"{script} did not end within {seconds:g} seconds")
+            log.seek(0)
+            return process.exitcode, log.read()
+
+        try:
+            yield ended
+        finally:
             process.kill()
             process.join()
-            raise TimeoutError(f"{script} did not end within {seconds:g} seconds")
-        log.seek(0)
-        return process.exitcode, log.read()
 
 
 def _be(script: Path, log: int, parent: int, memory_limit: int) -> None:

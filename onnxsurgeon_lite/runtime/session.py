@@ -57,7 +57,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Held:
-    """A tensor in the child that the next request lets go; see `comparison.Readable`."""
+    """A tensor in the child that the next request lets go, unless it is shelved; see `comparison.Readable`."""
 
     child: Child
     address: int
@@ -332,6 +332,15 @@ class Runtime:
             self._partial = True
             raise PartialAnswer(f"{self.title} gave no {few(sorted(absent))}")
         return {h["name"]: _type(h["type"]) for h in headers}, headers
+
+    @property
+    def shelves(self) -> bool:
+        """Whether the child can run on while what it holds is read."""
+        return self.options.runtime == ORT and not self._partial
+
+    def shelve(self) -> None:
+        """Let held tensors be read while the next model opens and runs."""
+        self._child.ask("shelve")
 
     def profile(self, feeds: Iterable[str], fetch: Sequence[str], runs: int) -> Path:
         """Run the open session several times on stored values, and close its profile.

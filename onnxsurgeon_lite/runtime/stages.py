@@ -46,6 +46,10 @@ class Stages(Runtime):
     def abilities(self) -> Abilities:
         return replace(super().abilities, optimized_graph=False)
 
+    @property
+    def shelves(self) -> bool:
+        return False
+
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
         self._evaluator.__exit__(*exception)

@@ -53,6 +53,7 @@ class Worker:
         self.folder = ""
         self.store: dict[str, ort.OrtValue] = {}
         self.held: list[tuple[ort.OrtValue, memoryview]] = []
+        self.shelved, self.before = self.held, self.held
         self.running = ort.RunOptions()
 
     def stop_on_signal(self) -> None:
@@ -72,7 +73,7 @@ class Worker:
         for line in iter(self.stream.readline, b""):
             request = json.loads(line)
             action = request.pop("do")
-            if action != "send":
+            if action not in ("send", "forget", "shelve"):
                 self.held, self.running = [], ort.RunOptions()
             try:
                 reply, payloads = getattr(self, f"do_{action}")(**request)
@@ -102,6 +103,7 @@ class Worker:
         """
         model = self.stream.read(size)
         self.session = None
+        self.before, self.shelved = self.shelved, []
         if folder and not _is_utf8(folder):
             os.chdir(folder)  # the runtime takes no other text than UTF-8
             folder = "."
@@ -114,6 +116,8 @@ class Worker:
         )
         if lean:
             options.add_session_config_entry("session.disable_prepacking", "1")
+            # an arena is given back at the end of a session, and got anew, page by page, for the next one
+            options.enable_cpu_mem_arena = False
             # idle threads would otherwise spin between runs, and slow down the reader of the values
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         own = {key: settings.pop(key) for key in list(settings) if "." in key}
@@ -180,7 +184,8 @@ class Worker:
         names = list(dict.fromkeys((*fetch, *keep)))
         with _few_pages(self.folder):
             results = self._run({n: self.store[stored] for n, stored in feeds.items()}, names)
-        self.store.update((stored, results[name]) for name, stored in keep.items())
+        kept = _apart({name: results[name] for name in keep}, len(names))
+        self.store.update((stored, kept[name]) for name, stored in keep.items())
         return self._hold(results, fetch)
 
     def do_runs(
@@ -225,6 +230,11 @@ class Worker:
             half = dtype.itemsize == 2
             headers.append({"shape": shape, "half": half, "bytes": payloads[-1].nbytes})
         return {"signatures": headers}, payloads
+
+    def do_shelve(self) -> tuple[Header, list[memoryview]]:
+        """Hold the fetched values on, until a session is opened after the next one."""
+        self.shelved = self.held
+        return {}, []
 
     def do_send(self, payload: int) -> tuple[Header, list[memoryview]]:
         """Send the bytes of a held value."""
@@ -363,6 +373,21 @@ def _type(value: ort.OrtValue) -> "onnx.TypeProto":
         onnx.TensorProto.DataType.Value(name.upper()), None
     )
     return element if value.is_tensor() else onnx.helper.make_sequence_type_proto(element)
+
+
+def _apart(values: dict[str, ort.OrtValue], of: int) -> dict[str, ort.OrtValue]:
+    """Return some values of a run in memory of their own, if they are few: one alone keeps all of the run."""
+    return {n: _copied(v) for n, v in values.items()} if 2 * len(values) < of else values
+
+
+def _copied(value: ort.OrtValue) -> ort.OrtValue:
+    if not (value.has_value() and value.is_tensor()) or value.element_type() == _STRING:
+        return value
+    if not value.tensor_size_in_bytes():
+        return value
+    copy = ort.OrtValue.ortvalue_from_shape_and_type(value.shape(), value.element_type(), "cpu", 0)
+    _memory(copy)[:] = _memory(value)
+    return copy
 
 
 def _memory(value: ort.OrtValue) -> memoryview:

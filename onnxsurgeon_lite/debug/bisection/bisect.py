@@ -492,7 +492,10 @@ class _Bisection:
         self.observer.by_node = self.search.look == "node"
         begun &= self._is_wide() and self.runtime.options.runtime == ORT
         if self.observer.by_node or begun:
-            return self._mismatching(self.observer.fetch(names))
+            reached = walk.reached if begun else {}
+            left = [name for name in names if name not in reached]
+            found = {**reached, **self.observer.fetch(left)}
+            return self._mismatching({name: found[name] for name in names})
         return self._mismatching(unobserved.unoptimized)
 
     def _wrong_optimized(self, unoptimized_wrong: bool, unobserved: Unobserved) -> list[str]:

@@ -258,7 +258,8 @@ class Diagnosis:
         evidence.exact, culprit.evaluated = float64.evaluate(positions, now, culprit.value)
         if evidence.exact is None or evidence.local is None:
             return
-        evidence.exact_local = evaluate(referenced)
+        alike = all(same(now[name], value) for name, value in referenced.items())
+        evidence.exact_local = evidence.exact if alike else evaluate(referenced)
         if evidence.exact_local is not None and _nearly(evidence.actual, evidence.reference):
             evidence.rounding = _rounding(
                 evaluate, referenced, evidence.exact_local, evidence.actual

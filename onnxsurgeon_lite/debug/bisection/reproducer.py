@@ -6,9 +6,10 @@ layout; `repro.py` runs it with only onnx, onnxruntime and numpy; `report.md` de
 
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.guard import guarded
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
-from onnxsurgeon_lite.runtime.script import run_script
+from onnxsurgeon_lite.runtime.script import running_script
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import versions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
@@ -35,6 +36,8 @@ from onnxsurgeon_lite.tensors.dtypes import numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.metrics import METRICS, texts, titles
 from onnxsurgeon_lite.tensors.references import open_references, write_test_data
 from onnxsurgeon_lite.tensors.references.sets import Stored
+
+_Made = TypeVar("_Made")
 
 _SCRIPT = '''\
 """Run model.onnx on test_data_set_0; exit with 1 if its outputs differ from the expected ones."""
@@ -88,6 +91,30 @@ def write_reproducer(
 ) -> Reproducer:
     """Write the folder of the first (innermost) culprit; with `verify`, run what reproduces it.
 
+    See `reproducing`.
+    """
+    return finished(reproducing(model, result, folder, verify, runtime))
+
+
+def finished(begun: Generator[None, None, _Made]) -> _Made:
+    """Go on to the end, and return what was made."""
+    while True:
+        try:
+            next(begun)
+        except StopIteration as stop:
+            made: _Made = stop.value
+            return made
+
+
+def reproducing(
+    model: Model,
+    result: BisectResult,
+    folder: Path,
+    verify: bool = True,
+    runtime: Sequence[str] = (),
+) -> Generator[None, None, Reproducer]:
+    """Write a reproducer, and yield once while `repro.py` runs.
+
     With the options of another runtime it takes the command of this package: `repro.py` runs onnxruntime.
 
     Inputs are the references if they have the model's dtype and the culprit fails on them, else this run's values.
@@ -112,11 +139,8 @@ def write_reproducer(
         save(part, new.path / "model.onnx", movable(part))
         write_test_data(new.path / "test_data_set_0", given, outputs, actuals)
         write_text(new.path / "repro.py", _script(result, culprit, outputs))
-        shows = (
-            verify
-            and not runtime
-            and _shows(new.path, any(f.verdict == "crash" for f in culprit.findings))
-        )
+        crash = any(f.verdict == "crash" for f in culprit.findings)
+        shows = verify and not runtime and (yield from _showing(new.path, crash))
         words = ["python", str(folder / "repro.py")]
         if not shows:
             words = [*_compare(result, folder), *runtime]
@@ -153,7 +177,7 @@ def strip_weights(made: Reproducer, result: BisectResult) -> str:
         write_test_data(data, inputs, expected)
         for name in ("repro.py", "report.md"):
             shutil.copy(made.folder / name, new.path / name)
-        if not _shows(new.path, leading == "crash"):
+        if not finished(_showing(new.path, leading == "crash")):
             return "kept the weights: with noise the failure disappears"
         new.commit()
     return "replaced the weights by noise of the same statistics; the failure persists"
@@ -219,13 +243,15 @@ def _mismatches(words: Sequence[str]) -> bool:
     return done.returncode == 1
 
 
-def _shows(folder: Path, crash: bool) -> bool:
+def _showing(folder: Path, crash: bool) -> Generator[None, None, bool]:
     """Return whether the script reproduces the mismatch or crash; it cannot feed some dtypes."""
-    try:
-        code, output = run_script(folder / "repro.py", _HANGS if crash else _SECONDS)
-    except TimeoutError:
-        return crash
-    return code < 0 if crash else code == 1 and output.endswith(b"MISMATCH\n")
+    with running_script(folder / "repro.py", _HANGS if crash else _SECONDS) as ended:
+        yield
+        try:
+            code, output = ended()
+        except TimeoutError:
+            return crash
+        return code < 0 if crash else code == 1 and output.endswith(b"MISMATCH\n")
 
 
 def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str) -> str:

@@ -1,14 +1,14 @@
 """Find the one change that makes a wrong region give its reference: an operation less or more, another operator."""
 
+import contextlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
 
 import numpy as np
-from onnx import ModelProto
 
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.step import step_between
@@ -97,43 +97,64 @@ class Region:
         self, references: ReferenceSet, lacking: Sequence[str]
     ) -> Explained | None:
         """Try the references that the model lacks, then others of the same shape, in place of each input."""
-        part = self._part()
-        for name, value in self.given.items():
-            if not isinstance(value, np.ndarray) or not value.size:
-                continue
-            for other in self._sources(name, value, references, lacking):
-                instead = _read(references, other, value)
-                if instead is None:
-                    continue
-                if not self._agrees(part, {**self.given, name: instead}):
-                    continue
-                reader = self._reader(name)
-                if other in self.observer.index:
-                    because = f"reading {other!r} in place of {name!r} gives the reference"
-                    return Explained("other", because, reader)
-                near = self._near(name, value, references)
-                what = step_between(
-                    value,
-                    instead,
-                    ((n, v) for n in near if (v := _read(references, n, value)) is not None),
-                )
-                because = f"{what} is missing behind {name!r}: reading the references' {other!r} gives the reference"
-                return Explained("missing", because, reader, other)
-        return None
+        tried = [
+            (name, value, other)
+            for name, value in self._inputs()
+            for other in self._sources(name, value, references, lacking)
+        ]
+        found = self._first(tried, lambda _, read: read)
+        if found is None:
+            return None
+        name, value, other, instead = found
+        reader = self._reader(name)
+        if other in self.observer.index:
+            because = f"reading {other!r} in place of {name!r} gives the reference"
+            return Explained("other", because, reader)
+        near = self._near(name, value, references)
+        what = step_between(
+            value,
+            instead,
+            ((n, v) for n in near if (v := _read(references, n, value)) is not None),
+        )
+        because = f"{what} is missing behind {name!r}: reading the references' {other!r} gives the reference"
+        return Explained("missing", because, reader, other)
 
     def _from_sums(self, references: ReferenceSet) -> Explained | None:
         """Try each input with a reference added: a sum that is missing may have no reference of its own."""
-        part = self._part()
+        tried = [
+            (name, value, other)
+            for name, value in self._inputs()
+            if is_float(value.dtype)
+            for other in self._near(name, value, references)
+        ]
+        found = self._first(tried, np.add)
+        if found is None:
+            return None
+        name, _, other, _ = found
+        because = f"Add of {other!r} is missing behind {name!r}: it gives the reference"
+        return Explained("missing", because, self._reader(name), other)
+
+    def _inputs(self) -> Iterator[tuple[str, Array]]:
         for name, value in self.given.items():
-            if not isinstance(value, np.ndarray) or not value.size or not is_float(value.dtype):
-                continue
-            for other in self._near(name, value, references):
-                added = _read(references, other, value)
-                if added is None:
-                    continue
-                if self._agrees(part, {**self.given, name: np.add(value, added)}):
-                    because = f"Add of {other!r} is missing behind {name!r}: it gives the reference"
-                    return Explained("missing", because, self._reader(name), other)
+            if isinstance(value, np.ndarray) and value.size:
+                yield name, value
+
+    def _first(
+        self, tried: Sequence[tuple[str, Array, str]], made_of: Callable[[Array, Array], Array]
+    ) -> tuple[str, Array, str, Array] | None:
+        """Return the first (input, its value, reference) that gives what is expected, and what it makes of both."""
+        if not tried:
+            return None
+        types = {name: type_of(value) for name, value in self.given.items() if value is not None}
+        part = self.observer.part(self.positions, types, [self.value])
+        with (
+            contextlib.suppress(RuntimeFailure),
+            self.observer.opened(part, self.given, [self.value]) as run,
+        ):
+            for name, value, other in tried:
+                read = _read(self.judge.references, other, value)
+                if read is not None and self._agrees(run, name, made_of(value, read)):
+                    return name, value, other, made_of(value, read)
         return None
 
     def _reader(self, name: str) -> int | None:
@@ -156,15 +177,16 @@ class Region:
         ]
         return fitting[: -_SOURCES - 1 : -1]
 
-    def _part(self) -> ModelProto:
-        types = {name: type_of(value) for name, value in self.given.items() if value is not None}
-        return self.observer.part(self.positions, types, [self.value])
-
-    def _agrees(self, part: ModelProto, given: Mapping[str, RunValue]) -> bool:
+    def _agrees(
+        self,
+        run: Callable[[Mapping[str, RunValue]], Mapping[str, RunValue]],
+        name: str,
+        other: Array,
+    ) -> bool:
         try:
-            found = self.observer.run_part(part, given, [self.value])[self.value]
+            found = run({name: other})[self.value]
         except RuntimeFailure:
-            return False  # it has other dtypes or shapes
+            return False
         allowed = self.judge.allowed(self.value, found)
         return isinstance(found, np.ndarray) and agrees(found, self.expected, allowed)
 

@@ -1,24 +1,44 @@
 """Walk over a model's values: a probe runs a part of the model and judges its values."""
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.debug.bisection.judge import Judge
 from onnxsurgeon_lite.debug.bisection.search import Origin, SearchResult, first_bad, origins, spread
 from onnxsurgeon_lite.debug.bisection.search_space import Space
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeTimeout
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Held
 from onnxsurgeon_lite.tensors.dtypes import RunValue, fits, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 Progress = Callable[[str], None]
+_Values = Iterable[tuple[str, RunValue | Held]]
 
 _WIDTH = 16  # values per wave when searching one culprit
 _JUDGES = 2  # threads that judge values
 _MANY = 512  # values per wave when searching all culprits
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one session computes: values to judge, those of `items` without an answer, and values that stay there."""
+
+    items: list[int]
+    values: list[str]
+    keep: list[str]
+
+
+def _require_alive(future: Future[_Values]) -> None:
+    """Raise what ended the runtime while it computed; other failures matter where the values do."""
+    error = future.exception()
+    if isinstance(error, RuntimeCrash | RuntimeTimeout):
+        raise error
 
 
 class _Behind:
@@ -59,6 +79,7 @@ class Walk:
         targets: values that decide whether the model mismatches; a resumed search judges them again.
         healed: values replaced by their references; the first `replayed` of them before the search.
         compared: the number of answers.
+        reached: targets that the first part with a bad value computed, too.
     """
 
     space: Space
@@ -72,10 +93,13 @@ class Walk:
     healed: list[str] = field(default_factory=list)
     replayed: int = 0
     compared: int = 0
+    reached: dict[str, RunValue] = field(default_factory=dict)
+    _ahead: tuple[_Part, Future[_Values]] | None = None
 
     def __post_init__(self) -> None:
         values = self.space.values
         self.comparable = {i for i, name in enumerate(values) if self.judge.can_judge(name)}
+        self._pending = sorted(self.comparable)
         self._fed = set(self.observer.kept)
         self._uses: dict[str, int] | None = (
             None  # when searching all culprits: value -> its last use
@@ -101,47 +125,103 @@ class Walk:
 
     def probe(self, items: Sequence[int]) -> dict[int, bool]:
         """Compute values from kept ones, and judge each as it arrives."""
-        names = self.space.names(items)
-        state = (self.look, *self.healed)
+        names, state = self.space.names(items), (self.look, *self.healed)
         answers = self.journal.known(state, names)
-        unknown = [name for name in names if name not in answers]
-        if unknown:
-            self.judge.prepare(unknown)
-            keep = unknown if self._uses is None else self._crossing(items[-1])
-            for name, good in self._judged(self.observer.hold(unknown, keep)):
-                answers[name] = good
-                if name not in self.targets:
-                    self.journal.add(state, name, answers[name])
+        part, values = self._computed([*items])
+        if part.values:
+            self.judge.prepare(part.values)
+            with self._threads() as pool:
+                values = self._looking_ahead(values, items[-1], pool)
+                for name, good in self._judged(values, pool):
+                    answers[name] = good
+                    if name not in self.targets:
+                        self.journal.add(state, name, good)
+            if not all(answers.values()):
+                self._stop(values)
         self.compared += len(items)
         self.progress(f"{self.compared} values compared in {self.observer.sessions} sessions")
         self._let_go(items, answers)
         return {item: answers[name] for item, name in zip(items, names, strict=True)}
 
-    def _judged(self, values: Iterable[tuple[str, RunValue | Held]]) -> Iterator[tuple[str, bool]]:
+    def _part(self, items: list[int]) -> _Part:
+        names = self.space.names(items)
+        known = self.journal.known((self.look, *self.healed), names)
+        unknown = [name for name in names if name not in known]
+        return _Part(items, unknown, unknown if self._uses is None else self._crossing(items[-1]))
+
+    def _computed(self, items: list[int]) -> tuple[_Part, _Values]:
+        """Return the part of these items and its values, which may be computed already."""
+        part, future = self._ahead or (None, None)
+        self._ahead = None
+        if part is None or future is None or part.items != items:
+            part = self._part(items)
+        elif future.exception() is None:
+            return part, future.result()
+        else:
+            _require_alive(future)
+        return part, self.observer.hold(part.values, part.keep)
+
+    def _looking_ahead(self, values: _Values, last: int, pool: ThreadPoolExecutor) -> _Values:
+        """Let the runtime compute the next part while these values are judged: it counts if all are good."""
+        if self._uses is None or not self.observer.shelves:
+            return values
+        values = [*values]
+        start = bisect_right(self._pending, last)
+        items = self._pending[
+            start : start + max(1, self._room(self._pending[start : start + _MANY]))
+        ]
+        part = self._part(items) if items else None
+        if part is not None and any(map(self.judge.size, part.values)):  # else nothing limits it
+            compute = self.observer.ahead(part.values, part.keep)
+            self._ahead = None if compute is None else (part, pool.submit(compute))
+        return values
+
+    def _stop(self, values: _Values) -> None:
+        """Drop what was computed ahead of a bad value; remember the outputs that follow from it."""
+        if self._ahead is not None:
+            _require_alive(self._ahead[1])
+        self._ahead = None
+        if isinstance(values, list) and len(self.healed) == self.replayed:
+            found = {name: value for name, value in values if name in self.targets}
+            self.reached = {n: v.array() if isinstance(v, Held) else v for n, v in found.items()}
+
+    @contextmanager
+    def _threads(self) -> Iterator[ThreadPoolExecutor]:
+        """Yield threads; an exception does not wait for them: what they wait for ends with the runtime."""
+        pool = ThreadPoolExecutor(_JUDGES + 1)
+        try:
+            yield pool
+        except BaseException as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, RuntimeCrash) and self._ahead is not None:
+                _require_alive(self._ahead[1])
+            raise
+        pool.shutdown()
+
+    def _judged(self, values: _Values, pool: ThreadPoolExecutor) -> Iterator[tuple[str, bool]]:
         """Yield answers in order; threads read and compare references while the next values are fetched.
 
         When searching all culprits, what lies behind a bad value counts as bad: it is probed again after healing.
         """
         behind = _Behind(self.space)
-        with ThreadPoolExecutor(_JUDGES) as pool:
-            waiting: deque[tuple[str, bool, Future[bool]]] = deque()
+        waiting: deque[tuple[str, bool, Future[bool]]] = deque()
 
-            def told() -> tuple[str, bool]:
-                name, heals, verdict = waiting.popleft()
-                if heals and not verdict.result():
-                    behind.add(name)
-                return name, verdict.result()
+        def told() -> tuple[str, bool]:
+            name, heals, verdict = waiting.popleft()
+            if heals and not verdict.result():
+                behind.add(name)
+            return name, verdict.result()
 
-            for name, value in values:
-                while len(waiting) > _JUDGES or (waiting and waiting[0][2].done()):
-                    yield told()
-                if behind.reaches(name):
-                    yield name, False
-                else:
-                    heals = self._uses is not None and self.judge.heals(name, value)
-                    waiting.append((name, heals, pool.submit(self.judge.good, name, value)))
-            while waiting:
+        for name, value in values:
+            while len(waiting) > _JUDGES or (waiting and waiting[0][2].done()):
                 yield told()
+            if behind.reaches(name):
+                yield name, False
+            else:
+                heals = self._uses is not None and self.judge.heals(name, value)
+                waiting.append((name, heals, pool.submit(self.judge.good, name, value)))
+        while waiting:
+            yield told()
 
     def _crossing(self, last: int) -> list[str]:
         """Return the values up to an item that later items are computed from."""

@@ -16,6 +16,7 @@ from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _ROWS = 8  # rows of a weight that may be wrong one by one
+_PART = 64  # rows and outputs whose error tells whether few rows can explain it
 _LEAST = 1e-4  # a smaller change, relative to the largest number, is none
 _WIDEST = 1024  # inputs of a weight that is solved for as a whole
 _SEVERAL = 6  # numbers in a sentence
@@ -249,6 +250,8 @@ def _shifted(old: Wide, solved: Wide) -> tuple[str, Wide, int] | None:
 
 def _some_rows(place: Place, view: Linear) -> Iterator[Hypothesis]:
     """Yield weights in which a few rows differ: those that explain most of the error, one after the other."""
+    if _is_of_many_rows(view):
+        return
     error = view.wanted - view.rows @ view.weight
     power = np.square(view.rows).sum(0)
     chosen: list[int] = []
@@ -269,6 +272,19 @@ def _some_rows(place: Place, view: Linear) -> Iterator[Hypothesis]:
         if small(left, view.wanted):
             yield _weight(place, view, right, len(chosen), change.size)
             return
+
+
+def _is_of_many_rows(view: Linear) -> bool:
+    """Return whether no few rows explain a part of the error: they leave at least what they have no rank for.
+
+    Source: Eckart and Young, "The approximation of one matrix by another of lower rank", 1936.
+    """
+    rows, outputs = (slice(None, None, max(1, size // _PART)) for size in view.wanted.shape)
+    error = view.wanted[rows, outputs] - view.rows[rows] @ view.weight[:, outputs]
+    if not np.isfinite(error).all():
+        return True
+    left = np.square(np.linalg.svd(error, compute_uv=False)[_ROWS:]).sum()
+    return not small(np.sqrt(left / error.size) / (1 + _LEAST), view.wanted)
 
 
 def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Iterator[Hypothesis]:

@@ -89,5 +89,6 @@ def _values(culprit: Culprit) -> list[data.Table]:
         for v in culprit.values
         if v.comparison is not None
     ]
-    title = f"Values of {culprit.op_type} {culprit.name!r} ({culprit.id})"
+    called = f"{culprit.op_type} {culprit.name!r}" if culprit.name else culprit.op_type
+    title = f"Values of {called} ({culprit.id})"
     return table(title, ["", "value", "", *titles(True)], rows)

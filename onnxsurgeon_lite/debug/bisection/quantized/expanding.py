@@ -34,28 +34,35 @@ _FORMS = {
     "QLinearAdd": _Form("Add", (0, 3), 6),
     "QLinearMul": _Form("Mul", (0, 3), 6),
     "QLinearSigmoid": _Form("Sigmoid", (0,), 3),
+    "QLinearSoftmax": _Form("Softmax", (0,), 3),
     "QLinearLeakyRelu": _Form("LeakyRelu", (0,), 3),
     "QLinearGlobalAveragePool": _Form("GlobalAveragePool", (0,), 3),
     "QLinearAveragePool": _Form("AveragePool", (0,), 3),
 }
-_DROPPED = ("channels_last",)
+_DROPPED = ("channels_last", "opset")
+_INTEGER = {
+    "MatMulInteger": "MatMul",
+    "ConvInteger": "Conv",
+}  # their operands are scaled dynamically
 
 
 def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
-    """Return (the model with each quantized operator as a float one between quantizers, the node behind each node).
+    """Return (the model with each quantized operator as a float one behind quantizers, the node behind each node).
 
     None if there is no such operator, or one that is not known here.
     """
     quantized = [node.op_type for node in index.nodes if _is_quantized(node)]
-    if not quantized or not _FORMS.keys() >= {*quantized}:
+    if not quantized or not {*quantized} <= _FORMS.keys() | _INTEGER.keys():
         return None
     result = index.model.copy()
-    del result.proto.graph.node[:]
+    del result.proto.graph.node[:], result.proto.graph.value_info[:]
     behind: list[int] = []
     for position, node in enumerate(index.nodes):
         nodes = [node]
         if node.op_type in _FORMS:
             nodes = list(_parts(index, result.proto, node, _FORMS[node.op_type]))
+        elif node.op_type in _INTEGER:
+            nodes = list(_of_integers(index, result.proto, node))
         result.proto.graph.node.extend(nodes)
         behind += [position] * len(nodes)
     return GraphIndex.of(result), behind
@@ -75,7 +82,7 @@ def _parts(
         operands.append(name)
         axis = _weight_axis(node) if slot else 1
         given = node.input[slot : slot + 3]
-        yield helper.make_node(DEQUANTIZE, given, [name], name=f"{node.name}\x01{slot}", axis=axis)
+        yield helper.make_node(DEQUANTIZE, given, [name], name=f"{made}\x01{slot}", axis=axis)
     if 0 <= form.bias < len(node.input) and node.input[form.bias]:
         name = f"{made}\x01bias"
         operands.append(name)
@@ -89,7 +96,30 @@ def _parts(
     float_node.metadata_props.extend(node.metadata_props)
     yield float_node
     given = [result, *node.input[form.result : form.result + 2]]
-    yield helper.make_node(QUANTIZE, given, [made], name=f"{node.name}\x01quantize")
+    yield helper.make_node(QUANTIZE, given, [made], name=f"{made}\x01quantize")
+
+
+def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Iterator[NodeProto]:
+    """Yield the nodes that compute what an operator on integers does, in float: its operands have the scale 1."""
+    made, operands = node.output[0], []
+    for slot in (0, 1):
+        name, scale = f"{made}\x01operand {slot}", f"scale of {node.input[slot]} in {made}"
+        zero = node.input[slot + 2] if len(node.input) > slot + 2 else ""
+        number = constant_of(index, zero) if zero else None
+        given = [node.input[slot], scale, *([zero] if number is not None else [])]
+        ones = np.ones(() if number is None else number.shape, np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(ones), scale))
+        axis = 0 if node.op_type == "ConvInteger" else 1
+        yield helper.make_node(DEQUANTIZE, given, [name], axis=axis)
+        if zero and number is None:
+            shift, name = f"{name} zero", f"{name} shifted"
+            yield helper.make_node("Cast", [zero], [shift], name=shift, to=TensorProto.FLOAT)
+            yield helper.make_node("Sub", [f"{made}\x01operand {slot}", shift], [name], name=name)
+        operands.append(name)
+    float_node = helper.make_node(_INTEGER[node.op_type], operands, [made], name=node.name)
+    float_node.attribute.extend(node.attribute)
+    float_node.metadata_props.extend(node.metadata_props)
+    yield float_node
 
 
 def _weight_axis(node: NodeProto) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import ModelProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE, Quantizers
+from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, DYNAMIC, QUANTIZE, Quantizers
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer, recomputed
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float, numpy_dtype, type_of
@@ -46,11 +46,12 @@ class FloatValues:
         self.known = found
 
     def _may_be_float(self, name: str) -> bool:
-        if self.index.nodes[self.index.producer[name]].op_type == QUANTIZE:
+        if self.index.nodes[self.index.producer[name]].op_type in (QUANTIZE, DYNAMIC):
             return False
         kind = self.index.type_of(name)
         element = kind.tensor_type.elem_type if kind is not None else 0
-        return not element or not self.quantizers.sources or is_float(numpy_dtype(element))
+        own = not self.quantizers.sources and name in self.references
+        return not element or own or is_float(numpy_dtype(element))
 
     def behind_quantizers(self) -> "FloatValues":
         """Return the same without the values that are known behind their quantizers."""
@@ -63,6 +64,7 @@ class FloatValues:
         """Return the values if the model is quantized and the references are those of a float model, else None."""
         quantizers = Quantizers.of(index)
         integers = {index.nodes[index.producer[name]].input[0] for name in quantizers.sources}
+        integers |= {n.output[0] for n in index.nodes if n.op_type == DYNAMIC}
         if not (quantizers.sources or quantizers.weights) or integers & references.entries.keys():
             return None
         dequantized = quantizers.sources.keys() & references.entries.keys()
