@@ -26,10 +26,8 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 _WORST = 8  # samples that are shown
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
-_TOGETHER, _BYTES = (
-    16,
-    4 << 20,
-)  # samples that run together at most, and bytes of what they read and give
+_TOGETHER = 16  # samples that run together at most
+_BYTES = 4 << 20  # of what they read and give
 
 _Place = tuple[int, RuntimeOptions, tuple[str, ...]]  # a graph, how it runs, what is fetched
 
