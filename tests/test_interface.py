@@ -158,6 +158,12 @@ def test_everything_in_the_header_is_set_by_its_name():
     assert not osl.set(result.model, {"metadata.author": ""}).model.proto.metadata_props
 
 
+def test_an_ir_version_below_what_the_model_needs_is_told():
+    result = osl.set(WHOLE, {"ir_version": "3"})
+
+    assert result.notes == ("the model needs IR version 8, it says 3",)
+
+
 def test_nodes_in_bodies_and_functions_have_fields_too():
     model = built("""body (float[4] x, bool flag) => (float[4] y) { y = If(flag) <
         then_branch = t () => (float[4] o) { o = Neg(x) }, else_branch = f () => (float[4] u) { u = local.twice(x) }>

@@ -110,14 +110,19 @@ def _header(proto: ModelProto) -> Iterable[str]:
             if fits is not None and (own or holder is proto):
                 holder.opset_import.add(domain=domain, version=fits)
                 yield f"imported version {fits} of domain {domain or 'ai.onnx'!r}"
-    needed = helper.find_min_ir_version_for(list(proto.opset_import), ignore_unknown=True)
-    inputs = {value.name for value in proto.graph.input}
-    if any(tensor.name not in inputs for tensor in proto.graph.initializer):
-        needed = max(needed, 4)
-    needed = max(needed, 8 if proto.functions else 0)
+    needed = least_ir_version(proto)
     if proto.ir_version < needed:
         yield f"IR version {proto.ir_version} -> {needed}, which the model needs"
         proto.ir_version = needed
+
+
+def least_ir_version(proto: ModelProto) -> int:
+    """Return the IR version that a model needs for its opsets, its functions, and initializers that are no inputs."""
+    needed = int(helper.find_min_ir_version_for(list(proto.opset_import), ignore_unknown=True))
+    inputs = {value.name for value in proto.graph.input}
+    if any(tensor.name not in inputs for tensor in proto.graph.initializer):
+        needed = max(needed, 4)
+    return max(needed, 8 if proto.functions else 0)
 
 
 def _joined(proto: ModelProto) -> Iterable[str]:

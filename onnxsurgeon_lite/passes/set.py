@@ -17,6 +17,7 @@ from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex, described, f
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.names import is_count
+from onnxsurgeon_lite.passes.fix import least_ir_version
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
 
@@ -66,7 +67,14 @@ class Set:
         for what, message in _messages(result, self.target).items():
             for name, value in self.fields:
                 changes += [f"{what}{change}" for change in _set(message, name, str(value))]
-        return PassResult.of(model, result, changes)
+        return PassResult.of(model, result, changes, _notes(result.proto) if changes else ())
+
+
+def _notes(proto: ModelProto) -> list[str]:
+    needed = least_ir_version(proto)
+    if proto.ir_version >= needed:
+        return []
+    return [f"the model needs IR version {needed}, it says {proto.ir_version}"]
 
 
 def _messages(result: Model, target: str) -> dict[str, _Message]:
