@@ -18,6 +18,7 @@ from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.debug.profiling.macs import macs
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.report.results import show
+from onnxsurgeon_lite.runtime.protocol import Abilities
 
 MODEL = FIXTURES / "whole_model.onnx"
 
@@ -223,6 +224,15 @@ def test_two_settings_of_a_model_are_put_side_by_side():
     assert len(found.told) == len(osl.profile(MODEL, runs=1).told)  # feeds are made once
     with pytest.raises(SurgeonError, match="disabled=Nothing"):
         osl.profile(MODEL, b="disabled=Nothing", runs=1)
+
+
+def test_a_provider_that_compiles_parts_is_profiled_without_its_graph(monkeypatch):
+    monkeypatch.setattr(osl.Runtime, "abilities", Abilities(float64=True, optimized_graph=False))
+
+    profile = osl.profile(MODEL, opt="none", runs=1)
+
+    assert len(profile.nodes) == 11
+    assert all(node.covers for node in profile.nodes)
 
 
 def test_nodes_that_fell_back_are_named(capsys):

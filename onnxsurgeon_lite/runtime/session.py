@@ -45,6 +45,8 @@ _TRIED = re.compile(r"GraphTransformer (\S+) modified: ")
 _CHANGED = re.compile(r"GraphTransformer (\S+) modified: 1 ")
 _EP_ERROR = re.compile(r"^EP Error (?:/.*\) )?(.*?)(?: when using \[.*)?$", re.MULTILINE)
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_WHOLE = ("CPU", "CUDA", "ROCM", "Azure")
+"""Providers that compile no parts of a graph, so that it can be written."""
 
 
 @dataclass
@@ -133,8 +135,7 @@ class Runtime:
     def abilities(self) -> Abilities:
         """What the runtime can do; only another one than onnxruntime is asked."""
         if self.options.runtime == ORT:
-            # other providers compile parts of the graph, which it cannot write then
-            writes = provider_name(self.options.provider).startswith(("CPU", "CUDA", "ROCM"))
+            writes = provider_name(self.options.provider).startswith(_WHOLE)
             return Abilities(float64=True, optimized_graph=writes)
         told = self.about()
         known = {each.name: told[each.name] for each in fields(Abilities)}

@@ -42,14 +42,17 @@ def profile(
     """
     index.require_sound()
     runs = max(1, min(runs, _MOST // max(1, len(index.nodes))))
+    writes = runtime.abilities.optimized_graph  # else fused nodes stay without those they stand for
     with structure_file() as optimized:
-        runtime.open(index.model, optimized, profile=optimized.with_name("profile"))
+        runtime.open(
+            index.model, optimized if writes else None, profile=optimized.with_name("profile")
+        )
         for name, value in feeds.items():
             element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
             runtime.put(name, value, element or None)
         written = runtime.profile(list(feeds), list(index.outputs), runs + 1)
         timed = read_trace(written)[1:]  # the first run allocates
-        ran = load(optimized)
+        ran = load(optimized) if writes else index.model.copy()
         if trace is not None:
             trace.write_bytes(written.read_bytes())
     if not timed:
