@@ -67,13 +67,13 @@ Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 
 FAMILIES: Sequence[Family] = (
     attributes,
+    other_operators,
     scalars,
     rotary,
     recurrent,
     exchanged_operands,
     weights,
     sparse_weights,
-    other_operators,
     extra_operations,
     arrangement,
     operations,
