@@ -129,7 +129,7 @@ def test_a_bisection_begins_with_the_verdict_in_a_line(tmp_path):
 
 
 def test_several_culprits_begin_with_a_summary_and_verbose_has_the_details_of_each(three):
-    asked = ("bisect", three, "--reference", REFERENCES, "-o")
+    asked = ("bisect", three, "--reference", REFERENCES, "--no-cause", "-o")
 
     short = said(*asked, "short", folder=three.parent)
     long = said(*asked, "long", "--verbose", folder=three.parent)
@@ -149,7 +149,7 @@ def test_a_region_shows_operators_and_names(three):
     }
     np.savez(three.parent / "few.npz", **kept)
 
-    asked = ("bisect", three, "--reference", "few.npz", "--map", "names", "--verbose")
+    asked = ("bisect", three, "--reference", "few.npz", "--map", "names", "--no-cause", "--verbose")
     told = said(*asked, folder=three.parent)
 
     assert "one of 7 nodes up to Conv 'Conv_8' (@8)" in " ".join(told.split())
