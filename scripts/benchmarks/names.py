@@ -28,7 +28,7 @@ def matching(root: Path, out: Path) -> list[Contest]:
     folder = model_folder(root, "twins")
     models = [folder / "a.onnx", folder / "b.onnx"]
     argv = [ONNXDBG, "match", *models, "--feeds", folder / "feeds.npz"]
-    ours = Command("match", [*argv, "--save", out / "map.json"])
+    ours = Command("match", [*argv, "--save", out / "map.json", "--force"])
     runs = (python(SESSION_AND_RUN, model, folder / "feeds.npz") for model in models)
     plain = Command(
         "run each", ["/bin/sh", "-c", " && ".join(shlex.join(map(str, r)) for r in runs)]
