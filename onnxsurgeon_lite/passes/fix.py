@@ -62,7 +62,7 @@ class Fix:
         result = model.copy()
         changes: list[str] = []
         try:
-            changes += _header(result.proto)
+            changes += [*_header(result.proto), *_named(result.proto)]
             for graph in walk.graphs(result.proto):
                 changes += (f"{text} in graph {graph.name!r}" for text in _repaired(graph))
             changes += _joined(result.proto) if self.join else ()
@@ -78,20 +78,16 @@ class Fix:
 
 
 def _repaired(graph: GraphProto) -> list[str]:
-    found = [
-        *_named(graph),
-        *_single_constants(graph),
-        *_single_producers(graph),
-        *_unique_nodes(graph),
-    ]
+    found = [*_single_constants(graph), *_single_producers(graph), *_unique_nodes(graph)]
     known = set(defined(graph))
     return [*found, *_defaults(graph), *_declared_once(graph, known), *_unshadowed(graph, known)]
 
 
-def _named(graph: GraphProto) -> Iterable[str]:
-    if not graph.name:
-        graph.name = "graph"
-        yield "gave a name to it, which had none,"
+def _named(proto: ModelProto) -> Iterable[str]:
+    for graph in walk.graphs(proto):
+        if not graph.name:
+            graph.name = "graph"
+            yield "a graph without a name is 'graph' now"
 
 
 def _header(proto: ModelProto) -> Iterable[str]:

@@ -55,7 +55,7 @@ class SkipNoops:
             found = _skip(own, own.model.proto, own.graph)
             if found:
                 put_back(own.graph, function)
-            removed += [f"{change} of '{function_path(function)}'" for change in found]
+            removed += [f"{change}, in '{function_path(function)}'" for change in found]
         return PassResult.of(model, result, removed)
 
 
@@ -66,7 +66,9 @@ def _skip(index: GraphIndex, proto: ModelProto, graph: GraphProto) -> list[str]:
     for position in index.bodied:
         for name, body in walk.bodies(graph.node[position]):
             inner = InnerGraph.of(index, position, name).index
-            changes += [f"{change} of '@{position}/{name}'" for change in _skip(inner, proto, body)]
+            changes += [
+                f"{change}, in '@{position}/{name}'" for change in _skip(inner, proto, body)
+            ]
     skips = _Noops(index).skips()
     if not skips:
         return changes
