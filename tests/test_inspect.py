@@ -233,8 +233,8 @@ def test_a_broken_graph_is_told_with_its_nodes(model_of):
 
 
 def test_the_checker_is_given_its_time(model_of):
-    nodes = " ".join(f"h{i + 1} = Relu (h{i})" for i in range(5000))
-    model = model_of(f"g (float[1] h0) => (float[1] h5000) {{ {nodes} }}")
+    nodes = " ".join(f"h{i + 1} = Relu (h{i})" for i in range(100_000))
+    model = model_of(f"g (float[1] h0) => (float[1] h100000) {{ {nodes} }}")
 
     with limited(0.001, 0), pytest.raises(RuntimeTimeout, match=r"the checker .* 0.001 seconds"):
         check(model)

@@ -142,7 +142,9 @@ class NodeTable:
         encoded = [name.encode() for name in names]
         ends = np.cumsum([0, *map(len, encoded)])
         data = np.frombuffer(b"".join(encoded) + bytes(_WORD), np.uint8)
-        found = np.flatnonzero(np.isin(read.view(np.uint64), _numbers(data, ends[:-1], ends[1:])))
+        asked = _numbers(data, ends[:-1], ends[1:])
+        # numpy 2.0 chooses a table for few numbers, and overflows above int64
+        found = np.flatnonzero(np.isin(read.view(np.uint64), asked, kind="sort"))
         whole, readers = self.encoded.whole, {name: dict[int, None]() for name in encoded}
         spans = zip(*(column[found].tolist() for column in (nodes, starts, stops)), strict=True)
         for node, start, stop in spans:
