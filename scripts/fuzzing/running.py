@@ -243,6 +243,7 @@ def _command(words: Sequence[str]) -> int:
         return ended()
     finally:
         gc.collect()  # ends the processes of what nothing holds any more
+        gc.freeze()  # what is left needs no look after the next command
 
 
 class _Forked:
