@@ -141,7 +141,7 @@ class _Noops:
     def _neutral(self, row: Row) -> str | None:
         """Return the operand that a node returns because the other one is 0, or 1."""
         number, places = _NEUTRAL[row.op_type]
-        for place in places:
+        for place in places if len(row.needs) > 1 else ():
             other, value = row.needs[place], row.needs[1 - place]
             if self._is_all(other, number) and self.same_type(value, row.outputs[0]):
                 return value
