@@ -96,7 +96,7 @@ class Cause:
     """A mistake that explains a culprit, and the edit that repairs it; proved by running the edited model.
 
     Attributes:
-        hypothesis: the kind of mistake, such as `epsilon`.
+        hypothesis: the kind of mistake, such as `epsilon`; `workaround` where the runtime is wrong, not the model.
         sentence: what is wrong, and what is right.
         before, after: the culprit's value from reference inputs, against its reference, without and with the edit.
         steps: the edit, as passes. edits: the same as the steps of a recipe.
