@@ -605,6 +605,11 @@ def opset_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     return {plain_domain(opset.domain): opset.version for opset in imports}
 
 
+def onnx_opset(holder: ModelProto | FunctionProto) -> int:
+    """Return the version of ONNX's own operators that a model or a function imports, under either name."""
+    return opset_versions(holder.opset_import).get("", 1)
+
+
 def function_key(function: FunctionProto) -> FunctionKey:
     """Return (domain, name, overload)."""
     return plain_domain(function.domain), function.name, function.overload
