@@ -51,7 +51,7 @@ def node_data(index: GraphIndex, measure: Measure) -> dict[str, object]:
 def _result(measure: Measure, places: list[int]) -> dict[str, object]:
     numbers = [number for place in places if (number := measure.numbers[place]) is not None]
     known = len(numbers) == len(places)
-    value = _COMBINED[measure.combine](numbers) if known else "not finite"
+    value = float(f"{_COMBINED[measure.combine](numbers):.6g}") if known else "not finite"
     return {"value": value, **(_BAD if any(measure.bad[place] for place in places) else {})}
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from onnxsurgeon_lite.matching.suite import SuiteOutcome, SuiteResult
+from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import out, say, say_all
 from onnxsurgeon_lite.report.tables import show_table
@@ -20,7 +21,7 @@ def show_suite(result: SuiteResult) -> None:
     rows = [(_verdict(o), o.name, _compared(o), _worst(o)) for o in result.outcomes]
     show_table(["", "check", "outputs", "max abs"], rows)
     for outcome in failed:
-        say(f"{outcome.name}:")
+        say(f"{shown(outcome.name)}:")
         say_all(f"  {line}" for line in _reasons(outcome))
 
 
@@ -28,9 +29,10 @@ def show_annotations(result: SuiteResult) -> None:
     """Print a workflow command of GitHub for each check that fails."""
     for outcome in result.outcomes:
         if not outcome.match:
-            place = (
-                f"file={_escaped(str(outcome.model), ':,')},title={_escaped(outcome.name, ':,')}"
+            model, name = (
+                _escaped(shown(text), ":,") for text in (str(outcome.model), outcome.name)
             )
+            place = f"file={model},title={name}"
             out(f"::error {place}::{_escaped(chr(10).join(_reasons(outcome)))}")
 
 

@@ -220,7 +220,9 @@ class Finds:
         if self.nan or self.inf:
             at = tuple(np.argwhere(self.hits(array))[0])
         more = f" > {self.largest:.6g}" if np.isfinite(self.largest) else ""
-        return f"{array[at]:.6g}{more} at {list(map(int, at))}"
+        number = f"{array[at]:.6g}"
+        number = f"|{number}|" if more and array[at] < 0 else number
+        return f"{number}{more} at {list(map(int, at))}"
 
     @classmethod
     def of(cls, kind: str) -> "Finds":

@@ -15,7 +15,7 @@ function look(more) {
   const { xaxis, yaxis, ...others } = more;
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: css("--text"), family: "system-ui, sans-serif", size: 12 },
-    margin: { l: 60, r: 16, t: 8, b: 40 }, hoverlabel: { align: "left" }, legend: { orientation: "h", y: 1.12, x: 0 },
+    margin: { l: 60, r: 16, t: 8, b: 40 }, hoverlabel: { align: "left" }, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     xaxis: { ...line, ...xaxis }, yaxis: { ...line, ...yaxis }, ...others,
   };
 }

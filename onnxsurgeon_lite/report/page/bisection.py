@@ -26,7 +26,7 @@ def page(result: BisectResult, sight: Sight) -> data.Page:
     return data.Page(
         "bisect",
         sight.title(),
-        data.Verdict(state, [*headlines(result)], steps=[*_steps(result)]),
+        data.Verdict(state, [*_headlines(result)], steps=[*_steps(result)]),
         sight.graphs(1, marks),
         sight.measures,
         marks,
@@ -34,6 +34,13 @@ def page(result: BisectResult, sight: Sight) -> data.Page:
         tables=[each for culprit in _with_inner(result.culprits) for each in _values(culprit)],
         notes=result.notes,
     )
+
+
+def _headlines(result: BisectResult) -> Iterator[str]:
+    """Yield what was found; a cause at the end of a line is told below it, with its repair."""
+    known = [f": {cause.sentence}" for c in _with_inner(result.culprits) for cause in c.causes]
+    for line in headlines(result):
+        yield next((line.removesuffix(cause) for cause in known if line.endswith(cause)), line)
 
 
 def _steps(result: BisectResult) -> Iterator[data.Step]:

@@ -121,7 +121,7 @@ class View {
     if (!open) return;
     const [x, y] = points.length > 2 ? points[points.length >> 1] : labelAt(points[0], points[1], this.fans.get(from) > 1);
     const types = [...new Set(values.map(value => typeOf(this.graph, value)))].join(", ");
-    const name = values.length > 1 ? `${values.length} values` : this.near ? cut(this.g.values[values[0]], 24) : "";
+    const name = values.length > 1 ? `${values.length} values` : this.near ? middle(this.g.values[values[0]], 24) : "";
     labels.push(draw("text", { x, y: y - (name && types ? 3 : -3), class: "edge" }, name || cut(types, 26)));
     if (name && types) labels.push(draw("text", { x, y: y + 9, class: "edge type" }, cut(types, 26)));
   }
@@ -154,19 +154,19 @@ class View {
   saidOf(kind, number) {
     const { g, graph } = this;
     if (kind === "in" || kind === "out")
-      return { first: cut(g.values[number], 20), second: cut(typeOf(graph, number), 26), kinds: [], label: `${kind === "in" ? "comes in" : "goes out"}: ${g.values[number]} ${typeOf(graph, number)}`, reached: reached[graph].has(number) };
+      return { first: middle(g.values[number], 18), second: cut(typeOf(graph, number), 26), kinds: [], label: `${kind === "in" ? "comes in" : "goes out"}: ${g.values[number]} ${typeOf(graph, number)}`, reached: reached[graph].has(number) };
     const shade = this.shades && (kind === "node" ? this.shades.nodes : this.shades.modules).get(number);
     const held = (kind === "node" ? within : inside)[graph].get(number) || [], at = (kind === "node" && marks[graph].get(number)) || [];
     const own = [...at, ...held];
     const kinds = [...new Set(own.map(mark => mark.kind))].sort((a, b) => Object.keys(KINDS).indexOf(a) - Object.keys(KINDS).indexOf(b));
     const amount = shade ? this.amount(shade) : "";
-    const room = 25 - amount.length;
+    const room = 23 - amount.length;
     const module = g.modules[number];
     const title = kind === "node" ? titleOf(graph, number) : `module ${module.path || module.label} ${module.label} ${module.class_name}`;
     const name = kind === "node" ? `${idOf(graph, number).replace(/.*\//, "")} ${g.node_name[number]}` : module.class_name || "module";
     return {
-      first: kind === "node" ? cut(g.op_types[g.node_op[number]], 22) : cut(module.label, 24),
-      second: [cut(name, room), amount].filter(Boolean).join("  "),
+      first: kind === "node" ? cut(g.op_types[g.node_op[number]], 22) : middle(module.label, 21),
+      second: [middle(name, room), amount].filter(Boolean).join("  "),
       kinds, sign: kinds.length ? KINDS[kinds[0]][0] : "", colors: shade ? colors(shade.share) : null,
       label: [title, amount, ...kinds.map(each => (at.some(mark => mark.kind === each) ? KINDS[each][1] : `holds ${KINDS[each][1]}`)), kind === "node" && g.opens.has(number) ? "opens" : "", ...own.slice(0, 2).map(mark => mark.text)].filter(Boolean).join("; "),
       reached: kind === "node" && g.node_reads[number].some(value => reached[graph].has(value)),
@@ -292,4 +292,9 @@ function isWithin(g, module, outer) {
   return false;
 }
 
+/** A name's end tells most. */
+const middle = (text, most) => {
+  const start = Math.floor(most / 3);
+  return text.length > most ? `${text.slice(0, start)}\u2026${text.slice(start + 1 - most)}` : text;
+};
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}\u2026` : text);

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ _ENDS = 16  # values that are drawn entering a module, and as many leaving it
 _NEAR = 32  # nodes of a close-up
 _MOST_INNER = 20_000  # nodes in bodies, at which no further one is drawn
 _TYPED = 64  # bodies whose types are inferred
+_MADE_UP = re.compile(r"\bunk__\d+")  # ONNX's inference names what it does not know
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -168,7 +170,7 @@ def _type_texts(places: Sequence[_Place], values: Iterable[tuple[str, str]]) -> 
         kind = types[path].get(name)
         key = None if kind is None else kind.SerializeToString()
         if kind is not None and key not in texts:
-            texts[key] = type_text(kind)
+            texts[key] = _MADE_UP.sub("?", type_text(kind))
         yield texts[key]
 
 

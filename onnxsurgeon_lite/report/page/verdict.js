@@ -8,7 +8,7 @@ function showVerdict() {
   part("verdict").className = state;
   const [first, ...rest] = headlines;
   part("verdict").append(
-    make("p", { class: "headline" }, make("span", { class: "sign", "aria-hidden": "true" }, SIGNS[state]), ` ${first || ""}`),
+    make("p", { class: "headline" }, SIGNS[state] ? make("span", { class: "sign", "aria-hidden": "true" }, SIGNS[state]) : "", first || ""),
     ...rest.map(line => make("p", {}, line)),
     ...steps.map(step => make("div", { class: "step" }, make("p", {}, step.what), step.command ? copied(step.command) : null)),
     ...page.notes.map(note => make("p", { class: "dim" }, `note: ${note}`)),

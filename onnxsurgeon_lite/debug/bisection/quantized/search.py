@@ -182,6 +182,8 @@ class QuantizedSearch:
             return finding
         off = grid.integers(actual) - grid.integers(stored)
         count = int((np.abs(off) > 1).sum())
+        if not count:
+            return finding
         quanta = f"{count} of {off.size} elements are off by more than one quantum, all by {off.mean():+.3g} on average"
         return replace(finding, because=f"{finding.because}; behind the quantizer {quanta}")
 
