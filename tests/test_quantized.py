@@ -408,6 +408,19 @@ def test_a_dynamically_quantized_model_has_no_culprit_and_a_wrong_scale_of_it_is
     assert "(x0.7" in culprit.findings[0].because
 
 
+@pytest.mark.parametrize(("name", "weight"), [("attention", "wo"), ("embedded", "table")])
+def test_a_zero_point_off_by_one_in_a_dynamically_quantized_model_is_no_noise(name, weight, made):
+    case = made(name)
+    path = case.folder / "dynamic.onnx"
+    quantize_dynamic(case.float, path, weight_type=QuantType.QUInt8)
+    zero = f"{weight}_zero_point"
+
+    (culprit,) = case.bisect(changed(path, zero, lambda number: number + 1)).culprits
+
+    assert culprit.findings[0].verdict == "wrong zero point"
+    assert f"{zero!r} is 118, 117 fits the reference" in culprit.findings[0].because
+
+
 def test_a_quantized_table_and_a_quantized_softmax_are_compared_in_float(made):
     case = made("embedded")
     path = case.folder / "dynamic.onnx"

@@ -87,6 +87,7 @@ def bisect(
     html: str | PathLike[str] | None = None,
     node_data: str | PathLike[str] | None = None,
     opt: OptLevel = "all",
+    workaround: bool = False,
     **how: Unpack[BisectingSamples],
 ) -> "BisectResult":
     """Find the nodes where a model leaves its references, and say why.
@@ -115,6 +116,7 @@ def bisect(
         blame: Share the error of the worst output among all nodes, to first order.
         node_data: Where to write its numbers of nodes for model-explorer.
         html: Where to write the result as a page for a browser.
+        workaround: Where a kernel or an optimizer is wrong, find the nearest edit that avoids it; `repair` makes it.
 
     Returns:
         `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings; `print` shows it all.
@@ -133,7 +135,7 @@ def bisect(
     _require_one(reference, against, a or b, find)
     _require_possible(
         resume and journal is None,
-        bool(repair and (find or quick or not cause)),
+        bool((repair or workaround) and (find or quick or not cause)),
         bool(blame and find),
     )
     with Call(opt=opt, html=html, node_data=node_data, force=force, **how) as call:
@@ -162,6 +164,7 @@ def bisect(
             resume,
             made.beside_causes if cause else None,
             bool(a or b),
+            bool(html or node_data),
         )
         tell = call.progress
         mapping = None if map is None else fspath(map)
@@ -197,17 +200,14 @@ def bisect(
             _share(result, index, stored, given, runtime, tell)
         call.sight = look_along(
             *(bool(html or node_data), index, None if find else stored, given, runtime),
-            *(call.allowed(), find),
+            *(call.allowed(), find, result.measured),
         )
     if result.culprits and output is not None:
         made.finish(result, strip_weights)
-    if repair is not None:
-        again = partial(
-            bisect, reference=reference, against=against, a=a, b=b, map=map, feeds=feeds
-        )
-        _write_repair(
-            index.model, result, Path(repair), partial(again, look=look, opt=opt, **how), force
-        )
+    again = partial(bisect, reference=reference, against=against, a=a, b=b, map=map, feeds=feeds)
+    again = partial(again, look=look, opt=opt, **how)
+    if workaround or repair is not None:
+        _write_edits(index.model, result, workaround, repair, again, force)
     return call.done(result)
 
 
@@ -272,7 +272,10 @@ def _require_possible(no_journal: bool, no_causes: bool, no_error: bool) -> None
     if no_journal:
         raise UsageError("there is nothing to resume", "name the file: --journal FILE --resume")
     if no_causes:
-        raise UsageError("a repair needs causes", "leave out --find, --quick and --no-cause")
+        raise UsageError(
+            "--repair and --workaround need the whole search",
+            "leave out --find, --quick and --no-cause",
+        )
     if no_error:
         raise UsageError("what --find looks for has no shares", "leave out --find or --blame")
 
@@ -295,17 +298,23 @@ def _require_places(
         require_elsewhere(model, Path(repair), force)
 
 
-def _write_repair(
+def _write_edits(
     model: "Model",
     result: "BisectResult",
-    path: Path,
-    again: "Callable[[Model], BisectResult]",
+    workaround: bool,
+    repair: str | PathLike[str] | None,
+    again: "Callable[..., BisectResult]",
     force: bool,
 ) -> None:
-    """Write the repaired model, searched again, and its recipe."""
+    """Find what avoids errors of the runtime; write the repaired model, searched again, and its recipe."""
     from onnxsurgeon_lite.debug.causes.repairing import repair_files
+    from onnxsurgeon_lite.debug.causes.workarounds import work_around
 
-    result.repair = repair_files(model, result, path, again, force)
+    if workaround:
+        work_around(model, result, partial(again, cause=False))
+    if repair is not None:
+        again = partial(again, workaround=workaround)
+        result.repair = repair_files(model, result, Path(repair), again, force)
 
 
 @dataclass

@@ -98,7 +98,7 @@ class GraphIndex:
         index.initializers.update(
             (sparse.values.name, sparse) for sparse in graph.sparse_initializer
         )
-        if len(nodes) <= FEW or not index.table.is_made_once():
+        if len(nodes) <= FEW or not index.table.is_made_once:
             _ = index.producer
         return index
 
@@ -225,7 +225,7 @@ class GraphIndex:
         return list(everything) if self._is_sorted() else topological_order(self, everything)
 
     def _is_sorted(self) -> bool:
-        if len(self.nodes) > FEW and self.table.is_sorted():
+        if len(self.nodes) > FEW and self.table.is_sorted:
             return True
         producer = self.producer.get
         for position, names in enumerate(self.needs):
@@ -603,6 +603,11 @@ def described(node: NodeProto, node_id: str) -> str:
 def opset_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     """Return domain -> imported version."""
     return {plain_domain(opset.domain): opset.version for opset in imports}
+
+
+def onnx_opset(holder: ModelProto | FunctionProto) -> int:
+    """Return the version of ONNX's own operators that a model or a function imports, under either name."""
+    return opset_versions(holder.opset_import).get("", 1)
 
 
 def function_key(function: FunctionProto) -> FunctionKey:

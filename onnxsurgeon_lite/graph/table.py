@@ -18,6 +18,7 @@ from onnxsurgeon_lite.model.wire import Messages, fields
 
 _INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
 _NAMES = _INPUT, _OUTPUT
+_READ = frozenset((*_NAMES, _OPERATOR, _ATTRIBUTE, _DOMAIN))
 FEW = 256
 """Nodes that protobuf reads as fast."""
 
@@ -72,8 +73,10 @@ class NodeTable:
 
     def __init__(self, encoded: bytes, like: "NodeTable | None" = None) -> None:
         """Read the nodes of a serialized graph, but for those that another version of it begins and ends with."""
-        self.encoded = Messages(encoded, GraphProto.NODE_FIELD_NUMBER)
+        known = None if like is None else like.encoded
+        self.encoded: Messages = Messages(encoded, GraphProto.NODE_FIELD_NUMBER, known)
         self._bytes = np.frombuffer(encoded + bytes(_WORD), np.uint8)
+        self._new: range | None = None  # all other nodes are known to be sorted
         if like is not None:
             self._take_over(like)
 
@@ -99,6 +102,13 @@ class NodeTable:
             known = {two[place]: like.rows[place] for place in range(head, last)}
             new = (known.get(one[place]) or self._row(place) for place in range(head, first))
             self.rows = [*like.rows[:head], *new, *like.rows[last:]]
+        if "bodied" in vars(like):
+            bodied = [place for place in range(head, first) if walk.bodies(self.node(place))]
+            before = (place for place in like.bodied if place < head)
+            behind = (place + first - last for place in like.bodied if place >= last)
+            self.bodied = [*before, *bodied, *behind]
+        if vars(like).get("is_sorted"):
+            self._new = range(head, first)
         if "_columns" in vars(like) and head + tail:
             further = int(one.stops[-1] - two.stops[-1])
             moved = np.array([[first - last], [further], [further], [0]])
@@ -172,25 +182,47 @@ class NodeTable:
         numbers: _Numbers = self._named(_INPUT)[3].view(np.uint64)
         return numbers
 
+    @cached_property
     def is_made_once(self) -> bool:
-        """Return whether each value is known to have one producer."""
+        """Whether each value is known to have one producer."""
+        if self._new is not None:
+            (numbers, nodes), new = self.made, self._new
+            own = (nodes >= new.start) & (nodes < new.stop)
+            made = np.unique(numbers[own])
+            once = len(made) == np.count_nonzero(own)
+            return once and not np.isin(numbers[~own], made, kind="sort").any()
         numbers, _ = self._by_number
         return not np.any(numbers[1:] == numbers[:-1])
 
+    @cached_property
     def is_sorted(self) -> bool:
-        """Return whether the nodes are known to be in topological order."""
+        """Whether the nodes are known to be in topological order."""
         if not len(self.made[0]):
             return True
-        if not self.is_made_once() or len(self.bodied) > _MOST_BODIED:
+        if not self.is_made_once or len(self.bodied) > _MOST_BODIED:
             return False
-        found, made = self._made_of_read
-        late = found & (self.made[1][made] >= self._named(_INPUT)[0])
-        return not late.any() and not any(
+        return not self._reads_late() and not any(
             place >= reader
             for reader in self.bodied
             for name in captured(self.node(reader))
             for place in self.makers(name)
         )
+
+    def _reads_late(self) -> bool:
+        """Return whether an input is made by its node, or behind it."""
+        readers, new = self._named(_INPUT)[0], self._new
+        if new is None:
+            found, places_made = self._made_of_read
+            return bool(np.any(found & (self.made[1][places_made] >= readers)))
+        (numbers, nodes), read = self.made, self._read
+        made = numbers[(nodes >= new.start) & (nodes < new.stop)]
+        if np.isin(read[readers < new.start], made, kind="sort").any():
+            return True
+        own = (readers >= new.start) & (readers < new.stop)
+        makers = np.isin(numbers, read[own], kind="sort")
+        places = dict(zip(numbers[makers].tolist(), nodes[makers].tolist(), strict=True))
+        reads = zip(read[own].tolist(), readers[own].tolist(), strict=True)
+        return any(places.get(number, -1) >= reader for number, reader in reads)
 
     @cached_property
     def _by_number(self) -> tuple[_Numbers, _Places]:
@@ -292,7 +324,10 @@ class NodeTable:
                 at[foreign] = end[foreign]
             columns = np.stack((nodes, starts, at))
             for tag in (present := np.flatnonzero(np.bincount(tags)).tolist()):
-                found.append((tag >> 3, columns if len(present) == 1 else columns[:, tags == tag]))
+                if tag >> 3 in _READ:
+                    found.append(
+                        (tag >> 3, columns if len(present) == 1 else columns[:, tags == tag])
+                    )
         odd[nodes[at < end]] = True
         if odd.any():
             found = [(number, columns[:, ~odd[columns[0]]]) for number, columns in found]

@@ -303,18 +303,28 @@ class Messages:
         starts, stops: where each begins and ends there.
     """
 
-    def __init__(self, whole: bytes, number: int) -> None:
+    def __init__(self, whole: bytes, number: int, like: "Messages | None" = None) -> None:
+        """Find the messages, but for those that are where `like` says, which are those of another whole."""
         self.whole = whole
-        found: list[int] = []
-        add, at, end, tag = found.append, 0, len(whole), number << 3 | _LEN
-        while at < end and whole[at] == tag:
-            size, at = whole[at + 1], at + 2
-            if size > 127:
-                size, at = _varint(whole, at - 1, end)
-            add(at)
-            at += size
-            add(at)
-        self.starts, self.stops = np.array(found, np.int64).reshape(-1, 2).T
+        self.starts: _Places
+        self.stops: _Places
+        self.starts, self.stops = np.concatenate([*self._found(number << 3 | _LEN, like)], axis=1)
+
+    def _found(self, tag: int, like: "Messages | None") -> Iterator[_Places]:
+        """Yield where messages start and stop."""
+        whole, at = self.whole, 0
+        if like is not None and len(like):
+            ends, further = np.stack((like.starts, like.stops)), len(whole) - len(like.whole)
+            head, tail = like._kept(whole)
+            last = len(like) - tail
+            at, until = (int(like.stops[n - 1]) if n else 0 for n in (head, last))
+            yield ends[:, :head]
+            found, at = _walked(whole, tag, at, until + further)
+            yield found
+            if tail and at == until + further:
+                yield ends[:, last:] + further
+                return
+        yield _walked(whole, tag, at, len(whole))[0]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -343,6 +353,14 @@ class Messages:
                 at = self.whole.find(part, self.stops[place], end)
         return sorted(found)
 
+    def _kept(self, whole: bytes) -> tuple[int, int]:
+        """Return how many messages another whole begins with, too, and how many stand before the same end."""
+        one, two = np.frombuffer(self.whole, np.uint8), np.frombuffer(whole, np.uint8)
+        head = int(np.searchsorted(self.stops, _alike_bytes(one, two), "right"))
+        first = len(one) - _alike_bytes(one[::-1], two[::-1])
+        tail = int(np.count_nonzero(self.stops[:-1] >= first))
+        return head, min(tail, len(self) - head)
+
     def same(self, others: "Messages") -> tuple[int, int]:
         """Return how many messages others begin with, too, and how many they end with."""
         count, sides = min(len(self), len(others)), (self, others)
@@ -359,13 +377,33 @@ def _alike(
     one: NDArray[np.uint8], two: NDArray[np.uint8], ends: _Places, other_ends: _Places
 ) -> int:
     """Return how many messages two sequences of them begin with, that end at these places."""
-    size, count = min(len(one), len(two)), min(len(ends), len(other_ends))
-    differ = one[:size] != two[:size]
-    first = int(differ.argmax()) if differ.any() else size
+    count = min(len(ends), len(other_ends))
+    first = _alike_bytes(one, two)
     apart = ends[:count] != other_ends[:count]
     return min(
         int(np.searchsorted(ends, first, "right")), int(apart.argmax()) if apart.any() else count
     )
+
+
+def _alike_bytes(one: NDArray[np.uint8], two: NDArray[np.uint8]) -> int:
+    """Return how many bytes two sequences begin with."""
+    size = min(len(one), len(two))
+    differ = one[:size] != two[:size]
+    return int(differ.argmax()) if differ.any() else size
+
+
+def _walked(whole: bytes, tag: int, at: int, until: int) -> tuple[_Places, int]:
+    """Return where fields of one tag start and stop, as many as begin before `until`, and where they end."""
+    found: list[int] = []
+    add, end = found.append, len(whole)
+    while at < until and whole[at] == tag:
+        size, at = whole[at + 1], at + 2
+        if size > 127:
+            size, at = _varint(whole, at - 1, end)
+        add(at)
+        at += size
+        add(at)
+    return np.array(found, np.int64).reshape(-1, 2).T, at
 
 
 def fields(source: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int]]:

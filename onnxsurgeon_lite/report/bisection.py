@@ -217,7 +217,7 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
 def _causes(culprit: Culprit) -> Iterator[str]:
     """Yield the mistakes that explain a culprit, each with what repairs it; or that none does."""
     for number, cause in enumerate(culprit.causes):
-        yield f"  {'or ' * bool(number)}cause: {cause.sentence}"
+        yield f"  {'or ' * bool(number)}{kind_of(cause)}: {cause.sentence}"
         if cause.repair:
             yield Whole(f"    repair: {command(*cause.repair)}")
         else:
@@ -226,6 +226,11 @@ def _causes(culprit: Culprit) -> Iterator[str]:
             yield f"    {cause.apart}"
     if culprit.unexplained:
         yield f"  cause: {culprit.unexplained}"
+
+
+def kind_of(cause: Cause) -> str:
+    """Say whether a cause is one: an edit that avoids an error of the runtime is none."""
+    return "workaround" if cause.hypothesis == "workaround" else "cause"
 
 
 def edits_text(cause: Cause) -> str:

@@ -29,6 +29,7 @@ _FIRST, _GROWTH = (
     4,
 )  # values of the first part of a sweep with a budget; most times that the next is larger
 _APART = "\x01"  # marks values of a part that runs alone; model names are unlikely to contain it
+_RECOMPUTED = f"{_APART}recomputed"
 
 
 @dataclass
@@ -356,4 +357,9 @@ def _byte_count(value: RunValue) -> int:
 
 def recomputed(name: str) -> str:
     """Return the name of a value in a part that takes it as an input and computes it as well."""
-    return f"{name}{_APART}recomputed"
+    return f"{name}{_RECOMPUTED}"
+
+
+def original(name: str) -> str:
+    """Return the name that a value of a part has in the model."""
+    return name.removesuffix(_RECOMPUTED)

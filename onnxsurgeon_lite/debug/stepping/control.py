@@ -15,7 +15,7 @@ from onnx import FunctionProto, GraphProto, NodeProto
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.debug.stepping.places import body_scope
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.tensors.dtypes import Array, type_of
 
@@ -46,12 +46,7 @@ def steps_over(index: GraphIndex, position: int) -> bool:
     if not node.attribute or not walk.bodies(node):
         return False
     known = node.domain in ("", "ai.onnx") and node.op_type in ("If", "Loop", "Scan")
-    return not known or (node.op_type == "Scan" and _opset(index) < _FIRST_SCAN)
-
-
-def _opset(index: GraphIndex) -> int:
-    opsets = index.model.proto.opset_import
-    return next((o.version for o in opsets if o.domain in ("", "ai.onnx")), 1)
+    return not known or (node.op_type == "Scan" and onnx_opset(index.model.proto) < _FIRST_SCAN)
 
 
 @dataclass(frozen=True)

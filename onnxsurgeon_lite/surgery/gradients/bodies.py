@@ -223,8 +223,7 @@ def _in_order(tape: Tape, stacked: Term, read: _Rows) -> Term:
     if not read.backwards:
         bounds = ([-1], [np.iinfo(np.int64).min], [0], [-1])
         stacked = tape.op("Slice", stacked, *map(tape.integers, bounds))
-    rank = tape.rank(tape.value(read.outer))
-    axis = read.axis % rank
+    rank, axis = tape.rank(tape.value(read.outer)), tape.axis(tape.value(read.outer), read.axis)
     perm = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
     return tape.transposed(stacked, perm)
 

@@ -22,7 +22,7 @@ from onnxsurgeon_lite.debug.bisection.quantized.parameters import (
     scale_of,
     steps_to,
 )
-from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
+from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken, shifted
 from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE
@@ -63,9 +63,11 @@ class Floor:
 
     Attributes:
         noise: measures of the differences that rounding makes, one for each run.
-        largest: the largest difference. allowed: an error of the runtime's own arithmetic.
+        shifts: what zero points that are one off make of it. largest: the largest difference.
+        allowed: an error of the runtime's own arithmetic.
     """
 
+    shifts: list[Wide] = field(default_factory=list)
     noise: list[Errors] = field(default_factory=list)
     largest: float = 0.0
     allowed: float = 0.0
@@ -132,6 +134,8 @@ class Examination:
             self._shake(part, part.part(), actual)
             producer = self.values.index.producer
             wrong = [name for name in names if self._excess(name, actual[name]) > 1]
+            for name in {*names} - {*wrong}:
+                self.floors[name].shifts = []  # as large as the value
             yield from (Fault(n, producer[n]) for n in wrong if not self._is_right_uncut(n))
             done += len(names)
 
@@ -158,6 +162,13 @@ class Examination:
     def _shake(self, part: Isolated, model: ModelProto, actual: Mapping[str, Stored]) -> None:
         """Measure what rounding makes of the values of a part."""
         floors = {name: Floor() for name in part.names}
+        for constants in (True, False):
+            other = next(part.run(shifted(model, self.values.quantizers, constants)))
+            for name, floor in floors.items():
+                pair = self._pair(name, other[name], actual[name])
+                moved = None if pair is None else _difference(*pair)
+                if moved is not None and moved.any():
+                    floor.shifts.append(moved)
         for other in part.run(*shaken(model, self.values.quantizers, _RUNS)):
             for name, floor in floors.items():
                 pair = self._pair(name, other[name], actual[name])
@@ -166,8 +177,8 @@ class Examination:
                     continue
                 moved = _difference(*pair)
                 if moved.shape == reference.shape:
-                    errors = Errors.of(moved, _finite(self.seen(name, reference)), self._axis(name))
-                    floor.noise.append(errors)
+                    seen = _finite(self.seen(name, reference))
+                    floor.noise.append(Errors.of(moved, seen, self._axis(name), floor.shifts))
                 floor.largest = max(floor.largest, float(np.abs(moved).max(initial=0.0)))
         self.floors |= floors
 
@@ -192,13 +203,14 @@ class Examination:
         if not np.array_equal(np.isfinite(value), np.isfinite(reference)):
             return float("inf")
         error, reference = _difference(value, reference), _finite(reference)
-        measured = Errors.of(error, reference, self._axis(name))
-        size = float(np.sqrt(np.mean(np.square(reference)))) if reference.size else 0.0
         floor = self.floors[name]
+        measured = Errors.of(error, reference, self._axis(name), floor.shifts)
+        size = float(np.sqrt(np.mean(np.square(reference)))) if reference.size else 0.0
         assert isinstance(actual, np.ndarray)
         assert isinstance(expected, np.ndarray)
         floor.allowed = self._allowed(name, actual, expected, size)
-        noise = floor.noise or [Errors.of(np.zeros_like(error), reference, self._axis(name))]
+        still = Errors.of(np.zeros_like(error), reference, self._axis(name), floor.shifts)
+        noise = floor.noise or [still]
         return measured.excess(noise, floor.allowed, size, error.size)
 
     def _allowed(self, name: str, actual: Array, expected: Array, size: float) -> float:
@@ -332,7 +344,8 @@ class Examination:
         if steps is None:
             return None
         sparse = np.where(np.abs(steps) < _SPARSE * np.abs(steps).max(), 0.0, steps)
-        for some in (sparse, steps):
+        common = np.full_like(steps, np.median(steps))
+        for some in (common, sparse, steps)[2 * (steps.size == 1) :]:
             numbers = parameter.fitted(some)
             other_part = parameter.put(part, numbers)
             computed = next(isolated.run(other_part))

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import ModelProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, DYNAMIC, QUANTIZE, Quantizers
+from onnxsurgeon_lite.graph.quantizers import DYNAMIC, QUANTIZE, Quantizers
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer, recomputed
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float, numpy_dtype, type_of
@@ -97,7 +97,8 @@ class FloatValues:
 
     def _is_quantized(self, name: str) -> bool:
         """Return whether a value is another one, quantized; if both have their own references, it should be."""
-        if self.index.nodes[self.index.producer[name]].op_type not in (QUANTIZE, DEQUANTIZE):
+        made = self.index.nodes[self.index.producer[name]].op_type
+        if made != QUANTIZE and name not in self.quantizers.sources:
             return False
         source = self.quantizers.sources.get(name, name)
         return self.known.get(source, self.known[name]) == self.known[name]

@@ -1,4 +1,4 @@
-"""Tell an error from rounding: by its size, its bias and how it follows the value, overall and by channel."""
+"""Tell an error from rounding: by its size, its bias, how it follows the value and what other zero points would do."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import numpy as np
 
 from onnxsurgeon_lite.tensors.grid import Wide
 
-_LIMITS = {"rms": 4.0, "mean": 8.0, "along": 8.0}  # standard deviations, known from few runs
+_RMS, _MEAN, _ALONG = 4.0, 8.0, 8.0  # standard deviations, known from few runs
 _IN_CHANNEL = 16.0  # a channel has few elements, and there are many channels
 _SLOPE = 1e-3  # a smaller share of the value is no fault
 _FEW = 4  # elements of a channel that have no trend
@@ -19,21 +19,25 @@ class Errors:
 
     Attributes:
         rms: the root of the mean square. mean: the bias. along: the part of the error that follows the value.
+        shifts: the parts that follow given changes of the value.
     """
 
     rms: Wide
     mean: Wide
     along: Wide
+    shifts: tuple[Wide, ...] = ()
 
     @classmethod
-    def of(cls, error: Wide, value: Wide, axis: int) -> "Errors":
+    def of(cls, error: Wide, value: Wide, axis: int, shifts: Sequence[Wide] = ()) -> "Errors":
         """Measure an error; channels lie along an axis."""
-        whole = _measures(error.reshape(1, -1), value.reshape(1, -1))
-        if not error.ndim:
-            return cls(*whole)
-        channels = error.shape[axis]
-        parts = (np.moveaxis(a, axis, 0).reshape(channels, -1) for a in (error, value))
-        return cls(*map(np.concatenate, zip(whole, _measures(*parts), strict=True)))
+        given = (error, value, *shifts)
+        found = _measures(*(array.reshape(1, -1) for array in given))
+        if error.ndim:
+            channels = error.shape[axis]
+            parts = (np.moveaxis(array, axis, 0).reshape(channels, -1) for array in given)
+            found = [*map(np.concatenate, zip(found, _measures(*parts), strict=True))]
+        rms, mean, along, *others = found
+        return cls(rms, mean, along, tuple(others))
 
     def excess(
         self, noise: Sequence["Errors"], allowed: float, size: float, elements: int
@@ -45,14 +49,18 @@ class Errors:
             allowed: an error that is none. size: the root mean square of the value. elements: how many it has.
         """
         worst = 0.0
-        for name, limit in _LIMITS.items():
-            own = np.abs(getattr(self, name))
-            usual = _usual(np.array([getattr(n, name) for n in noise]))
+        measured = zip(self._all(), *(n._all() for n in noise), strict=True)
+        for number, (own, *others) in enumerate(measured):
             limits = np.full(own.shape, _IN_CHANNEL)
-            limits[0] = limit + (elements**-0.5 * _IN_CHANNEL if elements else 0.0)
-            least = allowed + _SLOPE * size * (name == "along")
-            worst = max(worst, float((own / (limits * usual + least)).max(initial=0.0)))
+            limit = (_RMS, _MEAN, _ALONG)[min(number, 2)]
+            limits[0] = limit + (elements**-0.5 * _IN_CHANNEL if elements and number < 3 else 0.0)
+            least = allowed + _SLOPE * size * (number == 2)
+            over = np.abs(own) / (limits * _usual(np.array(others)) + least)
+            worst = max(worst, float(over.max(initial=0.0)))
         return worst
+
+    def _all(self) -> tuple[Wide, ...]:
+        return self.rms, self.mean, self.along, *self.shifts
 
 
 def _usual(noise: Wide) -> Wide:
@@ -64,14 +72,20 @@ def _usual(noise: Wide) -> Wide:
     return np.asarray(np.sqrt(squares))
 
 
-def _measures(error: Wide, value: Wide) -> tuple[Wide, Wide, Wide]:
-    """Return root mean square, mean and the part that follows the value, of each row."""
+def _measures(error: Wide, value: Wide, *shifts: Wide) -> list[Wide]:
+    """Return root mean square, mean, and the parts that follow the value and each shift, of each row."""
     if not error.shape[1]:
-        return np.zeros(len(error)), np.zeros(len(error)), np.zeros(len(error))
+        return [np.zeros(len(error))] * (3 + len(shifts))
     centered = value - value.mean(1, keepdims=True)
-    power = np.sqrt((centered * centered).sum(1))
-    along = np.zeros(len(error))
+    along = [_along(error, direction) for direction in (centered, *shifts)]
+    return [np.sqrt((error * error).mean(1)), error.mean(1), *along]
+
+
+def _along(error: Wide, direction: Wide) -> Wide:
+    """Return the part of each row's error in a direction; 0 for short rows, which have no trend."""
+    found = np.zeros(len(error))
     if error.shape[1] >= _FEW:
-        follows = (error * centered).sum(1) / np.sqrt(error.shape[1])
-        np.divide(follows, power, out=along, where=power > 0)
-    return np.sqrt((error * error).mean(1)), error.mean(1), along
+        power = np.sqrt((direction * direction).sum(1))
+        follows = (error * direction).sum(1) / np.sqrt(error.shape[1])
+        np.divide(follows, power, out=found, where=power > 0)
+    return found

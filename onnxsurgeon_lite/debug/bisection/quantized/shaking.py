@@ -10,10 +10,11 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, Quantizers
+from onnxsurgeon_lite.runtime.observe import original
 from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.grid import Grid
 
-_NOISE = "\x01noise"
+_NOISE, _EXACT = "\x01noise", "\x01exact"
 
 
 def shaken(
@@ -32,11 +33,11 @@ def shaken(
     for number, node in enumerate(nodes):
         result.graph.node.append(node)
         name = node.output[0]
-        grid = quantizers.grids.get(name) if node.op_type == DEQUANTIZE else None
+        grid = _grid(quantizers, node)
         if grid is None:
             continue
         grid = replace(grid, scale=grid.scale * share)
-        exact, noise = f"{name}\x01exact", f"{name}{_NOISE}"
+        exact, noise = f"{name}{_EXACT}", f"{name}{_NOISE}"
         result.graph.node[-1].output[0] = exact
         integers = _vector(quantizers.index, node)
         if integers is None:
@@ -48,6 +49,11 @@ def shaken(
             result.graph.input.add(name=noise, type=type_of(feeds[0][noise]))
         result.graph.node.append(helper.make_node("Add", [exact, noise], [name]))
     return result, feeds
+
+
+def _grid(quantizers: Quantizers, node: NodeProto) -> Grid | None:
+    """Return the numbers that a node of a part dequantizes to; None if it does not."""
+    return quantizers.grids.get(original(node.output[0])) if node.op_type == DEQUANTIZE else None
 
 
 def _vector(index: GraphIndex, node: NodeProto) -> Array | None:
@@ -68,25 +74,46 @@ def _drawn(
     part: ModelProto, index: GraphIndex, node: NodeProto, grid: Grid, noise: str, seed: int
 ) -> list[NodeProto]:
     """Return the nodes that draw noise as large as the grid is coarse."""
-    uniform, step = f"{noise}\x01uniform", f"{noise}\x01step"
-    kind = index.types.get(node.output[0])
-    rank = len(kind.tensor_type.shape.dim) if kind is not None else 0
-    shape = tuple(
-        index.initializers[node.input[0]].dims
-        if node.input[0] in index.initializers
-        else [1] * rank
-    )
-    quantum = grid.quantum(shape or (1,)).astype(_dtype(index, node))
-    part.graph.initializer.append(numpy_helper.from_array(np.asarray(quantum), step))
+    uniform = f"{noise}\x01uniform"
+    step = _step(part, index, node, grid)
     draw = helper.make_node(
         "RandomUniformLike",
-        [f"{node.output[0]}\x01exact"],
+        [f"{node.output[0]}{_EXACT}"],
         [uniform],
         low=-0.5,
         high=0.5,
         seed=float(seed + 1),
     )
     return [draw, helper.make_node("Mul", [uniform, step], [noise])]
+
+
+def shifted(part: ModelProto, quantizers: Quantizers, constants: bool) -> ModelProto:
+    """Return a part whose zero points are one off: those of constants, or those of all else that is dequantized."""
+    result = ModelProto()
+    result.CopyFrom(part)
+    nodes = list(result.graph.node)
+    del result.graph.node[:]
+    for node in nodes:
+        result.graph.node.append(node)
+        name = node.output[0]
+        grid = _grid(quantizers, node)
+        if grid is not None and (original(name) in quantizers.weights) is constants:
+            result.graph.node[-1].output[0] = f"{name}{_EXACT}"
+            given = [f"{name}{_EXACT}", _step(result, quantizers.index, node, grid)]
+            result.graph.node.append(helper.make_node("Sub", given, [name]))
+    return result
+
+
+def _step(part: ModelProto, index: GraphIndex, node: NodeProto, grid: Grid) -> str:
+    """Add the quantum of what a node dequantizes as a constant, and return its name."""
+    made = node.output[0]
+    kind, tensor = index.types.get(original(made)), index.initializers.get(node.input[0])
+    rank = len(kind.tensor_type.shape.dim) if kind is not None else 0
+    shape = tuple(tensor.dims if tensor is not None else [1] * rank)
+    quantum = grid.quantum(shape or (1,)).astype(_dtype(index, node))
+    name = f"{made}\x01step"
+    part.graph.initializer.append(numpy_helper.from_array(np.asarray(quantum), name))
+    return name
 
 
 def _dtype(index: GraphIndex, node: NodeProto) -> np.dtype[np.generic]:
