@@ -76,6 +76,8 @@ def show_weights(result: WeightsResult) -> None:
     if result.updated is not None:
         count = len(result.updated)
         say(f"{count} weight{'' if count == 1 else 's'} got other numbers")
+    for name, reason in result.kept.items():
+        say(shown(f"kept {name!r}: {reason}"))
 
 
 def _show_turned(weights: Sequence[Weight]) -> None:
