@@ -364,21 +364,13 @@ class GraphIndex:
 
     def _part(self, positions: Sequence[int], known: Mapping[str, TypeProto]) -> bytes:
         """Serialize a model of some nodes alone, without outputs; `known` are types that it declares."""
-        source = self.model.structure()
-        nodes = NodeTable.of(source.graph).encoded
-        rest = GraphProto.FromString(nodes.behind) if nodes.behind else copied(source.graph)
-        rest.ClearField("node")
-        rest.ClearField("output")
-        for name, kind in known.items():
-            rest.value_info.add(name=name, type=kind)
-        header = ModelProto(
-            ir_version=source.ir_version,
-            opset_import=source.opset_import,
-            functions=source.functions,
-        )
-        part = nodes.joined(positions) + rest.SerializeToString()
-        number = ModelProto.GRAPH_FIELD_NUMBER
-        return bytes(header.SerializeToString()) + len_field(number, part)
+
+        def declare(rest: GraphProto) -> None:
+            del rest.output[:]
+            for name, kind in known.items():
+                rest.value_info.add(name=name, type=kind)
+
+        return serialized_part(self.model, positions, declare)
 
     def _loop_states(
         self, positions: Sequence[int], inferred: Mapping[str, TypeProto]
@@ -568,6 +560,28 @@ class _Reads(Sequence[list[str]]):
             names = [*node.input, *captured(node)] if node.attribute else node.input[:]
             reads = self._known[position] = [name for name in dict.fromkeys(names) if name]
         return reads
+
+
+def serialized_part(
+    model: Model, positions: Sequence[int] | None, change: Callable[[GraphProto], None]
+) -> bytes:
+    """Serialize the structure for inference.
+
+    Args:
+        positions: of its nodes; None for all.
+        change: changes the graph, which has no nodes then.
+    """
+    source = model.structure()
+    nodes = NodeTable.of(source.graph).encoded
+    rest = GraphProto.FromString(nodes.behind) if nodes.behind else copied(source.graph)
+    del rest.node[:]
+    change(rest)
+    header = ModelProto(
+        ir_version=source.ir_version, opset_import=source.opset_import, functions=source.functions
+    )
+    part = nodes.joined(range(len(nodes)) if positions is None else positions)
+    number = ModelProto.GRAPH_FIELD_NUMBER
+    return bytes(header.SerializeToString() + len_field(number, part + rest.SerializeToString()))
 
 
 def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
