@@ -167,6 +167,15 @@ def test_bodies_are_modules_that_captured_values_enter():
     assert (("node", 0), ("node", 2)) in ends  # w is captured
 
 
+def test_bodies_that_are_too_many_are_counted(monkeypatch):
+    monkeypatch.setattr("onnxsurgeon_lite.report.page.graph._MOST_INNER", 2)
+
+    graph = graph_part(GraphIndex.of(osl.build(WITH_BODIES)), "bodies")
+
+    assert len(graph.bodies) == 1
+    assert graph.left_out == 2
+
+
 def test_the_culprit_in_a_body_is_marked_there(tmp_path):
     right = osl.build(WITH_BODIES)
     wrong = osl.set_attr(right, "@2/body/@1", {"alpha": 1.7}).model

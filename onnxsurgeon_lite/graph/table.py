@@ -148,7 +148,15 @@ class NodeTable:
 
     def readers(self, names: Collection[str]) -> dict[str, list[int]]:
         """Return the nodes whose inputs are these values; those that capture them are not among them."""
-        nodes, starts, stops, read = self._named(_INPUT)
+        return self._of_names(_INPUT, names)
+
+    def made_among(self, names: Collection[str]) -> set[str]:
+        """Return those of some values that nodes make."""
+        return {name for name, nodes in self._of_names(_OUTPUT, names).items() if nodes}
+
+    def _of_names(self, number: int, names: Collection[str]) -> dict[str, list[int]]:
+        """Return the nodes that have these names in the fields of a number."""
+        nodes, starts, stops, read = self._named(number)
         encoded = [name.encode() for name in names]
         ends = np.cumsum([0, *map(len, encoded)])
         data = np.frombuffer(b"".join(encoded) + bytes(_WORD), np.uint8)
@@ -241,6 +249,21 @@ class NodeTable:
         found = numbers[places] == self._read
         return found, order[places]
 
+    def operators(self) -> set[str]:
+        """Return the operators of nodes, of any domain."""
+        return self._distinct(_OPERATOR)
+
+    def domains(self) -> set[str]:
+        """Return the domains of operators, '' for ONNX's own."""
+        return {"", *map(plain_domain, self._distinct(_DOMAIN))}
+
+    def _distinct(self, number: int) -> set[str]:
+        """Return the strings in the fields of a number."""
+        _, starts, stops, _ = self._fields(number).tolist()
+        whole = self.encoded.whole
+        found = {whole[start:stop] for start, stop in zip(starts, stops, strict=True)}
+        return {each.decode() for each in found}
+
     def outputs(self) -> list[list[str]]:
         """Return the values that each node makes."""
         return self._lists(_OUTPUT)
@@ -283,7 +306,7 @@ class NodeTable:
         whole = self.encoded.whole
         text = whole.decode("latin-1")
         found = [text[start:stop] for start, stop in zip(starts, stops, strict=True)]
-        if not whole.isascii():
+        if not all(map(str.isascii, found)):
             for place, each in enumerate(found):
                 if not each.isascii():
                     found[place] = whole[starts[place] : stops[place]].decode()

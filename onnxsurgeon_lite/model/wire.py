@@ -14,7 +14,7 @@ import functools
 import io
 import mmap
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -331,6 +331,20 @@ class Messages:
 
     def __getitem__(self, place: int) -> bytes:
         return self.whole[self.starts[place] : self.stops[place]]
+
+    @property
+    def behind(self) -> bytes:
+        """The other fields of the whole."""
+        return self.whole[self.stops[-1] if len(self) else 0 :]
+
+    def joined(self, places: Sequence[int]) -> bytes:
+        """Return some of the messages as they stand in the whole."""
+        if not places:
+            return b""
+        if isinstance(places, range) and places.step == 1:
+            first = self.stops[places.start - 1] if places.start else 0
+            return self.whole[first : self.stops[places.stop - 1]]
+        return b"".join(self.joined(range(place, place + 1)) for place in places)
 
     def mentioning(self, names: Collection[str]) -> list[int]:
         """Return the positions of the messages that contain one of these strings, at any depth.
