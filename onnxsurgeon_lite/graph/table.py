@@ -98,16 +98,18 @@ class NodeTable:
         one, two = self.encoded, like.encoded
         head, tail = one.same(two)
         first, last = len(one) - tail, len(two) - tail
+        few = first - head <= FEW
         if "rows" in vars(like) and head + tail:
-            known = {two[place]: like.rows[place] for place in range(head, last)}
-            new = (known.get(one[place]) or self._row(place) for place in range(head, first))
+            known = dict(zip(two.among(head, last), like.rows[head:last], strict=True))
+            each = enumerate(one.among(head, first), head)
+            new = (known.get(encoded) or self._row(place) for place, encoded in each)
             self.rows = [*like.rows[:head], *new, *like.rows[last:]]
-        if "bodied" in vars(like):
+        if few and "bodied" in vars(like):
             bodied = [place for place in range(head, first) if walk.bodies(self.node(place))]
             before = (place for place in like.bodied if place < head)
             behind = (place + first - last for place in like.bodied if place >= last)
             self.bodied = [*before, *bodied, *behind]
-        if vars(like).get("is_sorted"):
+        if few and vars(like).get("is_sorted"):
             self._new = range(head, first)
         if "_columns" in vars(like) and head + tail:
             further = int(one.stops[-1] - two.stops[-1])
