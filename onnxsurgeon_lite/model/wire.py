@@ -347,6 +347,12 @@ class Messages:
     def __getitem__(self, place: int) -> bytes:
         return self.whole[self.starts[place] : self.stops[place]]
 
+    def among(self, first: int, last: int) -> list[bytes]:
+        """Return the messages at some places."""
+        whole, chosen = self.whole, slice(first, last)
+        spans = zip(self.starts[chosen].tolist(), self.stops[chosen].tolist(), strict=True)
+        return [whole[start:stop] for start, stop in spans]
+
     @property
     def behind(self) -> bytes:
         """The other fields of the whole."""
