@@ -597,6 +597,7 @@ def weights(
     against: "Tensors | None" = None,
     progress: Progress = quiet,
     update: "Tensors | None" = None,
+    partial: bool = False,
     **how: Unpack[Tolerating],
 ) -> "WeightsResult":
     """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded.
@@ -605,12 +606,14 @@ def weights(
         against: A `.safetensors`, `.pt`, `.pth` or `.npz` file, or name -> array (a state dict).
         update: A later checkpoint: `model` of the result has its numbers, each in the layout, fold and dtype of the
             weight whose parameter `against` says it is. Without `against`, this checkpoint says it itself.
+        partial: Keep the weights whose new numbers are not known for sure, instead of an error.
 
     Returns:
         A `Comparison` for each weight that was found, and what only one side has.
 
     Raises:
-        ReferenceSetError: A checkpoint cannot be read, has nothing of the model, or does not fit it.
+        ReferenceSetError: A checkpoint cannot be read, has nothing of the model, or does not fit it; the new numbers of
+            a weight are not known for sure.
         UsageError: It is a PyTorch file and torch is not installed.
 
     Example:
@@ -624,10 +627,12 @@ def weights(
     exported = against if against is not None else update
     if exported is None:
         raise UsageError("no checkpoint is given", "name one with --against or --update")
-    result = compare_weights(index, _checkpoint(exported), call.allowed(), progress)
+    known = _checkpoint(exported)
+    result = compare_weights(index, known, call.allowed(), progress)
     if update is not None:
         progress("writing weights")
-        result.model, result.updated = update_weights(index, result.weights, _checkpoint(update))
+        new = known if against is None else _checkpoint(update)
+        update_weights(index, result, None if against is None else known, new, partial)
     return result
 
 

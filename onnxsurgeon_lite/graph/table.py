@@ -98,16 +98,18 @@ class NodeTable:
         one, two = self.encoded, like.encoded
         head, tail = one.same(two)
         first, last = len(one) - tail, len(two) - tail
+        few = first - head <= FEW
         if "rows" in vars(like) and head + tail:
-            known = {two[place]: like.rows[place] for place in range(head, last)}
-            new = (known.get(one[place]) or self._row(place) for place in range(head, first))
+            known = dict(zip(two.among(head, last), like.rows[head:last], strict=True))
+            each = enumerate(one.among(head, first), head)
+            new = (known.get(encoded) or self._row(place) for place, encoded in each)
             self.rows = [*like.rows[:head], *new, *like.rows[last:]]
-        if "bodied" in vars(like):
+        if few and "bodied" in vars(like):
             bodied = [place for place in range(head, first) if walk.bodies(self.node(place))]
             before = (place for place in like.bodied if place < head)
             behind = (place + first - last for place in like.bodied if place >= last)
             self.bodied = [*before, *bodied, *behind]
-        if vars(like).get("is_sorted"):
+        if few and vars(like).get("is_sorted"):
             self._new = range(head, first)
         if "_columns" in vars(like) and head + tail:
             further = int(one.stops[-1] - two.stops[-1])
@@ -148,7 +150,15 @@ class NodeTable:
 
     def readers(self, names: Collection[str]) -> dict[str, list[int]]:
         """Return the nodes whose inputs are these values; those that capture them are not among them."""
-        nodes, starts, stops, read = self._named(_INPUT)
+        return self._of_names(_INPUT, names)
+
+    def made_among(self, names: Collection[str]) -> set[str]:
+        """Return those of some values that nodes make."""
+        return {name for name, nodes in self._of_names(_OUTPUT, names).items() if nodes}
+
+    def _of_names(self, number: int, names: Collection[str]) -> dict[str, list[int]]:
+        """Return the nodes that have these names in the fields of a number."""
+        nodes, starts, stops, read = self._named(number)
         encoded = [name.encode() for name in names]
         ends = np.cumsum([0, *map(len, encoded)])
         data = np.frombuffer(b"".join(encoded) + bytes(_WORD), np.uint8)
@@ -164,17 +174,30 @@ class NodeTable:
 
     def outside(self) -> set[str]:
         """Return the inputs of nodes that no node makes; it can hold a few others."""
+        _, starts, stops, _ = self._named(_INPUT)[:, ~self._is_inside]
+        whole, spans = self.encoded.whole, zip(starts.tolist(), stops.tolist(), strict=True)
+        return {each.decode() for each in {whole[start:stop] for start, stop in spans}}
+
+    def is_used(self, names: Collection[str]) -> bool:
+        """Return whether each node is known to make one of these values, or one that the inputs of nodes are."""
+        makers = self.made[1][self._made_of_read[1][self._is_inside]]
+        unused = np.bincount(self._fields(_OUTPUT)[0], minlength=len(self.encoded)) > 0
+        unused[makers] = False
+        unused[[place for name in names for place in self.makers(name)]] = False
+        return not unused.any()
+
+    @cached_property
+    def _is_inside(self) -> NDArray[np.bool_]:
+        """For each input of a node: whether a node makes it, as far as `_made_of_read` tells."""
         found, made = self._made_of_read
         _, starts, stops, _ = self._named(_INPUT)
         inside = np.flatnonzero(found)
         same = _same(
             self._bytes, starts[inside], stops[inside], *self._named(_OUTPUT)[1:3, made[inside]]
         )
-        found = found.copy()
-        found[inside] = same
-        whole = self.encoded.whole
-        spans = zip(starts[~found].tolist(), stops[~found].tolist(), strict=True)
-        return {each.decode() for each in {whole[start:stop] for start, stop in spans}}
+        known = found.copy()
+        known[inside] = same
+        return known
 
     @cached_property
     def _read(self) -> _Numbers:
@@ -241,6 +264,21 @@ class NodeTable:
         found = numbers[places] == self._read
         return found, order[places]
 
+    def operators(self) -> set[str]:
+        """Return the operators of nodes, of any domain."""
+        return self._distinct(_OPERATOR)
+
+    def domains(self) -> set[str]:
+        """Return the domains of operators, '' for ONNX's own."""
+        return {"", *map(plain_domain, self._distinct(_DOMAIN))}
+
+    def _distinct(self, number: int) -> set[str]:
+        """Return the strings in the fields of a number."""
+        _, starts, stops, _ = self._fields(number).tolist()
+        whole = self.encoded.whole
+        found = {whole[start:stop] for start, stop in zip(starts, stops, strict=True)}
+        return {each.decode() for each in found}
+
     def outputs(self) -> list[list[str]]:
         """Return the values that each node makes."""
         return self._lists(_OUTPUT)
@@ -283,7 +321,7 @@ class NodeTable:
         whole = self.encoded.whole
         text = whole.decode("latin-1")
         found = [text[start:stop] for start, stop in zip(starts, stops, strict=True)]
-        if not whole.isascii():
+        if not all(map(str.isascii, found)):
             for place, each in enumerate(found):
                 if not each.isascii():
                     found[place] = whole[starts[place] : stops[place]].decode()

@@ -79,9 +79,9 @@ def changed(
     """Return the hypothesis that attributes of a node should have other values."""
     title, op_type = place.title(number), place.index.nodes[number].op_type
     new = {name: value for name, value in new.items() if known.get(name) != value}
-    (name, first), *others = ((name, text(known.get(name, "missing"))) for name in new)
-    was = [f"{name} of {title} is {first}", *(f"{other} {old}" for other, old in others)]
-    values = (f"{name}={text(v)}" if others else text(v) for name, v in new.items())
+    where = itertools.chain([f" of {title} is"], itertools.repeat(""))
+    was = [f"{n}{of} {text(known.get(n, 'missing'))}" for n, of in zip(new, where, strict=False)]
+    values = (f"{name}={text(v)}" if len(new) > 1 else text(v) for name, v in new.items())
     edit = SetAttr((place.node(number),), tuple(new.items()))
     sentence = f"{', '.join(was)}; with {', '.join(values)}"
     return Hypothesis(" and ".join(new), sentence, (edit,), (op_type, *new.items()))

@@ -77,6 +77,30 @@ def constants(place: Place) -> Iterator[Hypothesis]:
     yield from _together(place)
 
 
+def folded(place: Place) -> Iterator[Hypothesis]:
+    """Yield constants that an export has computed, of which the references have other numbers."""
+    for (number, slot, name, array), (step, value) in itertools.product(
+        place.constants(), place.lacking.items()
+    ):
+        if not is_float(array.dtype) or value.size != array.size or array.size < 2:
+            continue
+        if [n for n in value.shape if n > 1] == [n for n in array.shape if n > 1]:
+            right = value.reshape(array.shape).astype(array.dtype)
+            how = f"is not the references' {step!r}{_off_by_one(array, right)}; with that"
+            edits = (SetConstant(name, right, (place.node(number),) if slot >= 0 else ()),)
+            sentence = f"constant {name!r} of {place.title(number)} {how}"
+            yield Hypothesis("folded constant", sentence, edits)
+
+
+def _off_by_one(array: Array, right: Array) -> str:
+    """Say along which axis numbers are moved by one; '' if they are not."""
+    for axis in range(array.ndim):
+        one, two = np.moveaxis(wide(array), axis, 0), np.moveaxis(wide(right), axis, 0)
+        if len(one) > 1 and (small(one[1:] - two[:-1], two) or small(one[:-1] - two[1:], two)):
+            return f", it is off by one along axis {axis}"
+    return ""
+
+
 def scaled_weights(place: Place) -> Iterator[Hypothesis]:
     """Yield weights and tables that are scaled."""
     for view in linears(place):

@@ -19,6 +19,7 @@ from onnxsurgeon_lite.debug.causes.arrangement import arrangement, order_of_inpu
 from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.constants import (
     constants,
+    folded,
     scalars,
     scaled_weights,
     weights,
@@ -81,6 +82,7 @@ FAMILIES: Sequence[Family] = (
     missing_factors,
     missing_masks,
     constants,
+    folded,
     scaled_weights,
     elementwise,
     reset_norms,
@@ -477,7 +479,7 @@ class Finder:
         seen = [name for name in culprit.seen if name in references]
         if not seen:
             return True
-        known = references.entries.keys() | feeds.keys()
+        known = (references.entries.keys() & self.index.producer.keys()) | feeds.keys()
         known -= {*culprit.outputs, *seen, instead}
         try:
             index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)

@@ -140,12 +140,12 @@ class _Attribution:
         index = GraphIndex.of(self.original.model.with_proto(proto))
         with suppress(SurgeonError):  # what is known without inference is used
             index.learn_types(index.producer)
-        return {
-            name: tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
-            for name, kind in index.types.items()
-            if kind.tensor_type.HasField("shape")
-            and all(dim.HasField("dim_value") for dim in kind.tensor_type.shape.dim)
-        } | {name: tuple(t.dims) for name, t in self.original.initializers.items()}
+        found = {name: tuple(t.dims) for name, t in self.original.initializers.items()}
+        for name, kind in index.types.items():
+            dims = kind.tensor_type.shape.dim
+            if kind.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
+                found.setdefault(name, tuple(dim.dim_value for dim in dims))
+        return found
 
     def _weights(self, covered: Iterable[int]) -> int:
         """Return the bytes of the weights that nodes are the first to read; the trace leaves packed ones out."""

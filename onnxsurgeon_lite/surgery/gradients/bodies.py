@@ -81,8 +81,9 @@ class _Iteration:
     @classmethod
     def of(cls, tape: Tape, node: NodeProto) -> "_Iteration":
         """Read a Loop or Scan."""
-        body = walk.bodies(node)[0][1]
+        body = next((body for _, body in walk.bodies(node)), GraphProto())
         inputs, outputs = ([value.name for value in values] for values in (body.input, body.output))
+        _require_fit(node, inputs, outputs)
         if node.op_type == "Loop":
             count, going, *formal = inputs
             states = tuple(zip(node.input[2:], formal, outputs[1:], strict=False))
@@ -116,6 +117,17 @@ class _Iteration:
         """Return those values that the body captures."""
         inside = names_in([self.body]) - {value.name for value in self.body.input}
         return [name for name in wanted if name in inside]
+
+
+def _require_fit(node: NodeProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Raise `EditError` for a body that no runtime takes."""
+    least = 2 if node.op_type == "Loop" else 1
+    fits = len(inputs) == len(node.input) >= least and len(outputs) > len(node.output) + least - 2
+    if not fits or not all((*inputs, *outputs)):
+        raise EditError(
+            f"the body of {node.op_type} {node.name!r} does not have the inputs and outputs of the node",
+            "check the model: onnxdbg check",
+        )
 
 
 def _laid_out(
