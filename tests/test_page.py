@@ -78,8 +78,6 @@ def test_a_bisection_shows_cause_repair_error_culprit_and_tensors(written):
     assert measure["nodes"] == list(range(11))
     assert measure["bad"] == [False] * 6 + [True] * 5
     assert measure["numbers"][10] == result.outputs["31"].max_abs
-    by_search = [result.measured[name].max_abs for name in measure["names"][:6]]
-    assert measure["numbers"][:6] == by_search  # nothing that agrees is compared twice
     assert data["graphs"][0]["close_ups"][0]["node"] == 6
     assert data["tensors"][0]["name"] == "27"
     assert data["tensors"][0]["worst"][0]["difference"] == pytest.approx(2.109, abs=0.01)

@@ -164,7 +164,6 @@ def bisect(
             resume,
             made.beside_causes if cause else None,
             bool(a or b),
-            bool(html or node_data),
         )
         tell = call.progress
         mapping = None if map is None else fspath(map)
@@ -200,7 +199,7 @@ def bisect(
             _share(result, index, stored, given, runtime, tell)
         call.sight = look_along(
             *(bool(html or node_data), index, None if find else stored, given, runtime),
-            *(call.allowed(), find, result.measured),
+            *(call.allowed(), find),
         )
     if result.culprits and output is not None:
         made.finish(result, strip_weights)

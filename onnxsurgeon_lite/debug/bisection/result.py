@@ -13,7 +13,7 @@ from onnxsurgeon_lite.matching.over_samples import MeasuredMetric
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.shown import HIDDEN, Shown, versions
-from onnxsurgeon_lite.tensors.comparison import Comparison, Distance
+from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references.sets import ReferenceSet, Stored
 
@@ -264,7 +264,6 @@ class BisectResult(Shown):
         notes: hints for the reader, such as outputs without a reference.
         compared: the number of compared values. sessions: the number of runtime sessions.
         tensors: the culprits' tensors, (reference, actual) by value name, for the reproducer.
-        measured: values -> how far they are from their references, where that was kept.
         reproducer: the written folder. reproduce: the command that shows the mismatch with it.
         samples: set if there were several samples.
         inner: the search of the first culprit's body, if any.
@@ -290,7 +289,6 @@ class BisectResult(Shown):
     compared: int = 0
     sessions: int = 0
     tensors: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
-    measured: dict[str, Distance | Comparison] = field(default_factory=dict)
     reproducer: Path | None = None
     reproduce: list[str] = field(default_factory=list)
     samples: Samples | None = None
