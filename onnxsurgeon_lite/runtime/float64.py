@@ -209,7 +209,7 @@ def _widen(part: ModelProto) -> bool:
         if _makes_float(node):
             floats.update(node.output)
         widens = _takes_double(node, versions.get("", 1))
-        if widens is None:
+        if widens is None or len(widens) < len(node.input[:1]):
             return False
         for slot, name in enumerate(node.input):
             if name in floats and widens[min(slot, len(widens) - 1)]:

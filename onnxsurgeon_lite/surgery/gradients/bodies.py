@@ -81,7 +81,7 @@ class _Iteration:
     @classmethod
     def of(cls, tape: Tape, node: NodeProto) -> "_Iteration":
         """Read a Loop or Scan."""
-        body = walk.bodies(node)[0][1]
+        body = next((body for _, body in walk.bodies(node)), GraphProto())
         inputs, outputs = ([value.name for value in values] for values in (body.input, body.output))
         _require_fit(node, inputs, outputs)
         if node.op_type == "Loop":
