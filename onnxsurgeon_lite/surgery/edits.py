@@ -263,7 +263,8 @@ def reorder(nodes: Nodes, order: Sequence[int]) -> None:
 
 
 def _require_whole(before: GraphIndex, after: GraphIndex) -> None:
-    gone = {name for name in _changed(before, after) if name not in after}
+    gone = {*_changed(before, after)} - after.inputs.keys() - after.initializers.keys()
+    gone -= after.table.made_among(gone)
     if not gone:
         return
     dangling = {
