@@ -154,7 +154,9 @@ def test_an_error_of_a_program_that_a_normalization_hides_is_found_where_the_oth
     adding = FAULTY.replace("op_sqrt", "op_add").replace("Sqrt", "Add").replace("x)", "x, y)")
     wrong = program(adding.replace("1.01),", "1) + np.float32(0.1),"))
 
-    found = osl.bisect(model, a="runtime=ort", b=f"runtime={wrong}", feeds={"x": np.eye(2, 8)[None]})
+    found = osl.bisect(
+        model, a="runtime=ort", b=f"runtime={wrong}", feeds={"x": np.eye(2, 8)[None]}
+    )
 
     assert [(c.value, c.op_type) for c in found.culprits] == [("a", "Add")]
     assert found.masked == ["a"]
