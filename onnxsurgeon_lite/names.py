@@ -131,6 +131,17 @@ def few(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:6])) + (", ..." if len(names) > 6 else "")
 
 
+def first(texts: Sequence[str], most: int) -> str:
+    """List the first of many texts, and say how many more there are."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number of things: `1 node`, `2 nodes`."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def split(arguments: Iterable[str], known: Container[str] = ()) -> list[str]:
     r"""Split list arguments at commas; an argument that is in `known` stays one name.
 

@@ -4,9 +4,11 @@ import os
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pexpect
+from busy import computed
 
 PROMPT = r"onnxdbg( @\S+)?> "
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -35,6 +37,16 @@ class Terminal:
         self.child.expect(PROMPT)
         self.prompt = self.child.after.strip()
         return ESCAPES.sub("", self.child.before)
+
+    def computes(self, seconds: float = 1.0) -> None:
+        """Wait until the runtime has computed for some more seconds of processor time."""
+        started, deadline = self._computed(), time.monotonic() + 60
+        while self._computed() < started + seconds and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def _computed(self) -> float:
+        listed = Path(f"/proc/{self.child.pid}/task").glob("*/children")
+        return sum(computed(int(child)) for each in listed for child in each.read_text().split())
 
     def type(self, line: str) -> str:
         """What a line gives."""

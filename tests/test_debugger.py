@@ -1,11 +1,11 @@
 """The debugger: where it stops, what it computes, and what it does when something goes wrong."""
 
-import os
 import signal
 import threading
 
 import numpy as np
 import pytest
+from busy import interrupt_after
 from conftest import AS_WRITTEN, FIXTURES
 
 from onnxsurgeon_lite import load, open_references
@@ -305,7 +305,7 @@ def test_an_edited_model_starts_again_with_what_fits(fork, model_of):
 
 def test_a_runtime_that_takes_too_long_is_ended_and_the_node_is_named(model_of):
     feeds = {"x": np.ones(1, np.float32), "go": np.array(True)}
-    with Runtime(RuntimeOptions(opt="none", lean=True, timeout=0.7)) as runtime:
+    with Runtime(RuntimeOptions(opt="none", lean=True, timeout=1.5)) as runtime:
         dbg = Debugger(model_of(ENDLESS), feeds, runtime=runtime)
 
         with pytest.raises(RuntimeTimeout) as caught:
@@ -323,11 +323,16 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+def process_of(runtime: Runtime) -> int:
+    runtime.about()  # it has started
+    return runtime._child._process.pid
+
+
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_run_names_the_node_and_keeps_the_values(model_of, shared):
     feeds = {"x": np.ones(1, np.float32), "go": np.array(True)}
     dbg = Debugger(model_of(ENDLESS), feeds, runtime=shared)
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    interrupt_after(0.3, process_of(shared))
 
     with pytest.raises(KeyboardInterrupt) as caught:
         dbg.run()
@@ -352,7 +357,7 @@ def test_ctrl_c_ends_a_long_kernel_and_the_session_lives(model_of):
         dbg = Debugger(model_of(LONG), {"x": np.ones(1, np.float32)}, runtime=runtime)
         dbg.read("a")
         dbg.frame.need(["wide"])
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        interrupt_after(0.3, process_of(runtime))
 
         with pytest.raises(KeyboardInterrupt) as caught:
             dbg.read("y")
@@ -367,10 +372,9 @@ def test_nodes_that_were_interrupted_together_run_one_by_one_the_next_time(model
     text = LONG.replace("(float[1] x)", "(float[1] x, int64[2] sizes)").replace(LONG_SIZES, "")
     feeds = {"x": np.ones(1, np.float32), "sizes": np.array([6000, 6000])}
     with Runtime(RuntimeOptions(opt="none", lean=True, threads=1)) as runtime:
-        runtime.about()  # it has started
         dbg = Debugger(model_of(text), feeds, runtime=runtime)
         for seconds in (0.5, 1.2):
-            threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+            interrupt_after(seconds, process_of(runtime))
             with pytest.raises(KeyboardInterrupt) as caught:
                 dbg.run()
             notes += caught.value.__notes__
@@ -384,10 +388,9 @@ def test_nodes_that_were_interrupted_together_run_one_by_one_the_next_time(model
 @pytest.mark.usefixtures("interruptible")
 def test_a_long_kernel_is_named_at_once_where_its_sizes_are_known(model_of):
     with Runtime(RuntimeOptions(opt="none", lean=True, threads=1)) as runtime:
-        runtime.about()  # it has started
         dbg = Debugger(model_of(LONG), {"x": np.ones(1, np.float32)}, runtime=runtime)
         dbg.frame.index.learn_types(["y"])
-        threading.Timer(1.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        interrupt_after(1.2, process_of(runtime))
 
         with pytest.raises(KeyboardInterrupt) as caught:
             dbg.run()

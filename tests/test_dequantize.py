@@ -119,3 +119,15 @@ def test_functions_that_quantize_are_dequantized():
     assert osl.run(result.model, {"x": np.float32([0.1, 0.2])})["y"] == pytest.approx(
         np.float32([-0.1, -0.2])
     )
+
+
+def test_values_quantized_by_channel_and_by_a_scale_of_one_element_are_floats_again():
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[1, 2] x) => (float[1, 2] y) <float[2] s = {0.5, 0.25}, uint8[2] z = {0, 0}, float[1] one = {0.5}> {
+        q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+        p = QuantizeLinear<axis = 0>(d, one) y = DequantizeLinear<axis = 0>(p, one)
+    }""")
+
+    found = osl.run(osl.dequantize(model).model, {"x": np.float32([[-3, 7.1]])})["y"]
+
+    np.testing.assert_allclose(found, [[0, 7.1]])  # what one scale alone cuts off stays cut off

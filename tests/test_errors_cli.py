@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from busy import computed
 from conftest import COMMAND, FIXTURES
 from onnx import TensorProto, helper, numpy_helper, parser
 from typer.testing import CliRunner
@@ -436,12 +437,6 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def busy(pid: int) -> bool:
-    """Whether a process has used more than a second of processor time."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > 1.0
-
-
 def alive(pid: int) -> bool:
     """Whether a process is there, and no zombie."""
     try:
@@ -468,7 +463,7 @@ def started(folder: Path) -> tuple[subprocess.Popen[str], int]:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         children = children_of(process.pid)
-        if children and busy(children[0]):
+        if children and computed(children[0]) > 1:
             return process, children[0]
         time.sleep(0.05)
     process.kill()

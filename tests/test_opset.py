@@ -1,5 +1,7 @@
 """Another opset version: what the converter changes, and that the rest is as it was."""
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -59,7 +61,9 @@ def test_where_no_operator_is_defined_anew_the_version_alone_changes(model_of):
 def test_an_operator_that_is_not_in_the_version_and_has_no_function_is_refused(model_of):
     model = model_of("g (int32[1,4] x) => (int32[1,4] y) { y = BitwiseNot (x) }")
 
-    with pytest.raises(EditError, match="cannot convert the graph from opset 21 to 17"):
+    with pytest.raises(
+        EditError, match="opset 17 has no BitwiseNot \\('y'\\), which is new in opset 18"
+    ):
         Opset(17).apply(model)
 
 
@@ -152,6 +156,47 @@ def test_a_part_of_a_shape_is_a_slice_of_it_before_opset_15(part, model_of, runt
         onnx.checker.check_model(result.model.proto, full_check=True)
         assert result.unproved
         assert np.array_equal(*(_run(runtime, m, {"x": x}) for m in (model, result.model)))
+
+
+@pytest.mark.parametrize("size", ["6", "7", "n"])
+def test_a_split_into_parts_is_one_of_sizes_before_opset_18(size, model_of, runtime):
+    """torch.onnx writes chunks so; the last part of 7 is shorter."""
+    model = model_of(
+        f"""<ir_version: 8, opset_import: ["" : 18]> g (float[2,{size}] x) => (float[p,m] y) {{
+            a, b, c = Split <axis = 1, num_outputs = 3> (x) d = Concat <axis = 0> (a, b) e = Relu (c)
+            y = Concat <axis = 1> (d, d) }}"""
+    )
+    x = np.arange(14, dtype=np.float32).reshape(2, 7)[:, : 7 if size == "7" else 6]
+
+    for version in (17, 13):
+        result = Opset(version).apply(model)
+
+        onnx.checker.check_model(result.model.proto, full_check=True)
+        assert result.unproved
+        assert np.array_equal(*(_run(runtime, m, {"x": x}) for m in (model, result.model)))
+
+
+@pytest.mark.parametrize(
+    ("node", "version", "said"),
+    [
+        (
+            "CumSum (x, a)",
+            10,
+            r"cannot take CumSum \('y'\) .* no way at opset 14.*stay at opset 14",
+        ),
+        ("ReduceL2 (x, b)", 13, r"from opset 18 to 13: No initializer.*change: .*'ReduceL2'.*fold"),
+    ],
+)
+def test_what_the_converter_does_not_know_is_said_with_what_to_do(node, version, said, model_of):
+    model = model_of(
+        f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[4] x, int64 a, int64[1] b) => (float[n] y) {{ y = {node} }}"""
+    )
+
+    with pytest.raises(EditError) as caught:
+        Opset(version).apply(model)
+
+    assert re.search(said, f"{caught.value} {caught.value.hint}")
 
 
 def test_allowzero_goes_where_a_shape_is_computed_and_that_is_said(model_of, runtime):

@@ -78,6 +78,8 @@ def test_a_bisection_shows_cause_repair_error_culprit_and_tensors(written):
     assert measure["nodes"] == list(range(11))
     assert measure["bad"] == [False] * 6 + [True] * 5
     assert measure["numbers"][10] == result.outputs["31"].max_abs
+    by_search = [result.measured[name].max_abs for name in measure["names"][:6]]
+    assert measure["numbers"][:6] == by_search  # nothing that agrees is compared twice
     assert data["graphs"][0]["close_ups"][0]["node"] == 6
     assert data["tensors"][0]["name"] == "27"
     assert data["tensors"][0]["worst"][0]["difference"] == pytest.approx(2.109, abs=0.01)
@@ -163,6 +165,15 @@ def test_bodies_are_modules_that_captured_values_enter():
     whole = graph.modules[0].drawing
     ends = {(whole.boxes[a], whole.boxes[b]) for a, b, _ in whole.lines}
     assert (("node", 0), ("node", 2)) in ends  # w is captured
+
+
+def test_bodies_that_are_too_many_are_counted(monkeypatch):
+    monkeypatch.setattr("onnxsurgeon_lite.report.page.graph._MOST_INNER", 2)
+
+    graph = graph_part(GraphIndex.of(osl.build(WITH_BODIES)), "bodies")
+
+    assert len(graph.bodies) == 1
+    assert graph.left_out == 2
 
 
 def test_the_culprit_in_a_body_is_marked_there(tmp_path):

@@ -182,6 +182,16 @@ def test_the_nodes_of_a_function_stand_for_its_call():
     assert covers == {"Sin": ["@0"], "Tan": ["@1"], "Sinh": ["@1"], "Cos": ["@2"]}
 
 
+def test_the_weights_of_a_sparse_initializer_are_those_that_the_runtime_holds():
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[4] x) => (float[4] y) { y = Add(x, s) }""")
+    values = onnx.numpy_helper.from_array(np.ones(2, np.float32), "s")
+    places = onnx.numpy_helper.from_array(np.array([1, 3]), "")
+    proto.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, places, [4]))
+
+    assert osl.profile(proto, runs=1).total.parameter_bytes == 4 * 4
+
+
 def test_a_loop_has_the_arithmetic_of_all_its_iterations():
     text = """g (float[4, 4] x, int64 n) => (float[4, 4] y) {
         yes = Constant<value = bool {1}>()

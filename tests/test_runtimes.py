@@ -1,6 +1,7 @@
 """Runtimes other than onnxruntime, each behind the same functions; operators that a runtime lacks."""
 
 import sys
+from functools import partial
 from importlib.util import find_spec
 
 import ml_dtypes
@@ -11,6 +12,7 @@ import torch
 from test_verdicts import parsed
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.debug.causes.workarounds import work_around
 from onnxsurgeon_lite.errors import (
     NoKernel,
     RuntimeCrash,
@@ -139,6 +141,24 @@ def test_a_program_that_errs_in_one_operator_is_found_out_by_cutting(model_of, p
     found = osl.bisect(model, {"x": X, **right}, runtime=program(FAULTY) + ",inner=no", quick=True)
 
     assert [c.op_type for c in found.culprits] == ["Sqrt"]
+
+
+def test_an_operator_that_a_program_gets_wrong_is_worked_around(model_of, program):
+    model = model_of(
+        "g (float[2,3] x) => (float[2,3] y) { s = HardSigmoid<alpha = 0.16666667> (x) y = Mul(x, s) }"
+    )
+    wrong = FAULTY.replace("op_sqrt", "op_hard_sigmoid").replace("Sqrt", "HardSigmoid")
+    wrong = wrong.replace("self, x)", "self, x, **given)")
+    right = osl.run(model, {"x": X}, ["s", "y"])
+    again = partial(osl.bisect, reference={"x": X, **right}, runtime=program(wrong), cause=False)
+
+    result = again(model)
+    work_around(model, result, again)
+
+    (culprit,) = result.culprits
+    assert [finding.verdict for finding in culprit.findings] == ["kernel"]
+    assert culprit.causes[0].repair[1:3] == ["edit", "rewrite"]
+    assert culprit.causes[0].repair[-1] == "hard-swish"
 
 
 def test_an_error_of_a_program_that_a_normalization_hides_is_found_where_the_other_side_fuses(

@@ -206,3 +206,12 @@ def test_an_edit_of_outputs_keeps_its_input_and_everything_else(model_of, step):
     assert after.graph.initializer == model.proto.graph.initializer
     assert after.graph.input == proto.graph.input
     assert check(result.model, full=True).valid
+
+
+def test_onnx_s_own_domain_may_be_called_ai_onnx(model_of):
+    model = model_of(detector(1))
+    model.proto.opset_import[0].domain = "ai.onnx"
+
+    padded = PadOutputs(4).apply(model).model
+
+    assert run_model(padded, {"x0": FEW["two"]})["boxes.0"].shape == (4, 4)

@@ -389,9 +389,128 @@ def test_a_later_checkpoint_is_written_as_the_first_one_was_exported(tmp_path):
     assert again.match
     assert len(again.weights) == 4
     with pytest.raises(ReferenceSetError, match="several orders of its axes"):
-        osl.weights(path, update={**new, "a.weight": noise(4, 4)})
+        osl.weights(path, old | {"a.weight": noise(4, 4)}, update=new)
     with pytest.raises(ReferenceSetError, match=r"has no parameter 'a\.weight'"):
         osl.weights(path, old, update={n: a for n, a in new.items() if n != "a.weight"})
+
+
+def updated(folder: Path, nodes, weights, old, new, **how) -> tuple[WeightsResult, dict]:
+    result = osl.weights(model_with(folder, nodes, weights), old, update=new, **how)
+    return result, {t.name: result.model.array(t) for t in result.model.proto.graph.initializer}
+
+
+def add(name: str, source: str, target: str, module: str) -> onnx.NodeProto:
+    return helper.make_node("Add", [source, name], [target], name=f"/{module}/Add")
+
+
+def test_rows_and_gates_that_an_export_gathered_are_followed(tmp_path):
+    old = {"wpe.weight": noise(9, 4), "rnn.bias_ih": noise(12), "rnn.bias_hh": noise(12)}
+    new = {name: noise(*array.shape) for name, array in old.items()}
+
+    def exported(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        gates = [state[f"rnn.bias_{part}"].reshape(3, 4)[[1, 0, 2]] for part in ("ih", "hh")]
+        return {
+            "positions": state["wpe.weight"][np.array([[0, 1, 2], [5, 1, 0]])],
+            "turned": state["wpe.weight"][2:6].T.copy(),
+            "B": np.concatenate(gates).reshape(1, 24),
+        }
+
+    nodes = [
+        add("positions", "x", "h", "emb"),
+        helper.make_node("MatMul", ["h", "turned"], ["i"]),
+        helper.make_node("GRU", ["i", "w", "r", "B"], ["y"], hidden_size=4),
+    ]
+
+    result, weights = updated(tmp_path, nodes, exported(old), old, new)
+
+    assert result.updated == ["positions", "turned", "B"]
+    assert all(np.array_equal(weights[name], array) for name, array in exported(new).items())
+    with pytest.raises(ReferenceSetError, match=r"'wpe.weight' is \[8, 4\], it was \[9, 4\]"):
+        updated(tmp_path, nodes, exported(old), old, new | {"wpe.weight": noise(8, 4)})
+
+
+def test_a_weight_that_stands_for_parameters_which_are_equal_no_more_is_not_written(tmp_path):
+    ones, matrix = np.ones(4, np.float32), noise(4, 4)
+    nodes = [
+        helper.make_node("Mul", ["x", "a.scale"], ["h"], name="/a/Mul"),
+        helper.make_node("Mul", ["h", "a.scale"], ["i"], name="/b/Mul"),
+        linear("c", "c.weight", "i", "y"),
+    ]
+    weights = {"a.scale": ones, "c.weight": matrix}
+    old = {"a.scale": ones, "b.scale": ones, "c.weight": matrix}
+    new = {"a.scale": noise(4), "b.scale": noise(4), "c.weight": matrix * 2}
+
+    with pytest.raises(ReferenceSetError, match="'a.scale' holds 'a.scale', 'b.scale', which were"):
+        updated(tmp_path, nodes, weights, old, new)
+    result, written = updated(tmp_path, nodes, weights, old, new, partial=True)
+
+    assert result.updated == ["c.weight"]
+    assert list(result.kept) == ["a.scale"]
+    assert np.array_equal(written["a.scale"], ones)
+    _, tied = updated(tmp_path, nodes, weights, old, new | {"b.scale": new["a.scale"]})
+    assert np.array_equal(tied["a.scale"], new["a.scale"])
+
+
+def test_a_constant_that_equals_a_parameter_by_luck_keeps_its_number(tmp_path):
+    ones = np.ones(4, np.float32)
+    nodes = [helper.make_node("Mul", ["x", "val_1"], ["h"]), add("a.bias", "h", "y", "a")]
+    state = {"a.bias": noise(4), "norm.weight": ones}
+
+    weights = {"val_1": ones, "a.bias": state["a.bias"]}
+    with pytest.raises(ReferenceSetError, match="'val_1' may be a constant: it holds one number"):
+        updated(tmp_path, nodes, weights, state, state | {"norm.weight": noise(4)})
+
+
+def test_a_parameter_that_may_be_part_of_an_unknown_weight_is_named(tmp_path):
+    matrix, bias = noise(4, 4), noise(4)
+    nodes = [linear("a", "made", "x", "h"), add("a.bias", "h", "y", "a")]
+    old = {"a.g": noise(4, 1), "a.v": matrix, "a.bias": bias, "unused": noise(3)}
+    weights = {
+        "made": matrix * old["a.g"] / np.linalg.norm(matrix, axis=1)[:, None],
+        "a.bias": bias,
+    }
+    new = {name: array + 1 for name, array in old.items()}
+    unknown = "no weight is known to hold .*'a.g'.* and the numbers of 'made' do not tell"
+
+    with pytest.raises(ReferenceSetError, match=unknown):
+        updated(tmp_path, nodes, weights, old, new)
+    result, _ = updated(tmp_path, nodes, weights, old, new, partial=True)
+    plain, _ = updated(tmp_path, nodes[1:], {"a.bias": bias}, old, new)
+
+    assert "a.bias" in result.updated
+    assert plain.updated == ["a.bias"]
+    with pytest.raises(ReferenceSetError, match="has 'lora_A', which the model's checkpoint lacks"):
+        updated(tmp_path, nodes[1:], {"a.bias": bias}, old, new | {"lora_A": noise(2, 4)})
+
+
+def test_a_parameter_of_one_number_is_written_by_its_name_and_overflow_is_refused(tmp_path):
+    nodes = [helper.make_node("Mul", ["x", "scale"], ["h"]), add("bias", "h", "y", "")]
+    old = {"scale": np.float32(1.5), "bias": noise(3)}
+    weights = {"scale": np.float16(1.5), "bias": old["bias"]}
+
+    _, written = updated(tmp_path, nodes, weights, old, old | {"scale": np.float32(2.5)})
+
+    assert written["scale"].shape == ()
+    assert written["scale"] == 2.5
+    with pytest.raises(
+        ReferenceSetError, match="has numbers that float16 of 'scale' does not reach"
+    ):
+        updated(tmp_path, nodes, weights, old, old | {"scale": np.float32(1e6)})
+
+
+def test_batch_norms_that_were_equal_do_not_tell_which_one_was_folded(tmp_path):
+    norms = {f"{n}.{k}": np.full(3, v, np.float32) for n in ("b", "c") for k, v in FRESH.items()}
+    kernel = noise(3, 2, 1, 1)
+    nodes = [helper.make_node("Conv", ["x", "k"], ["y"], name="/a/Conv")]
+    old = norms | {"a.weight": kernel}
+    new = {name: abs(noise(*array.shape)) for name, array in old.items()}
+    weights = {"k": kernel / np.sqrt(np.float32(1 + 1e-3))}
+
+    with pytest.raises(ReferenceSetError, match="folded with 'b' or 'c', which were equal"):
+        updated(tmp_path, nodes, weights, old, new)
+
+
+FRESH = {"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1}
 
 
 def test_the_command_writes_the_updated_model(small, tmp_path):

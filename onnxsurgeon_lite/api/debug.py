@@ -87,6 +87,7 @@ def bisect(
     html: str | PathLike[str] | None = None,
     node_data: str | PathLike[str] | None = None,
     opt: OptLevel = "all",
+    workaround: bool = False,
     **how: Unpack[BisectingSamples],
 ) -> "BisectResult":
     """Find the nodes where a model leaves its references, and say why.
@@ -115,6 +116,7 @@ def bisect(
         blame: Share the error of the worst output among all nodes, to first order.
         node_data: Where to write its numbers of nodes for model-explorer.
         html: Where to write the result as a page for a browser.
+        workaround: Where a kernel or an optimizer is wrong, find the nearest edit that avoids it; `repair` makes it.
 
     Returns:
         `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings; `print` shows it all.
@@ -133,7 +135,7 @@ def bisect(
     _require_one(reference, against, a or b, find)
     _require_possible(
         resume and journal is None,
-        bool(repair and (find or quick or not cause)),
+        bool((repair or workaround) and (find or quick or not cause)),
         bool(blame and find),
     )
     with Call(opt=opt, html=html, node_data=node_data, force=force, **how) as call:
@@ -162,6 +164,7 @@ def bisect(
             resume,
             made.beside_causes if cause else None,
             bool(a or b),
+            bool(html or node_data),
         )
         tell = call.progress
         mapping = None if map is None else fspath(map)
@@ -197,17 +200,14 @@ def bisect(
             _share(result, index, stored, given, runtime, tell)
         call.sight = look_along(
             *(bool(html or node_data), index, None if find else stored, given, runtime),
-            *(call.allowed(), find),
+            *(call.allowed(), find, result.measured),
         )
     if result.culprits and output is not None:
         made.finish(result, strip_weights)
-    if repair is not None:
-        again = partial(
-            bisect, reference=reference, against=against, a=a, b=b, map=map, feeds=feeds
-        )
-        _write_repair(
-            index.model, result, Path(repair), partial(again, look=look, opt=opt, **how), force
-        )
+    again = partial(bisect, reference=reference, against=against, a=a, b=b, map=map, feeds=feeds)
+    again = partial(again, look=look, opt=opt, **how)
+    if workaround or repair is not None:
+        _write_edits(index.model, result, workaround, repair, again, force)
     return call.done(result)
 
 
@@ -272,7 +272,10 @@ def _require_possible(no_journal: bool, no_causes: bool, no_error: bool) -> None
     if no_journal:
         raise UsageError("there is nothing to resume", "name the file: --journal FILE --resume")
     if no_causes:
-        raise UsageError("a repair needs causes", "leave out --find, --quick and --no-cause")
+        raise UsageError(
+            "--repair and --workaround need the whole search",
+            "leave out --find, --quick and --no-cause",
+        )
     if no_error:
         raise UsageError("what --find looks for has no shares", "leave out --find or --blame")
 
@@ -295,17 +298,23 @@ def _require_places(
         require_elsewhere(model, Path(repair), force)
 
 
-def _write_repair(
+def _write_edits(
     model: "Model",
     result: "BisectResult",
-    path: Path,
-    again: "Callable[[Model], BisectResult]",
+    workaround: bool,
+    repair: str | PathLike[str] | None,
+    again: "Callable[..., BisectResult]",
     force: bool,
 ) -> None:
-    """Write the repaired model, searched again, and its recipe."""
+    """Find what avoids errors of the runtime; write the repaired model, searched again, and its recipe."""
     from onnxsurgeon_lite.debug.causes.repairing import repair_files
+    from onnxsurgeon_lite.debug.causes.workarounds import work_around
 
-    result.repair = repair_files(model, result, path, again, force)
+    if workaround:
+        work_around(model, result, partial(again, cause=False))
+    if repair is not None:
+        again = partial(again, workaround=workaround)
+        result.repair = repair_files(model, result, Path(repair), again, force)
 
 
 @dataclass
@@ -588,6 +597,7 @@ def weights(
     against: "Tensors | None" = None,
     progress: Progress = quiet,
     update: "Tensors | None" = None,
+    partial: bool = False,
     **how: Unpack[Tolerating],
 ) -> "WeightsResult":
     """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded.
@@ -596,12 +606,14 @@ def weights(
         against: A `.safetensors`, `.pt`, `.pth` or `.npz` file, or name -> array (a state dict).
         update: A later checkpoint: `model` of the result has its numbers, each in the layout, fold and dtype of the
             weight whose parameter `against` says it is. Without `against`, this checkpoint says it itself.
+        partial: Keep the weights whose new numbers are not known for sure, instead of an error.
 
     Returns:
         A `Comparison` for each weight that was found, and what only one side has.
 
     Raises:
-        ReferenceSetError: A checkpoint cannot be read, has nothing of the model, or does not fit it.
+        ReferenceSetError: A checkpoint cannot be read, has nothing of the model, or does not fit it; the new numbers of
+            a weight are not known for sure.
         UsageError: It is a PyTorch file and torch is not installed.
 
     Example:
@@ -615,10 +627,12 @@ def weights(
     exported = against if against is not None else update
     if exported is None:
         raise UsageError("no checkpoint is given", "name one with --against or --update")
-    result = compare_weights(index, _checkpoint(exported), call.allowed(), progress)
+    known = _checkpoint(exported)
+    result = compare_weights(index, known, call.allowed(), progress)
     if update is not None:
         progress("writing weights")
-        result.model, result.updated = update_weights(index, result.weights, _checkpoint(update))
+        new = known if against is None else _checkpoint(update)
+        update_weights(index, result, None if against is None else known, new, partial)
     return result
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onnxsurgeon_lite.errors import RuntimeFailure, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
     from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.runtime.observe import Observer
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.shown import Shown
-    from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
+    from onnxsurgeon_lite.tensors.comparison import Comparison, Distance, Tolerance
     from onnxsurgeon_lite.tensors.dtypes import RunValue
     from onnxsurgeon_lite.tensors.references import ReferenceSet
     from onnxsurgeon_lite.tensors.references.sets import Stored
@@ -124,6 +124,7 @@ def look_along(
     runtime: "Runtime",
     tolerance: "Tolerance | None" = None,
     find: str | None = None,
+    measured: "Mapping[str, Comparison | Distance] | None" = None,
 ) -> "Sight | None":
     """Look at every value: how far it is from its reference, with pictures of some.
 
@@ -131,6 +132,7 @@ def look_along(
         wanted: a page or numbers of nodes are; else nothing is looked at.
         references: None where there are none.
         find: what is looked for without references, such as `nan`.
+        measured: values that were compared already; those that agree are not computed again.
     """
     if not wanted:
         return None
@@ -147,7 +149,7 @@ def look_along(
         elif (values := FloatValues.of(index, references, feeds)) is not None:
             _compare_quantized(sight, observer, values.behind_quantizers())
         else:
-            _compare(sight, observer, references, tolerance)
+            _compare(sight, observer, references, tolerance, measured or {})
     except RuntimeFailure as error:
         sight.notes.append(f"the model does not run to its end: {error.message}")
     finally:
@@ -160,6 +162,7 @@ def _compare(
     observer: "Observer",
     references: "ReferenceSet",
     tolerance: "Tolerance | None",
+    measured: "Mapping[str, Comparison | Distance]",
 ) -> None:
     """Compare values; draw the first that mismatch, and the outputs."""
     from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences, coarse_values
@@ -168,23 +171,31 @@ def _compare(
 
     index = observer.index
     judge = AgainstReferences(references, tolerance, coarse_values(index))
-    for name, value in _sweep(observer, judge):
-        reference = references.read(name)
-        found = judge.distance(name, value, reference)
-        if found is None:
-            continue
-        sight.compared[name] = found
-        is_shown = not found.match and len(sight.tensors) < _TENSORS
-        if is_shown or name in index.outputs:
-            compared = judge.compared(name, value, reference)
-            part = tensor_part(0, index.producer[name], name, value, reference, compared)
-            sight.tensors += [part] if part is not None else []
-    sight.measures.append(against_references(sight.compared, index))
+    known = {name: found for name, found in measured.items() if found.match}
+    wanted = {name for name in index.producer if judge.can_judge(name)} - known.keys()
+    try:
+        for name, value in _sweep(observer, judge, wanted):
+            reference = references.read(name)
+            found = judge.distance(name, value, reference)
+            if found is None:
+                continue
+            known[name] = found
+            is_shown = not found.match and len(sight.tensors) < _TENSORS
+            if is_shown or name in index.outputs:
+                compared = judge.compared(name, value, reference)
+                part = tensor_part(0, index.producer[name], name, value, reference, compared)
+                sight.tensors += [part] if part is not None else []
+    finally:
+        names = sorted(known.keys() & index.rank.keys(), key=index.rank.__getitem__)
+        sight.compared = {name: known[name] for name in names}
+        sight.measures.append(against_references(sight.compared, index))
 
 
-def _sweep(observer: "Observer", judge: "AgainstReferences") -> "Iterator[tuple[str, RunValue]]":
-    """Yield the values that have references; these are prepared together, part by part."""
-    for part, needed in observer.parts(filter(judge.can_judge, observer.index.producer)):
+def _sweep(
+    observer: "Observer", judge: "AgainstReferences", wanted: "Iterable[str]"
+) -> "Iterator[tuple[str, RunValue]]":
+    """Yield values that have references; these are prepared together, part by part."""
+    for part, needed in observer.parts(wanted):
         judge.prepare(part)
         yield from observer.stream(part, needed)
 

@@ -43,6 +43,7 @@ def bisect(
     repair: Annotated[Path | None, Typed(metavar="OUT")] = None,
     factory: Annotated[str | None, Typed(metavar="FILE.py:FN")] = None,
     blame: bool = False,
+    workaround: bool = False,
     metrics: options.Metrics = "usual",
     verbose: bool = False,
     html: Path | None = None,
@@ -72,6 +73,7 @@ def bisect(
         repair: Where to write the repaired model and, as .toml, its recipe; proved by another search.
         factory: PyTorch module whose operators are recorded where a region is wide.
         blame: Share the error of the worst output among all nodes.
+        workaround: Where a kernel or an optimizer is wrong, find the nearest edit that avoids it; --repair makes it.
     """
     model, reference, against = _asked(model, reference, against, a or b, find)
     target = Target(model, "culprit", output, force, suffix="")
@@ -100,6 +102,7 @@ def bisect(
             html,
             node_data,
             opt=opt,
+            workaround=workaround,
             **how,
         )
     if result.reproducer is not None:

@@ -43,6 +43,7 @@ def weights(
     *,
     against: Path | None = None,
     update: Path | None = None,
+    partial: bool = False,
     rtol: float | None = None,
     atol: float | None = None,
     json: bool = False,
@@ -56,11 +57,12 @@ def weights(
     Args:
         against: Checkpoint: .safetensors, .pt, .pth or .npz.
         update: Write a model with the numbers of this one, each where and as the compared one is.
+        partial: With --update: keep the weights whose new numbers are not known for sure.
     """
     from onnxsurgeon_lite.model import movable
 
     with progress("comparing weights") as tell:
-        result = osl.weights(model, against, tell, update, rtol=rtol, atol=atol)
+        result = osl.weights(model, against, tell, update, partial, rtol=rtol, atol=atol)
     options.show(result, json)
     if result.model is None:
         options.require(result.match)

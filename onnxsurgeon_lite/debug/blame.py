@@ -16,6 +16,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -88,10 +89,8 @@ def _blamed(index: GraphIndex, place: int, parts: Sequence[tuple[float, str]]) -
 
 
 def _unknown(names: Sequence[str]) -> list[str]:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    shown = ", ".join(map(repr, names[:_NAMED]))
     why = "what they introduce cannot be computed from references, or is not finite"
-    return [f"no share for {shown}{more}: {why}"] if names else []
+    return [f"no share for {first([*map(repr, names)], _NAMED)}: {why}"] if names else []
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import required, select_node, select_nodes, unknown
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
-from onnxsurgeon_lite.names import fitting, glob, shown
+from onnxsurgeon_lite.names import first, fitting, glob, shown
 
 _SHOWN = 4  # consumers on a line
 _LISTED = 40  # nodes in a listing
@@ -60,9 +60,8 @@ class Value:
     def __repr__(self) -> str:
         source = self.producer.title if self.producer is not None else self.kind
         positions = self.graph.index.consumers.get(self.name, [])
-        users = ", ".join(map(self.graph.index.describe, positions[:_SHOWN]))
-        more = f" and {len(positions) - _SHOWN} more" if len(positions) > _SHOWN else ""
-        ends = ", ".join(filter(None, (users + more, "output" if self.is_output else "")))
+        users = first([*map(self.graph.index.describe, positions)], _SHOWN)
+        ends = ", ".join(filter(None, (users, "output" if self.is_output else "")))
         return shown(f"value {self.name!r} {self.type}: {source} -> {ends or 'nothing'}")
 
 

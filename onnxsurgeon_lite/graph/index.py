@@ -28,11 +28,12 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure, UnknownNameError
-from onnxsurgeon_lite.graph.native import RejectedError, infer
+from onnxsurgeon_lite.graph.native import RejectedError, begin_infer, infer, infer_encoded
 from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row, captured, plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model.wire import len_field
 
 FunctionKey = tuple[str, str, str]
 """(domain, name, overload) of a model-local function."""
@@ -98,7 +99,7 @@ class GraphIndex:
         index.initializers.update(
             (sparse.values.name, sparse) for sparse in graph.sparse_initializer
         )
-        if len(nodes) <= FEW or not index.table.is_made_once():
+        if len(nodes) <= FEW or not index.table.is_made_once:
             _ = index.producer
         return index
 
@@ -225,7 +226,7 @@ class GraphIndex:
         return list(everything) if self._is_sorted() else topological_order(self, everything)
 
     def _is_sorted(self) -> bool:
-        if len(self.nodes) > FEW and self.table.is_sorted():
+        if len(self.nodes) > FEW and self.table.is_sorted:
             return True
         producer = self.producer.get
         for position, names in enumerate(self.needs):
@@ -281,12 +282,7 @@ class GraphIndex:
             GraphError: a function calls itself.
             RuntimeCrash, RuntimeTimeout, RuntimeFailure: inference crashes, or reaches a limit.
         """
-        unknown = {
-            name
-            for name in names
-            if name not in self.types
-            or (not is_complete(self.types[name]) and self.maker(name) is not None)
-        } - self._without_type
+        unknown = self._untyped(names)
         if not unknown:
             return
         check_functions(self.model.proto)
@@ -312,6 +308,23 @@ class GraphIndex:
             kinds = {info.name: info.type for info in inferred if info.HasField("type")}
             states = self._loop_states(positions, kinds)
         self._without_type |= unknown
+
+    def foresee(self, names: Iterable[str]) -> None:
+        """Start to infer the types that `learn_types` will be asked for next, all at once."""
+        large = len(self.nodes) > FEW and not self.model.proto.functions  # which may never end
+        unknown = self._untyped(names) if large else set()
+        if unknown:
+            prefix = range(1 + max(self.makers(unknown), default=-1))
+            begin_infer(self._part(prefix, {}))
+
+    def _untyped(self, names: Iterable[str]) -> set[str]:
+        """Return the values whose types can be inferred, for all that is known."""
+        return {
+            name
+            for name in names
+            if name not in self.types
+            or (not is_complete(self.types[name]) and self.maker(name) is not None)
+        } - self._without_type
 
     def inferred_outputs(self) -> dict[str, TypeProto]:
         """Infer the types of the graph's outputs from the inputs and weights alone, without reading declarations.
@@ -342,22 +355,22 @@ class GraphIndex:
         data_prop: bool,
         known: Mapping[str, TypeProto],
     ) -> Sequence[ValueInfoProto]:
-        source = self.model.structure()
-        part = copied(source)
-        del part.graph.output[:]
-        if isinstance(positions, range):
-            del part.graph.node[positions.stop :]
-        else:
-            del part.graph.node[:]
-            part.graph.node.extend(source.graph.node[position] for position in positions)
-        for name, kind in known.items():
-            part.graph.value_info.add(name=name, type=kind)
         try:
-            inferred = infer(part, data_prop=data_prop)
+            inferred = infer_encoded(self._part(positions, known), data_prop=data_prop)
         except RejectedError:
             return []
         found: Sequence[ValueInfoProto] = inferred.value_info
         return found
+
+    def _part(self, positions: Sequence[int], known: Mapping[str, TypeProto]) -> bytes:
+        """Serialize a model of some nodes alone, without outputs; `known` are types that it declares."""
+
+        def declare(rest: GraphProto) -> None:
+            del rest.output[:]
+            for name, kind in known.items():
+                rest.value_info.add(name=name, type=kind)
+
+        return serialized_part(self.model, positions, declare)
 
     def _loop_states(
         self, positions: Sequence[int], inferred: Mapping[str, TypeProto]
@@ -549,6 +562,28 @@ class _Reads(Sequence[list[str]]):
         return reads
 
 
+def serialized_part(
+    model: Model, positions: Sequence[int] | None, change: Callable[[GraphProto], None]
+) -> bytes:
+    """Serialize the structure for inference.
+
+    Args:
+        positions: of its nodes; None for all.
+        change: changes the graph, which has no nodes then.
+    """
+    source = model.structure()
+    nodes = NodeTable.of(source.graph).encoded
+    rest = GraphProto.FromString(nodes.behind) if nodes.behind else copied(source.graph)
+    del rest.node[:]
+    change(rest)
+    header = ModelProto(
+        ir_version=source.ir_version, opset_import=source.opset_import, functions=source.functions
+    )
+    part = nodes.joined(range(len(nodes)) if positions is None else positions)
+    number = ModelProto.GRAPH_FIELD_NUMBER
+    return bytes(header.SerializeToString() + len_field(number, part + rest.SerializeToString()))
+
+
 def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
     """Sort nodes topologically among themselves (Kahn's algorithm); sorted nodes keep their order.
 
@@ -603,6 +638,11 @@ def described(node: NodeProto, node_id: str) -> str:
 def opset_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     """Return domain -> imported version."""
     return {plain_domain(opset.domain): opset.version for opset in imports}
+
+
+def onnx_opset(holder: ModelProto | FunctionProto) -> int:
+    """Return the version of ONNX's own operators that a model or a function imports, under either name."""
+    return opset_versions(holder.opset_import).get("", 1)
 
 
 def function_key(function: FunctionProto) -> FunctionKey:

@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from io import BufferedRWPair
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from google.protobuf.message import Message
 from onnx import GraphProto, ModelProto
@@ -47,6 +47,11 @@ def infer(model: ModelProto, *, strict: bool = False, data_prop: bool = False) -
 def infer_encoded(model: bytes, *, strict: bool = False, data_prop: bool = False) -> GraphProto:
     """Infer types of a serialized model; see `infer`."""
     return _graph(_apart("type inference", _infer, model, strict, data_prop))
+
+
+def begin_infer(model: bytes, *, strict: bool = False, data_prop: bool = False) -> None:
+    """Start to infer types of a serialized model: `infer_encoded` gets the answer, if it is the next to infer that."""
+    _begin(_infer, model, strict, data_prop)
 
 
 def infer_node(model: ModelProto, operator: str, version: int, domain: str) -> GraphProto:
@@ -239,10 +244,13 @@ class _Fork:
                 _work_for(self.caller, there)
         self._socket, self._stream = here, here.makefile("rwb")
 
-    def ask(self, request: bytes, seconds: float) -> bytes:
-        """Return the reply; b'' if there is none."""
+    def ask(self, request: bytes, seconds: float) -> None:
+        """Send a request."""
         self._socket.settimeout(max(seconds, _LEAST))
         _send(self._stream, request)
+
+    def reply(self) -> bytes:
+        """Return the reply; b'' if there is none."""
         return _received(self._stream)
 
     def lives(self) -> bool:
@@ -269,6 +277,35 @@ class _Fork:
 _forks = threading.local()
 
 
+def _begin(work: Work, *arguments: object) -> None:
+    """Ask a fork for what `_apart` will ask for, if nothing goes wrong."""
+    if hasattr(_forks, "serves"):
+        return
+    fork, (seconds, memory) = _free_fork(), _limits(arguments)
+    with contextlib.suppress(OSError):
+        fork.ask(pickle.dumps((work, arguments, memory)), seconds)
+        _forks.begun = fork, work, arguments
+
+
+def _begun(work: Work, arguments: tuple[object, ...]) -> _Fork | None:
+    """Return the fork that was asked for this already."""
+    fork, *asked = vars(_forks).get("begun", (None,))
+    if fork is None or asked != [work, arguments] or not fork.lives():
+        return None
+    del _forks.begun
+    return cast(_Fork, fork)
+
+
+def _free_fork() -> _Fork:
+    fork: _Fork | None = vars(_forks).pop("idle", None)
+    return fork if fork is not None and fork.lives() else _Fork()
+
+
+def _limits(arguments: tuple[object, ...]) -> tuple[float, int]:
+    """Return the seconds and the memory that work may take."""
+    return allowed(sum(len(a) for a in arguments if isinstance(a, bytes)))
+
+
 def _apart(what: str, work: Work, *arguments: object) -> bytes:
     """Return what work returns in the fork.
 
@@ -278,12 +315,13 @@ def _apart(what: str, work: Work, *arguments: object) -> bytes:
     """
     if hasattr(_forks, "serves"):
         return _here(work, *arguments)
-    fork: _Fork | None = vars(_forks).pop("idle", None)
-    fork = fork if fork is not None and fork.lives() else _Fork()
-    seconds, memory = allowed(sum(len(a) for a in arguments if isinstance(a, bytes)))
-    reply, code = b"", 0
+    seconds, memory = _limits(arguments)
+    begun = _begun(work, arguments)
+    fork, reply, code = begun or _free_fork(), b"", 0
     try:
-        reply = fork.ask(pickle.dumps((work, arguments, memory)), seconds)
+        if begun is None:
+            fork.ask(pickle.dumps((work, arguments, memory)), seconds)
+        reply = fork.reply()
     except TimeoutError as error:
         raise RuntimeTimeout(
             f"{what} did not finish within {seconds:g} seconds", "allow more time with --timeout"

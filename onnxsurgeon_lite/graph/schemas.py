@@ -196,7 +196,7 @@ def require_schemas(index: GraphIndex) -> None:
     can rely on it; and on every value having a producer.
     """
     proto = index.model.proto
-    lost = next(dangling(proto), None) if proto.functions or _has_dangling(index) else None
+    lost = next(dangling(proto), None) if proto.functions or has_dangling(index) else None
     if lost is not None:
         raise EditError(
             str(lost), "see all: onnxdbg check MODEL; repair what can be: onnxdbg edit fix MODEL"
@@ -234,7 +234,7 @@ def _bodies_fit(node: NodeProto) -> bool:
     )
 
 
-def _has_dangling(index: GraphIndex) -> bool:
+def has_dangling(index: GraphIndex) -> bool:
     """Return whether the main graph, bodies included, reads a value that nothing produces."""
     read = index.outputs.keys() | index.table.outside()
     read = read.union(*(index.reads[position] for position in index.bodied))

@@ -18,6 +18,7 @@ from onnxsurgeon_lite.model.wire import Messages, fields
 
 _INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
 _NAMES = _INPUT, _OUTPUT
+_READ = frozenset((*_NAMES, _OPERATOR, _ATTRIBUTE, _DOMAIN))
 FEW = 256
 """Nodes that protobuf reads as fast."""
 
@@ -72,8 +73,10 @@ class NodeTable:
 
     def __init__(self, encoded: bytes, like: "NodeTable | None" = None) -> None:
         """Read the nodes of a serialized graph, but for those that another version of it begins and ends with."""
-        self.encoded = Messages(encoded, GraphProto.NODE_FIELD_NUMBER)
+        known = None if like is None else like.encoded
+        self.encoded: Messages = Messages(encoded, GraphProto.NODE_FIELD_NUMBER, known)
         self._bytes = np.frombuffer(encoded + bytes(_WORD), np.uint8)
+        self._new: range | None = None  # all other nodes are known to be sorted
         if like is not None:
             self._take_over(like)
 
@@ -95,10 +98,19 @@ class NodeTable:
         one, two = self.encoded, like.encoded
         head, tail = one.same(two)
         first, last = len(one) - tail, len(two) - tail
+        few = first - head <= FEW
         if "rows" in vars(like) and head + tail:
-            known = {two[place]: like.rows[place] for place in range(head, last)}
-            new = (known.get(one[place]) or self._row(place) for place in range(head, first))
+            known = dict(zip(two.among(head, last), like.rows[head:last], strict=True))
+            each = enumerate(one.among(head, first), head)
+            new = (known.get(encoded) or self._row(place) for place, encoded in each)
             self.rows = [*like.rows[:head], *new, *like.rows[last:]]
+        if few and "bodied" in vars(like):
+            bodied = [place for place in range(head, first) if walk.bodies(self.node(place))]
+            before = (place for place in like.bodied if place < head)
+            behind = (place + first - last for place in like.bodied if place >= last)
+            self.bodied = [*before, *bodied, *behind]
+        if few and vars(like).get("is_sorted"):
+            self._new = range(head, first)
         if "_columns" in vars(like) and head + tail:
             further = int(one.stops[-1] - two.stops[-1])
             moved = np.array([[first - last], [further], [further], [0]])
@@ -138,7 +150,15 @@ class NodeTable:
 
     def readers(self, names: Collection[str]) -> dict[str, list[int]]:
         """Return the nodes whose inputs are these values; those that capture them are not among them."""
-        nodes, starts, stops, read = self._named(_INPUT)
+        return self._of_names(_INPUT, names)
+
+    def made_among(self, names: Collection[str]) -> set[str]:
+        """Return those of some values that nodes make."""
+        return {name for name, nodes in self._of_names(_OUTPUT, names).items() if nodes}
+
+    def _of_names(self, number: int, names: Collection[str]) -> dict[str, list[int]]:
+        """Return the nodes that have these names in the fields of a number."""
+        nodes, starts, stops, read = self._named(number)
         encoded = [name.encode() for name in names]
         ends = np.cumsum([0, *map(len, encoded)])
         data = np.frombuffer(b"".join(encoded) + bytes(_WORD), np.uint8)
@@ -154,17 +174,30 @@ class NodeTable:
 
     def outside(self) -> set[str]:
         """Return the inputs of nodes that no node makes; it can hold a few others."""
+        _, starts, stops, _ = self._named(_INPUT)[:, ~self._is_inside]
+        whole, spans = self.encoded.whole, zip(starts.tolist(), stops.tolist(), strict=True)
+        return {each.decode() for each in {whole[start:stop] for start, stop in spans}}
+
+    def is_used(self, names: Collection[str]) -> bool:
+        """Return whether each node is known to make one of these values, or one that the inputs of nodes are."""
+        makers = self.made[1][self._made_of_read[1][self._is_inside]]
+        unused = np.bincount(self._fields(_OUTPUT)[0], minlength=len(self.encoded)) > 0
+        unused[makers] = False
+        unused[[place for name in names for place in self.makers(name)]] = False
+        return not unused.any()
+
+    @cached_property
+    def _is_inside(self) -> NDArray[np.bool_]:
+        """For each input of a node: whether a node makes it, as far as `_made_of_read` tells."""
         found, made = self._made_of_read
         _, starts, stops, _ = self._named(_INPUT)
         inside = np.flatnonzero(found)
         same = _same(
             self._bytes, starts[inside], stops[inside], *self._named(_OUTPUT)[1:3, made[inside]]
         )
-        found = found.copy()
-        found[inside] = same
-        whole = self.encoded.whole
-        spans = zip(starts[~found].tolist(), stops[~found].tolist(), strict=True)
-        return {each.decode() for each in {whole[start:stop] for start, stop in spans}}
+        known = found.copy()
+        known[inside] = same
+        return known
 
     @cached_property
     def _read(self) -> _Numbers:
@@ -172,25 +205,47 @@ class NodeTable:
         numbers: _Numbers = self._named(_INPUT)[3].view(np.uint64)
         return numbers
 
+    @cached_property
     def is_made_once(self) -> bool:
-        """Return whether each value is known to have one producer."""
+        """Whether each value is known to have one producer."""
+        if self._new is not None:
+            (numbers, nodes), new = self.made, self._new
+            own = (nodes >= new.start) & (nodes < new.stop)
+            made = np.unique(numbers[own])
+            once = len(made) == np.count_nonzero(own)
+            return once and not np.isin(numbers[~own], made, kind="sort").any()
         numbers, _ = self._by_number
         return not np.any(numbers[1:] == numbers[:-1])
 
+    @cached_property
     def is_sorted(self) -> bool:
-        """Return whether the nodes are known to be in topological order."""
+        """Whether the nodes are known to be in topological order."""
         if not len(self.made[0]):
             return True
-        if not self.is_made_once() or len(self.bodied) > _MOST_BODIED:
+        if not self.is_made_once or len(self.bodied) > _MOST_BODIED:
             return False
-        found, made = self._made_of_read
-        late = found & (self.made[1][made] >= self._named(_INPUT)[0])
-        return not late.any() and not any(
+        return not self._reads_late() and not any(
             place >= reader
             for reader in self.bodied
             for name in captured(self.node(reader))
             for place in self.makers(name)
         )
+
+    def _reads_late(self) -> bool:
+        """Return whether an input is made by its node, or behind it."""
+        readers, new = self._named(_INPUT)[0], self._new
+        if new is None:
+            found, places_made = self._made_of_read
+            return bool(np.any(found & (self.made[1][places_made] >= readers)))
+        (numbers, nodes), read = self.made, self._read
+        made = numbers[(nodes >= new.start) & (nodes < new.stop)]
+        if np.isin(read[readers < new.start], made, kind="sort").any():
+            return True
+        own = (readers >= new.start) & (readers < new.stop)
+        makers = np.isin(numbers, read[own], kind="sort")
+        places = dict(zip(numbers[makers].tolist(), nodes[makers].tolist(), strict=True))
+        reads = zip(read[own].tolist(), readers[own].tolist(), strict=True)
+        return any(places.get(number, -1) >= reader for number, reader in reads)
 
     @cached_property
     def _by_number(self) -> tuple[_Numbers, _Places]:
@@ -208,6 +263,21 @@ class NodeTable:
         places = np.minimum(np.searchsorted(numbers, self._read), len(numbers) - 1)
         found = numbers[places] == self._read
         return found, order[places]
+
+    def operators(self) -> set[str]:
+        """Return the operators of nodes, of any domain."""
+        return self._distinct(_OPERATOR)
+
+    def domains(self) -> set[str]:
+        """Return the domains of operators, '' for ONNX's own."""
+        return {"", *map(plain_domain, self._distinct(_DOMAIN))}
+
+    def _distinct(self, number: int) -> set[str]:
+        """Return the strings in the fields of a number."""
+        _, starts, stops, _ = self._fields(number).tolist()
+        whole = self.encoded.whole
+        found = {whole[start:stop] for start, stop in zip(starts, stops, strict=True)}
+        return {each.decode() for each in found}
 
     def outputs(self) -> list[list[str]]:
         """Return the values that each node makes."""
@@ -251,7 +321,7 @@ class NodeTable:
         whole = self.encoded.whole
         text = whole.decode("latin-1")
         found = [text[start:stop] for start, stop in zip(starts, stops, strict=True)]
-        if not whole.isascii():
+        if not all(map(str.isascii, found)):
             for place, each in enumerate(found):
                 if not each.isascii():
                     found[place] = whole[starts[place] : stops[place]].decode()
@@ -292,7 +362,10 @@ class NodeTable:
                 at[foreign] = end[foreign]
             columns = np.stack((nodes, starts, at))
             for tag in (present := np.flatnonzero(np.bincount(tags)).tolist()):
-                found.append((tag >> 3, columns if len(present) == 1 else columns[:, tags == tag]))
+                if tag >> 3 in _READ:
+                    found.append(
+                        (tag >> 3, columns if len(present) == 1 else columns[:, tags == tag])
+                    )
         odd[nodes[at < end]] = True
         if odd.any():
             found = [(number, columns[:, ~odd[columns[0]]]) for number, columns in found]

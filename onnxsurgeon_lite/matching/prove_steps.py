@@ -8,6 +8,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.trials import Trial, unmoved, unmoved_notes
 from onnxsurgeon_lite.matching.verify import verify
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes import PassResult, Simplify
 from onnxsurgeon_lite.runtime.session import Runtime
 
@@ -33,8 +34,7 @@ class StepProof:
         if self._failure(result.model) is not None:
             result = self._without_failing(step)
         notes = (*result.notes, *unmoved_notes(unmoved(self.trials)))
-        count = len(self.trials)
-        line = f"agrees with the original in {count} run{'s' * (count != 1)}"
+        line = f"agrees with the original in {counted(len(self.trials), 'run')}"
         return replace(result, notes=notes), line
 
     def _without_failing(self, step: Simplify) -> PassResult:

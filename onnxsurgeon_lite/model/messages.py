@@ -20,10 +20,19 @@ def copied(message: M) -> M:
 
 def declare(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:
     """Append declarations of values, parsed all at once: one by one takes long."""
-    encoded = {id(kind): len_field(2, kind.SerializeToString()) for kind in types.values()}
-    infos = (len_field(1, name.encode()) + encoded[id(kind)] for name, kind in types.items())
-    number = GraphProto.VALUE_INFO_FIELD_NUMBER
-    graph.MergeFromString(b"".join(len_field(number, info) for info in infos))
+    kinds = {id(kind): kind for kind in types.values()}
+    encoded = {key: len_field(2, kind.SerializeToString()) for key, kind in kinds.items()}
+    around: dict[tuple[int, int], tuple[bytes, bytes]] = {}  # a name of some size, with some type
+    parts: list[bytes] = []
+    for text, kind in types.items():
+        name, behind = text.encode(), encoded[id(kind)]
+        key = len(name), id(kind)
+        if key not in around:
+            whole = len_field(GraphProto.VALUE_INFO_FIELD_NUMBER, len_field(1, name) + behind)
+            around[key] = whole.removesuffix(name + behind), behind
+        before, behind = around[key]
+        parts += (before, name, behind)
+    graph.MergeFromString(b"".join(parts))
 
 
 def drop(messages: MutableSequence[M], unwanted: Callable[[M], object]) -> int:

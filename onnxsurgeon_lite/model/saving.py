@@ -218,6 +218,8 @@ def embedded_size(model: Model, everything: bool = True) -> int:
 
 def size_beside(model: Model, path: Path) -> int:
     """Return the bytes that `save` writes at a path: data files that stay where they are count nothing."""
+    if all(file.location is None for file in model.files.values()):
+        return embedded_size(model)
     places = _places(model, model.proto, path)
     kept = {f for f, location in places.items() if _is_same_file(f.path, path.parent / location)}
     spans = (model.span(tensor) for tensor in external_tensors(model.proto))

@@ -14,7 +14,7 @@ import functools
 import io
 import mmap
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ LARGE = 1024
 _READ_WHOLE = 1 << 25  # bytes
 _WINDOW = 1 << 14  # bytes
 _FEW = 64  # strings
+_LONGEST = 5  # bytes of a tag, and of a length
 _MAX_DEPTH = 100  # protobuf's own limit on nested messages
 
 # message -> field number -> the message in that field, for every path from a model to a tensor
@@ -51,6 +52,7 @@ _DATA_TYPE, _EXTERNAL_DATA, _DATA_LOCATION = 2, 13, 14
 _GRAPH = 7  # of a model
 _VARINT, _I64, _LEN, _GROUP_START, _GROUP_END, _I32 = range(6)
 # FLOAT, COMPLEX64; DOUBLE, COMPLEX128
+_SIZES = {_FLOAT_DATA: 4, _RAW_DATA: 1, _DOUBLE_DATA: 8}  # bytes of what is packed
 _PACKED_TYPES = {_FLOAT_DATA: (1, 14), _DOUBLE_DATA: (11, 15)}
 
 Buffer = mmap.mmap | bytes | RangeBuffer
@@ -177,13 +179,18 @@ def _rewrite(walk: _Rewrite, kind: str, start: int, end: int, depth: int) -> int
         if tag & 7 != _LEN:
             at = _skip(source, tag, at, end)
             continue
+        tag_end = at
         size, at = _varint(source, at, end)
         stop = at + size
         if stop > end:
             raise _MalformedError(
                 f"a field at byte {field_start} needs {size} bytes, {end - at} are left"
             )
-        if tag in children and walk.worth_entering(at, stop):
+        if (
+            tag in children
+            and walk.worth_entering(at, stop)
+            and _is_usual(field_start, tag_end, at)
+        ):
             slot = len(pieces)
             pieces.extend((b"", b""))  # the bytes before the child, and its new tag and length
             new_size = _rewrite(walk, children[tag], at, stop, depth + 1)
@@ -207,10 +214,16 @@ class _TensorFields:
 
     data_type: int = 0
     external: bool = False
+    usual: bool = True
     # number, field, start, stop
     payloads: list[tuple[int, int, int, int]] = field(default_factory=list)
     references: list[tuple[int, int]] = field(default_factory=list)  # external_data, data_location
     entries: dict[bytes, bytes] = field(default_factory=dict)
+
+
+def _is_usual(start: int, tag_end: int, end: int) -> bool:
+    """Return whether a tag and a length are numbers of a size that protobuf takes."""
+    return tag_end - start <= _LONGEST >= end - tag_end
 
 
 def _scan_tensor(source: Buffer, start: int, end: int) -> _TensorFields:
@@ -220,6 +233,7 @@ def _scan_tensor(source: Buffer, start: int, end: int) -> _TensorFields:
         tag, at = _varint(source, at, end)
         number = tag >> 3
         if tag & 7 == _LEN:
+            tag_end = at
             size, at = _varint(source, at, end)
             stop = at + size
             if stop > end:
@@ -228,6 +242,7 @@ def _scan_tensor(source: Buffer, start: int, end: int) -> _TensorFields:
                 )
             if number in _PAYLOADS:
                 fields.payloads.append((number, field_start, at, stop))
+                fields.usual &= _is_usual(field_start, tag_end, at)
             elif number == _EXTERNAL_DATA:
                 fields.references.append((field_start, stop))
                 key, value = _entry(source, at, stop)
@@ -262,9 +277,9 @@ def _refer_to_payload(key: bytes, source: Buffer, start: int, end: int) -> list[
     if fields.external or fields.entries or len(fields.payloads) != 1:
         return None  # entries of a tensor that is not external mean nothing, and are kept
     number, field_start, payload, stop = fields.payloads[0]
-    if stop - payload <= LARGE or fields.data_type not in _PACKED_TYPES.get(
-        number, (fields.data_type,)
-    ):
+    if stop - payload <= LARGE or (stop - payload) % _SIZES[number] or not fields.usual:
+        return None  # protobuf itself refuses it, or reads it
+    if fields.data_type not in _PACKED_TYPES.get(number, (fields.data_type,)):
         return None
     entries = {b"location": key, b"offset": b"%d" % payload, b"length": b"%d" % (stop - payload)}
     reference = b"".join(
@@ -303,24 +318,54 @@ class Messages:
         starts, stops: where each begins and ends there.
     """
 
-    def __init__(self, whole: bytes, number: int) -> None:
+    def __init__(self, whole: bytes, number: int, like: "Messages | None" = None) -> None:
+        """Find the messages, but for those that are where `like` says, which are those of another whole."""
         self.whole = whole
-        found: list[int] = []
-        add, at, end, tag = found.append, 0, len(whole), number << 3 | _LEN
-        while at < end and whole[at] == tag:
-            size, at = whole[at + 1], at + 2
-            if size > 127:
-                size, at = _varint(whole, at - 1, end)
-            add(at)
-            at += size
-            add(at)
-        self.starts, self.stops = np.array(found, np.int64).reshape(-1, 2).T
+        self.starts: _Places
+        self.stops: _Places
+        self.starts, self.stops = np.concatenate([*self._found(number << 3 | _LEN, like)], axis=1)
+
+    def _found(self, tag: int, like: "Messages | None") -> Iterator[_Places]:
+        """Yield where messages start and stop."""
+        whole, at = self.whole, 0
+        if like is not None and len(like):
+            ends, further = np.stack((like.starts, like.stops)), len(whole) - len(like.whole)
+            head, tail = like._kept(whole)
+            last = len(like) - tail
+            at, until = (int(like.stops[n - 1]) if n else 0 for n in (head, last))
+            yield ends[:, :head]
+            found, at = _walked(whole, tag, at, until + further)
+            yield found
+            if tail and at == until + further:
+                yield ends[:, last:] + further
+                return
+        yield _walked(whole, tag, at, len(whole))[0]
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def __getitem__(self, place: int) -> bytes:
         return self.whole[self.starts[place] : self.stops[place]]
+
+    def among(self, first: int, last: int) -> list[bytes]:
+        """Return the messages at some places."""
+        whole, chosen = self.whole, slice(first, last)
+        spans = zip(self.starts[chosen].tolist(), self.stops[chosen].tolist(), strict=True)
+        return [whole[start:stop] for start, stop in spans]
+
+    @property
+    def behind(self) -> bytes:
+        """The other fields of the whole."""
+        return self.whole[self.stops[-1] if len(self) else 0 :]
+
+    def joined(self, places: Sequence[int]) -> bytes:
+        """Return some of the messages as they stand in the whole."""
+        if not places:
+            return b""
+        if isinstance(places, range) and places.step == 1:
+            first = self.stops[places.start - 1] if places.start else 0
+            return self.whole[first : self.stops[places.stop - 1]]
+        return b"".join(self.joined(range(place, place + 1)) for place in places)
 
     def mentioning(self, names: Collection[str]) -> list[int]:
         """Return the positions of the messages that contain one of these strings, at any depth.
@@ -343,6 +388,14 @@ class Messages:
                 at = self.whole.find(part, self.stops[place], end)
         return sorted(found)
 
+    def _kept(self, whole: bytes) -> tuple[int, int]:
+        """Return how many messages another whole begins with, too, and how many stand before the same end."""
+        one, two = np.frombuffer(self.whole, np.uint8), np.frombuffer(whole, np.uint8)
+        head = int(np.searchsorted(self.stops, _alike_bytes(one, two), "right"))
+        first = len(one) - _alike_bytes(one[::-1], two[::-1])
+        tail = int(np.count_nonzero(self.stops[:-1] >= first))
+        return head, min(tail, len(self) - head)
+
     def same(self, others: "Messages") -> tuple[int, int]:
         """Return how many messages others begin with, too, and how many they end with."""
         count, sides = min(len(self), len(others)), (self, others)
@@ -359,13 +412,33 @@ def _alike(
     one: NDArray[np.uint8], two: NDArray[np.uint8], ends: _Places, other_ends: _Places
 ) -> int:
     """Return how many messages two sequences of them begin with, that end at these places."""
-    size, count = min(len(one), len(two)), min(len(ends), len(other_ends))
-    differ = one[:size] != two[:size]
-    first = int(differ.argmax()) if differ.any() else size
+    count = min(len(ends), len(other_ends))
+    first = _alike_bytes(one, two)
     apart = ends[:count] != other_ends[:count]
     return min(
         int(np.searchsorted(ends, first, "right")), int(apart.argmax()) if apart.any() else count
     )
+
+
+def _alike_bytes(one: NDArray[np.uint8], two: NDArray[np.uint8]) -> int:
+    """Return how many bytes two sequences begin with."""
+    size = min(len(one), len(two))
+    differ = one[:size] != two[:size]
+    return int(differ.argmax()) if differ.any() else size
+
+
+def _walked(whole: bytes, tag: int, at: int, until: int) -> tuple[_Places, int]:
+    """Return where fields of one tag start and stop, as many as begin before `until`, and where they end."""
+    found: list[int] = []
+    add, end = found.append, len(whole)
+    while at < until and whole[at] == tag:
+        size, at = whole[at + 1], at + 2
+        if size > 127:
+            size, at = _varint(whole, at - 1, end)
+        add(at)
+        at += size
+        add(at)
+    return np.array(found, np.int64).reshape(-1, 2).T, at
 
 
 def fields(source: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -193,18 +193,19 @@ class _Floats:
 
     def _clipped(self, name: str, grid: Grid, integer: str) -> Iterator[NodeProto]:
         """Yield a Clip to the range of a grid that ends at 0, unless what is clipped is inside in any case."""
-        low, high = grid.range((1,) * max(grid.scale.ndim, 1))
         maker = self.index.producer.get(name)
         inside = maker is not None and self.index.nodes[maker].op_type in _NEVER_NEGATIVE
-        if grid.scale.ndim or inside or (low.item() != 0 and high.item() != 0):
+        if grid.scale.size != 1 or grid.zero.size != 1 or inside:
+            return
+        ends = [(end - grid.zero.item()) * grid.scale.item() for end in (grid.low, grid.high)]
+        if all(ends):
             return
         result = self._named(integer)
-        ends = [np.float32(low.item()), np.float32(high.item())]
         if opset_versions(self.index.model.proto.opset_import).get("", 0) < 11:
-            yield helper.make_node("Clip", [name], [result], min=ends[0].item(), max=ends[1].item())
+            yield helper.make_node("Clip", [name], [result], min=ends[0], max=ends[1])
             return
         names = [
-            self._constant(f"{result}_{end}", np.asarray(v))
+            self._constant(f"{result}_{end}", np.asarray(v, np.float32))
             for end, v in zip(("min", "max"), ends, strict=True)
         ]
         yield helper.make_node("Clip", [name, *names], [result])

@@ -5,19 +5,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph.check import require_valid
 from onnxsurgeon_lite.graph.dangling import dangling
 from onnxsurgeon_lite.graph.index import (
+    GraphIndex,
     check_functions,
     function_key,
     opset_versions,
     tensor_type,
 )
-from onnxsurgeon_lite.graph.schemas import fitting_version
-from onnxsurgeon_lite.graph.table import plain_domain
+from onnxsurgeon_lite.graph.schemas import fitting_version, has_dangling
+from onnxsurgeon_lite.graph.table import FEW, NodeTable, plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -30,7 +31,7 @@ from onnxsurgeon_lite.surgery.edits import (
     rename_uses,
     sources,
 )
-from onnxsurgeon_lite.surgery.types import contradicts, infer
+from onnxsurgeon_lite.surgery.types import begin_infer, contradicts, infer
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,15 @@ class Fix:
         """
         result = model.copy()
         changes: list[str] = []
+        if len(model.proto.graph.node) > FEW and not model.proto.functions:
+            begin_infer(model, {info.name for info in _declared(model)})
         try:
-            changes += [*_header(result.proto), *_named(result.proto)]
-            for graph in walk.graphs(result.proto):
+            graphs = list(walk.graphs(result.proto))
+            changes += [*_header(result.proto, graphs), *_named(graphs)]
+            for graph in graphs:
                 changes += (f"{text} in graph {graph.name!r}" for text in _repaired(graph))
             changes += _joined(result.proto) if self.join else ()
-            _require_produced(result.proto)
+            _require_produced(result)
             changes += sort_nodes(result)
             check_functions(result.proto)
             changes += _stale(result)
@@ -78,22 +82,40 @@ class Fix:
 
 
 def _repaired(graph: GraphProto) -> list[str]:
+    if _is_tidy(graph):
+        known = set(defined(graph)) if graph.value_info else set()
+        return [*_defaults(graph), *_declared_once(graph, known)]
     found = [*_single_constants(graph), *_single_producers(graph), *_unique_nodes(graph)]
     known = set(defined(graph))
     return [*found, *_defaults(graph), *_declared_once(graph, known), *_unshadowed(graph, known)]
 
 
-def _named(proto: ModelProto) -> Iterable[str]:
-    for graph in walk.graphs(proto):
+def _is_tidy(graph: GraphProto) -> bool:
+    """Return whether a large graph is known to have no bodies, and to give each name to one value and one node."""
+    if len(graph.node) <= FEW:
+        return False
+    table, given, names = (
+        NodeTable.of(graph),
+        list(sources(graph)),
+        [name for node in graph.node if (name := node.name)],
+    )
+    once = len({*given}) == len(given) and len({*names}) == len(names)
+    return once and table.is_made_once and not table.bodied and not table.made_among(given)
+
+
+def _named(graphs: Iterable[GraphProto]) -> Iterable[str]:
+    for graph in graphs:
         if not graph.name:
             graph.name = "graph"
             yield "a graph without a name is 'graph' now"
 
 
-def _header(proto: ModelProto) -> Iterable[str]:
+def _header(proto: ModelProto, graphs: list[GraphProto]) -> Iterable[str]:
     """Import what the nodes need, and raise the IR version to what the model needs."""
     local = {function_key(function)[0] for function in proto.functions}
-    inner = [node for graph in walk.graphs(proto) for node in graph.node]
+    used = set[str]().union(*(NodeTable.of(graph).domains() for graph in graphs))
+    is_complete = used <= opset_versions(proto.opset_import).keys()
+    inner = [] if is_complete else [node for graph in graphs for node in graph.node]
     holders = [(proto, inner), *((f, list(walk.with_inner(f.node))) for f in proto.functions)]
     for holder, nodes in holders:
         for domain in sorted({plain_domain(node.domain) for node in nodes} | {""}):
@@ -129,8 +151,11 @@ def _joined(proto: ModelProto) -> Iterable[str]:
             yield f"{missing.reader} {missing.meant!r} instead of {missing.name!r}"
 
 
-def _require_produced(proto: ModelProto) -> None:
-    left = list(dangling(proto))
+def _require_produced(model: Model) -> None:
+    large = len(model.proto.graph.node) > FEW and not model.proto.functions
+    if large and not has_dangling(GraphIndex.of(model)):
+        return
+    left = list(dangling(model.proto))
     if left:
         more = f"; and {len(left) - 1} more" if left[1:] else ""
         raise GraphError(
@@ -241,9 +266,7 @@ def _declared_once(graph: GraphProto, known: set[str]) -> Iterable[str]:
 
 def _stale(result: Model) -> Iterable[str]:
     """Correct the value_info and outputs of the main graph that contradict inference, or have no type."""
-    graph = result.proto.graph
-    given = set(sources(graph))
-    declared = [info for info in (*graph.value_info, *graph.output) if info.name not in given]
+    declared = _declared(result)
     inferred = infer(result, {info.name for info in declared})
     for info in declared:
         kind = inferred.get(info.name)
@@ -255,6 +278,13 @@ def _stale(result: Model) -> Iterable[str]:
         elif not _has_dtype(info.type):
             info.type.CopyFrom(kind)
             yield f"declared the type of {info.name!r}"
+
+
+def _declared(model: Model) -> list[ValueInfoProto]:
+    """Return the declarations of what nodes make."""
+    graph = model.proto.graph
+    given = set(sources(graph))
+    return [info for info in (*graph.value_info, *graph.output) if info.name not in given]
 
 
 def _has_dtype(kind: TypeProto) -> bool:

@@ -10,13 +10,13 @@ from onnx import GraphProto, TypeProto
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
-from onnxsurgeon_lite.graph.schemas import check_node, checked
+from onnxsurgeon_lite.graph.schemas import check_node, require_schemas
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.symbolic import Expressions, infer_types, is_unknown
+from onnxsurgeon_lite.surgery.symbolic import Expressions, begin_types, infer_types, is_unknown
 from onnxsurgeon_lite.surgery.types import contradicts, distinct
 
 _CHECKED = 50  # nodes
@@ -47,7 +47,10 @@ class Infer:
             GraphError: the graph has a cycle, or a function calls itself.
             EditError: a node lacks what its operator takes.
         """
-        return self.edit(checked(model))
+        index = GraphIndex.of(model)
+        begin_types(index)
+        require_schemas(index)
+        return self.edit(index)
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Declare the types of an indexed model."""

@@ -82,6 +82,7 @@ class Insert:
                 f"the inputs of the new {self.op_type} do not contain {value!r}",
                 "add it to the inputs, at its position",
             )
+        index.foresee(name for name in inputs if name in index)
         result = model.copy()
         if self.output in taken:
             raise EditError(
@@ -138,8 +139,10 @@ class Insert:
         made = value if self.before else new
         node = after.nodes[after.makers([made])[0]]
         read = {new: value} if self.before else {}
-        for name in node.input:
-            kind = index.type_of(read.get(name, name)) if read.get(name, name) in index else None
+        known = {name: read.get(name, name) for name in node.input if read.get(name, name) in index}
+        index.learn_types(known.values())
+        for name, own in known.items():
+            kind = index.type_of(own)
             if kind is not None:
                 after.types[name] = kind
         types = check_node(after, node, f"the new {self.op_type}", unsettled)

@@ -76,7 +76,9 @@ class Operands:
         Raises:
             EditError: a dtype cannot represent the numbers.
         """
-        schema = schema_of(index, node) if self.numbers else None
+        if not self.numbers:
+            return
+        schema = schema_of(index, node)
         others = {name: index.type_of(name) for name in node.input if name in index}
         for slot, name in enumerate(node.input):
             if name in self.numbers:

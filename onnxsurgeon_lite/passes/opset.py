@@ -21,6 +21,7 @@ from onnxsurgeon_lite.surgery.conversion import (
 )
 from onnxsurgeon_lite.surgery.expansion import expand
 
+_INSTEAD = {"Shape": "a Slice", "Split": "one of given sizes"}
 _ALLOWZERO = 14  # the first opset whose Reshape has it
 
 
@@ -86,7 +87,7 @@ class Opset:
             notes.append(f"IR version {result.proto.ir_version} -> {needed}, which the opset needs")
             result.proto.ir_version = needed
         changes = [
-            f"replaced {count} {operator} by {'a Slice' if operator == 'Shape' else 'the function of its schema'}"
+            f"replaced {count} {operator} by {_INSTEAD.get(operator, 'the function of its schema')}"
             for operator, count in expanded.items()
         ]
         changes.append(f"opset {old} -> {self.version}: {changed} nodes changed")

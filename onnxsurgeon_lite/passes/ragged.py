@@ -6,7 +6,7 @@ import numpy as np
 from onnx import GraphProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import ShapeError, UnknownNameError, UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import key_text
@@ -45,7 +45,7 @@ class Appender:
     def __post_init__(self) -> None:
         proto = self.model.proto
         self.graph: GraphProto = proto.graph
-        self.opset = max((o.version for o in proto.opset_import if o.domain == ""), default=1)
+        self.opset = onnx_opset(proto)
         self.taken = value_names(GraphIndex.of(self.model))
         if self.opset < _CONSTANT_OF_SHAPE:
             raise ShapeError(

@@ -49,15 +49,16 @@ class Remove:
         wanted = split_names(index, self.nodes)
         positions = list(dict.fromkeys(p for name in wanted for p in select_nodes(index, name)))
         gone = {name for p in positions for name in index.nodes[p].output if name}
-        readers = index.readers(gone)
-        index.learn_types(gone.union(*(index.nodes[p].input for p in positions)) - {""})
+        typed = gone.union(*(index.nodes[p].input for p in positions)) - {""}
+        index.foresee(typed)
+        readers, result = index.readers(gone), model.copy()
+        index.learn_types(typed)
         bridge = None if self.bridge is None else one_value(index, self.bridge, notes)
         bypass: dict[str, str] = {}
         for position in positions:
             bypass.update(_bypass(index, position, bridge, readers))
         for value in bypass:
             bypass[value] = _end(bypass, value)
-        result = model.copy()
         graph = result.proto.graph
         rename_uses((graph.node[p] for users in readers.values() for p in users), bypass)
         drop_at(graph.node, positions)

@@ -105,9 +105,10 @@ class Replace:
         )
         node.input[:] = inputs.names
         node.output[:] = outputs
-        index = GraphIndex.of(result)
-        result.proto.graph.initializer.extend(inputs.tensors(index, node))
-        node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
+        if inputs.numbers or self.attributes:
+            index = GraphIndex.of(result)
+            result.proto.graph.initializer.extend(inputs.tensors(index, node))
+            node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
         result.proto.graph.node.insert(place, node)
 
     def _add_model(

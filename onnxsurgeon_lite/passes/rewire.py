@@ -72,6 +72,7 @@ class Rewire:
                     f"input {self.slot} of {index.describe(position)} is not {old!r}",
                     f"its inputs are {', '.join(map(repr, node.input))}, counted from 0",
                 )
+        index.foresee(name for p in chosen for name in index.nodes[p].output if name)
         if old in index.outputs and not self.to:
             notes.append(f"graph output {old!r} did not change: rewire changes only nodes")
         after = settle(index, result)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from onnx import TypeProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex, described
-from onnxsurgeon_lite.graph.schemas import check_node
+from onnxsurgeon_lite.graph.schemas import check_node, schema_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -41,6 +41,10 @@ class SetOp:
             EditError: the operator does not take the node's inputs or attributes.
         """
         before = GraphIndex.of(model)
+        chosen = chosen_nodes(before, self.nodes)
+        touched = {name for node in chosen.values() for name in (*node.input, *node.output)}
+        known = {name for name in touched if name and name in before} if len(chosen) == 1 else set()
+        before.foresee(known)
         waiting = None if unsettled is None else set(unsettled)
         result = model.copy()
         notes = []
@@ -57,6 +61,9 @@ class SetOp:
             node.op_type = self.op_type
             if self.domain is not None:
                 node.domain = self.domain
+            if known and schema_of(index, node) is not None:  # it reads nothing that it changes
+                before.learn_types(known)
+                index.types.update((n, before.types[n]) for n in node.input if n in before.types)
             types.update(check_node(index, node, what, waiting))
             changes.append(f"{what}: operator {old} -> {self.op_type}")
         notes += follow(before, index, types, unsettled=waiting)

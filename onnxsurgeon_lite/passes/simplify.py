@@ -15,6 +15,7 @@ from onnxsurgeon_lite.passes.infer import Infer
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.passes.rewrite import Rewrite
 from onnxsurgeon_lite.passes.skip_noops import SkipNoops
+from onnxsurgeon_lite.surgery.symbolic import begin_types
 
 _RULES = (
     "conv-batch-norm",
@@ -68,11 +69,15 @@ class Simplify:
         repeated = [step for step in steps if not isinstance(step, Infer)]
         for step in cycle(repeated):
             applied.apply(step)
+            if applied.idle == 1 and steps[len(repeated) :]:  # this may be the last version
+                begin_types(applied.index)
             if applied.idle >= len(repeated):
                 break
         for step in steps[len(repeated) :]:
             applied.apply(step)
         notes = [note for told in applied.notes.values() for note in told]
+        if applied.model is model:
+            return PassResult(model, changed=False, notes=tuple(notes))
         return PassResult.of(model, applied.model, applied.changes, notes)
 
     def steps(self) -> "tuple[_Step, ...]":

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.bisection.result import (
     ValueReport,
 )
 from onnxsurgeon_lite.graph.scopes import place_text
-from onnxsurgeon_lite.names import command
+from onnxsurgeon_lite.names import command, counted, first
 from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
@@ -52,7 +52,7 @@ def _show_repair(repair: Repair) -> None:
     if repair.model is None:
         out("repair: nothing was repaired, because no cause is known")
         return
-    say_all([f"repair: {repair.edits} edit{'s' * (repair.edits > 1)}, in {str(repair.recipe)!r}"])
+    say_all([f"repair: {counted(repair.edits, 'edit')}, in {str(repair.recipe)!r}"])
     out(f"wrote {str(repair.model)!r}")
     if repair.left is not None:
         say_all(f"repaired: {line}" for line in headlines(repair.left))
@@ -80,7 +80,7 @@ def bisection_lines(
         names = ", ".join(map(repr, result.elsewhere[:_NAMED]))
         yield f"  mismatching too, and not downstream of it: {names}"
     if verbose:
-        sessions = f"{result.sessions} session{'s' * (result.sessions != 1)}"
+        sessions = counted(result.sessions, "session")
         yield f"  {result.compared} values compared in {sessions}{_LOOKS[result.look]}"
 
 
@@ -91,10 +91,9 @@ def headlines(result: BisectResult) -> Iterator[str]:
     elif result.verdict == "agrees":
         yield _agreement(result)
     elif result.masked:
-        count, names = len(result.masked), ", ".join(map(repr, result.masked[:_NAMED]))
-        more = f" and {count - _NAMED} more" if count > _NAMED else ""
+        count, names = len(result.masked), first([*map(repr, result.masked)], _NAMED)
         values = "value does" if count == 1 else "values do"
-        yield f"outputs agree, {count} inner {values} not: {names}{more}"
+        yield f"outputs agree, {count} inner {values} not: {names}"
     elif not result.culprits:
         wrong = (repr(name) for name, c in result.outputs.items() if not c.match)
         yield f"no culprit; mismatching: {', '.join(wrong)}"
@@ -123,14 +122,13 @@ def _kind(culprit: Culprit) -> str:
 
 def _group(group: Sequence[Culprit]) -> str:
     """`wrong constant: all 11 BatchNormalization of BatchNorm2d: '12', '15', ...; the first: 'g' is wrong: ...`."""
-    first, count = group[0], len(group)
-    what = first.findings[0].verdict if first.findings else "culprit"
-    of = f" in {first.class_name}" if first.class_name else ""
-    number = f"all {count}" if count == first.alike else f"{count} of {first.alike}"
-    names = ", ".join(repr(culprit.value) for culprit in group[:_NAMED])
-    more = f" and {count - _NAMED} more" if count > _NAMED else ""
-    because = f"; of the first: {first.findings[0].because}" if first.findings else ""
-    return f"{what}: {number} {first.op_type}{of} make {names}{more}{because}"
+    model, count = group[0], len(group)
+    what = model.findings[0].verdict if model.findings else "culprit"
+    of = f" in {model.class_name}" if model.class_name else ""
+    number = f"all {count}" if count == model.alike else f"{count} of {model.alike}"
+    names = first([repr(culprit.value) for culprit in group], _NAMED)
+    because = f"; of the first: {model.findings[0].because}" if model.findings else ""
+    return f"{what}: {number} {model.op_type}{of} make {names}{because}"
 
 
 def _agreement(result: BisectResult) -> str:
@@ -150,17 +148,12 @@ def _headline(culprit: Culprit) -> str:
     where = f"one of {count} nodes up to " if count > 1 else ""
     made = f"{what}: {where}{_node(culprit)} makes {culprit.value!r}"
     if culprit.seen:
-        made = f"{what}: {where}{_node(culprit)}, seen at {_seen(culprit)}"
+        seen = first([*map(repr, dict.fromkeys([culprit.value, *culprit.seen]))], _FEW)
+        made = f"{what}: {where}{_node(culprit)}, seen at {seen}"
     compared = _compared(culprit)
     if compared is not None and not compared.match:
         return f"{made}: {gap(compared)}"
     return f"{made}: {culprit.findings[0].because}" if culprit.findings else made
-
-
-def _seen(culprit: Culprit) -> str:
-    names = list(dict.fromkeys([culprit.value, *culprit.seen]))
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return ", ".join(map(repr, names[:_FEW])) + more
 
 
 def _inner_headlines(culprit: Culprit, indent: str) -> Iterator[str]:
@@ -217,7 +210,7 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
 def _causes(culprit: Culprit) -> Iterator[str]:
     """Yield the mistakes that explain a culprit, each with what repairs it; or that none does."""
     for number, cause in enumerate(culprit.causes):
-        yield f"  {'or ' * bool(number)}cause: {cause.sentence}"
+        yield f"  {'or ' * bool(number)}{kind_of(cause)}: {cause.sentence}"
         if cause.repair:
             yield Whole(f"    repair: {command(*cause.repair)}")
         else:
@@ -228,12 +221,16 @@ def _causes(culprit: Culprit) -> Iterator[str]:
         yield f"  cause: {culprit.unexplained}"
 
 
+def kind_of(cause: Cause) -> str:
+    """Say whether a cause is one: an edit that avoids an error of the runtime is none."""
+    return "workaround" if cause.hypothesis == "workaround" else "cause"
+
+
 def edits_text(cause: Cause) -> str:
     """Say who makes the edits that are too long to be typed."""
-    count = len(cause.edits)
-    if not count:
+    if not cause.edits:
         return "none: no edit reaches into a body"
-    return f"{count} edit{'s' * (count > 1)}, made by --repair OUT"
+    return f"{counted(len(cause.edits), 'edit')}, made by --repair OUT"
 
 
 def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
-from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.names import counted, shown
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 
@@ -18,7 +18,7 @@ def show_edit(found: ModelDiff | None) -> None:
         say("diff: too much of a large graph to be shown; compare both with: onnxdbg diff")
         return
     count = len(found.differences)
-    what = "no difference" if not count else f"{count} difference{'s' if count > 1 else ''}"
+    what = counted(count, "difference") if count else "no difference"
     say(shown("; ".join([f"diff: {what}", *found.notes])))
     lines = list(_lines(found))
     kept = lines if len(lines) <= _OF_AN_EDIT else lines[: _OF_AN_EDIT - 1]

@@ -11,6 +11,7 @@ from onnxsurgeon_lite.tensors.statistics import Distribution
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 40  # characters
+_ODD = ("zeros", "NaN", "Inf", "outliers")
 _TITLES = ["name", "dtype", "shape", "min", "max", "mean", "std", "odd"]
 
 
@@ -25,13 +26,8 @@ def show_distributions(tensors: Sequence[Distribution]) -> None:
 
 def _cells(tensor: Distribution) -> list[object]:
     numbers = (tensor.min, tensor.max, tensor.mean, tensor.std)
-    odd = {
-        "zeros": tensor.zeros,
-        "NaN": tensor.nan,
-        "Inf": tensor.inf,
-        "outliers": tensor.outliers,
-    }
-    told = ", ".join(f"{count} {what}" for what, count in odd.items() if count)
+    odd = zip((tensor.zeros, tensor.nan, tensor.inf, tensor.outliers), _ODD, strict=True)
+    told = ", ".join(f"{count} {what}" for count, what in odd if count)
     shape = list(tensor.shape)
     return [tensor.name, tensor.dtype, shape, *(number_text(n, 4) for n in numbers), told]
 
@@ -48,9 +44,8 @@ def _show_one(tensor: Distribution) -> None:
         return
     out("")
     quantiles = (f"{float(q):.4g}: {number_text(n, 4)}" for q, n in tensor.quantiles.items())
-    say(
-        f"absolute values, by the share of elements that do not exceed them: {', '.join(quantiles)}"
-    )
+    what = "absolute values, by the share of elements that do not exceed them"
+    say(f"{what}: {', '.join(quantiles)}")
     largest = ", ".join(f"{number_text(e.value, 4)} at {list(e.index)}" for e in tensor.largest)
     say(f"largest: {largest}")
     out("")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from onnxsurgeon_lite.matching.values import Pair, lost_note
 from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
 from onnxsurgeon_lite.matching.weights import Weight, WeightsResult
-from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.names import counted, shown
 from onnxsurgeon_lite.report.mismatches import explain
-from onnxsurgeon_lite.report.plain import say
+from onnxsurgeon_lite.report.plain import say, say_all
 from onnxsurgeon_lite.report.tables import show_table
 
 _SHOWN = 40
@@ -54,13 +54,12 @@ def show_weights(result: WeightsResult) -> None:
     differing = [weight for weight in result.weights if not weight.comparison.match]
     for weight in differing:
         say(shown(f"differs: {weight.name!r} from {weight.parameter!r}, {weight.how}"))
-        for line in explain(weight.name, weight.comparison)[1:]:
-            say(line)
+        say_all(explain(weight.name, weight.comparison)[1:])
     found = [weight for weight in result.weights if weight.finding and weight.comparison.match]
     for weight in found:
         say(shown(f"suspicious: {weight.name!r} from {weight.parameter!r}, {weight.how}"))
         say(shown(f"  {weight.finding}"))
-    counts = Counter(_kind(w) for w in result.weights if w.comparison.match)
+    counts = Counter(w.how.partition(" with")[0] for w in result.weights if w.comparison.match)
     parts = [f"{count} {kind}" for kind, count in counts.items()]
     suspicious = f", {len(found)} suspicious" if found else ""
     parts = [f"{len(result.weights)} weights found: {len(differing)} differ{suspicious}", *parts]
@@ -74,8 +73,9 @@ def show_weights(result: WeightsResult) -> None:
             say(shown(f"  only in the {where}: {', '.join(map(repr, names[:_SHOWN]))}{more}"))
 
     if result.updated is not None:
-        count = len(result.updated)
-        say(f"{count} weight{'' if count == 1 else 's'} got other numbers")
+        say(f"{counted(len(result.updated), 'weight')} got other numbers")
+    for name, reason in result.kept.items():
+        say(shown(f"kept {name!r}: {reason}"))
 
 
 def _show_turned(weights: Sequence[Weight]) -> None:
@@ -84,7 +84,3 @@ def _show_turned(weights: Sequence[Weight]) -> None:
     if pairs:
         more = " ..." if len(weights) > _SHOWN else ""
         say(shown(f"  transposed: {', '.join(pairs)}{more}"))
-
-
-def _kind(weight: Weight) -> str:
-    return weight.how.partition(" with")[0]

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from onnxsurgeon_lite.matching.sets import SetComparison
+from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.runtime.run import RunResult
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import number_text, texts, titles
-from onnxsurgeon_lite.tensors.statistics import Statistics
 
 _EXPLAINED = 8  # tensors; the table has them all
 
@@ -17,15 +17,11 @@ _EXPLAINED = 8  # tensors; the table has them all
 def show_run(result: RunResult) -> None:
     """Show what a run returned, a line a tensor."""
     columns = ["name", "dtype", "shape", "min", "max", "mean", "NaN", "Inf"]
-    rows = [
-        (s.name, s.dtype, list(s.shape), *_range(s), s.nan or "", s.inf or "")
-        for s in result.statistics()
-    ]
+    rows = []
+    for s in result.statistics():
+        numbers = map(number_text, (s.min, s.max, s.mean))
+        rows.append((s.name, s.dtype, list(s.shape), *numbers, s.nan or "", s.inf or ""))
     show_table(columns, rows)
-
-
-def _range(line: Statistics) -> list[str]:
-    return [number_text(number) for number in (line.min, line.max, line.mean)]
 
 
 def show_tensors(comparison: Comparison, every_metric: bool = False) -> None:
@@ -36,18 +32,13 @@ def show_tensors(comparison: Comparison, every_metric: bool = False) -> None:
 def show_comparison(result: SetComparison, every_metric: bool = False) -> None:
     """Show the verdict, every compared tensor in a line, then what is wrong with those that mismatch."""
     wrong = {name: c for name, c in result.compared.items() if not c.match}
-    count = f"{len(result.compared)} tensor{'s' * (len(result.compared) != 1)}"
+    count = counted(len(result.compared), "tensor")
     say(f"MISMATCH in {len(wrong)} of {count}" if wrong else f"{count} compared: match")
     other = ["reference"] if result.stored_as else []
-    rows = [
-        (
-            verdict(c),
-            name,
-            *(result.stored_as.get(name, name) for _ in other),
-            *texts(c, every_metric),
-        )
-        for name, c in result.compared.items()
-    ]
+    rows = []
+    for name, c in result.compared.items():
+        stored = [result.stored_as.get(name, name)] if other else []
+        rows.append((verdict(c), name, *stored, *texts(c, every_metric)))
     show_table(["", "name", *other, *titles(every_metric)], rows)
     for name, comparison in list(wrong.items())[:_EXPLAINED]:
         say_all(explain(name, comparison))
@@ -65,9 +56,8 @@ def show_comparison(result: SetComparison, every_metric: bool = False) -> None:
 def _left_over(names: Sequence[str]) -> str:
     """Say which references were not compared, although they are behind the last match."""
     shown = ", ".join(map(repr, names[:_EXPLAINED]))
-    one = len(names) == 1
-    which = f"{len(names)} reference{'' if one else 's'} behind the last match"
-    return f"{which} {'was' if one else 'were'} not compared: {shown}"
+    which = f"{counted(len(names), 'reference')} behind the last match"
+    return f"{which} {'was' if len(names) == 1 else 'were'} not compared: {shown}"
 
 
 def verdict(comparison: Comparison) -> str:

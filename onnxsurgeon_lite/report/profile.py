@@ -1,9 +1,9 @@
 """`profile` for the terminal."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from onnxsurgeon_lite.debug.profiling import Change, Cost, Profile, ProfileComparison
-from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.names import first, shown
 from onnxsurgeon_lite.report.plain import out, say, show_notes, size_text
 from onnxsurgeon_lite.report.tables import show_table
 
@@ -16,16 +16,15 @@ def show_profile(profile: Profile, by: str = "node") -> None:
     """Show the whole, then what costs most."""
     whole = profile.total
     rate = f"{2e-9 * whole.macs / profile.seconds:.3g} GFLOP/s" if profile.seconds else ""
-    say(
-        f"{_ms(profile.seconds)} ms a run (median of {profile.runs}), {_count(whole.macs)} MACs, {rate}"
-    )
+    run = f"{_ms(profile.seconds)} ms a run (median of {profile.runs})"
+    say(f"{run}, {_count(whole.macs)} MACs, {rate}")
     between = max(0.0, profile.seconds - whole.seconds)
     say(f"  in nodes {_ms(whole.seconds)} ms, between them {_ms(between)} ms")
     _show_memory(profile)
     out("")
     match by:
         case "operator":
-            _show_costs("operator", profile.by_operator(), whole.seconds)
+            _show_operators(profile.by_operator(), whole.seconds)
         case "module":
             _show_modules(profile)
         case _:
@@ -50,52 +49,40 @@ def show_profiles(found: ProfileComparison) -> None:
 def _show_memory(profile: Profile) -> None:
     if not profile.held:
         return
-    held = ", ".join(f"{shown(h.value)} {size_text(h.bytes)}" for h in profile.held[:_HELD])
-    rest = f" and {len(profile.held) - _HELD} more" if len(profile.held) > _HELD else ""
+    held = first([f"{shown(h.value)} {size_text(h.bytes)}" for h in profile.held], _HELD)
     peak = profile.nodes[profile.peak]
-    say(
-        f"  at most {size_text(peak.live_bytes)} of values live, at {shown(peak.name)!r}: {held}{rest}"
-    )
+    say(f"  at most {size_text(peak.live_bytes)} of values live, at {shown(peak.name)!r}: {held}")
     say(f"  weights {size_text(profile.total.parameter_bytes)}")
 
 
 def _show_nodes(profile: Profile, whole: float) -> None:
     nodes = sorted(profile.nodes, key=lambda node: -node.cost.seconds)
     providers = ["provider"] if len({node.provider for node in nodes}) > 1 else []
-    rows = [
-        (
-            *_cells(node.cost, whole),
-            *(node.provider for _ in providers),
-            node.op_type,
-            node.name,
-            ", ".join(node.covers[:_HELD]) + ", ..." * (len(node.covers) > _HELD),
-            node.place,
+    rows = []
+    for node in nodes[:_SHOWN]:
+        covers = ", ".join(node.covers[:_HELD]) + ", ..." * (len(node.covers) > _HELD)
+        where = [node.provider] if providers else []
+        rows.append(
+            (*_cells(node.cost, whole), *where, node.op_type, node.name, covers, node.place)
         )
-        for node in nodes[:_SHOWN]
-    ]
     show_table([*_COLUMNS, *providers, "operator", "name", "stands for", "place"], rows)
     _show_rest(len(nodes), "nodes")
 
 
-def _show_costs(what: str, costs: Mapping[str, Cost], whole: float) -> None:
+def _show_operators(costs: Mapping[str, Cost], whole: float) -> None:
     rows = [(*_cells(cost, whole), name) for name, cost in list(costs.items())[:_SHOWN]]
-    show_table([*_COLUMNS, what], rows)
-    _show_rest(len(costs), f"{what}s")
+    show_table([*_COLUMNS, "operator"], rows)
+    _show_rest(len(costs), "operators")
 
 
 def _show_modules(profile: Profile) -> None:
     costs = profile.by_module()
-    rows = [
-        (*_cells(cost, profile.total.seconds), "  " * _depth(path, costs) + (path or "(root)"))
-        for path, cost in sorted(costs.items(), key=lambda item: item[0].split("."))
-    ]
+    rows = []
+    for path, cost in sorted(costs.items(), key=lambda item: item[0].split(".")):
+        above = (other for other in costs if not other or path.startswith(f"{other}."))
+        depth = sum(other != path for other in above)
+        rows.append((*_cells(cost, profile.total.seconds), "  " * depth + (path or "(root)")))
     show_table([*_COLUMNS, "module"], rows)
-
-
-def _depth(path: str, paths: Iterable[str]) -> int:
-    return sum(
-        1 for other in paths if other != path and (not other or path.startswith(f"{other}."))
-    )
 
 
 def _cells(cost: Cost, whole: float) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from onnxsurgeon_lite.matching.over_samples import SampleComparison, SampleOutcome, excess
+from onnxsurgeon_lite.names import counted, first
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 from onnxsurgeon_lite.report.tables import show_table
@@ -17,21 +18,17 @@ def show_samples(result: SampleComparison, every_metric: bool = False) -> None:
     Args:
         every_metric: explain every one of the worst.
     """
-    count = f"{result.total} sample{'s' * (result.total != 1)}"
+    count = counted(result.total, "sample")
     fails = f"MISMATCH in {len(result.failing)} of {count}" if result.failing else f"{count}: match"
     say(fails if result.failing or result.match else f"MISMATCH over {count}")
     if (metric := result.metric) is not None:
         whole = "of all samples" if metric.whole else "largest of a sample"
         limit = number_text(metric.limit, 4)
         say(f"{metric.name}: {number_text(metric.value, 4)} ({whole}), {limit} is allowed")
-    rows = [
-        (
-            name,
-            f"{v.failing} of {v.samples}",
-            *(_short(q) for q in (v.median, v.q90, v.q99, v.largest)),
-        )
-        for name, v in result.values.items()
-    ]
+    rows = []
+    for name, v in result.values.items():
+        quantiles = map(_short, (v.median, v.q90, v.q99, v.largest))
+        rows.append((name, f"{v.failing} of {v.samples}", *quantiles))
     if rows:
         show_table(["max abs of", "fails", "median", "90%", "99%", "largest"], rows)
     wrong = [outcome for outcome in result.worst if not outcome.match]
@@ -51,8 +48,7 @@ def _line(outcome: SampleOutcome) -> tuple[object, ...]:
 
 def numbers(samples: Sequence[int]) -> str:
     """Return the first numbers of samples."""
-    more = f" and {len(samples) - _LISTED} more" if len(samples) > _LISTED else ""
-    return ", ".join(map(str, samples[:_LISTED])) + more
+    return first([*map(str, samples)], _LISTED)
 
 
 def _explained(outcome: SampleOutcome) -> Iterator[str]:

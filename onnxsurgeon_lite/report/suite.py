@@ -1,9 +1,9 @@
 """A suite's checks for the terminal, as JUnit XML, and as a forge's annotations."""
 
-from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from onnxsurgeon_lite.matching.suite import SuiteOutcome, SuiteResult
+from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import out, say, say_all
 from onnxsurgeon_lite.report.tables import show_table
@@ -15,9 +15,9 @@ _PRINTED = str.maketrans({chr(code): "?" for code in range(32) if chr(code) not 
 def show_suite(result: SuiteResult) -> None:
     """Show a line for each check, then why those that do not match fail."""
     failed = [outcome for outcome in result.outcomes if not outcome.match]
-    count = f"{len(result.outcomes)} check{'s' * (len(result.outcomes) != 1)}"
+    count = counted(len(result.outcomes), "check")
     say(f"{len(failed)} of {count} failed" if failed else f"{count}: match")
-    rows = [(_verdict(o), o.name, _compared(o), _worst(o)) for o in result.outcomes]
+    rows = [(_verdict(o), o.name, *_compared(o)) for o in result.outcomes]
     show_table(["", "check", "outputs", "max abs"], rows)
     for outcome in failed:
         say(f"{outcome.name}:")
@@ -28,10 +28,8 @@ def show_annotations(result: SuiteResult) -> None:
     """Print a workflow command of GitHub for each check that fails."""
     for outcome in result.outcomes:
         if not outcome.match:
-            place = (
-                f"file={_escaped(str(outcome.model), ':,')},title={_escaped(outcome.name, ':,')}"
-            )
-            out(f"::error {place}::{_escaped(chr(10).join(_reasons(outcome)))}")
+            file, title = (_escaped(text, ":,") for text in (str(outcome.model), outcome.name))
+            out(f"::error file={file},title={title}::{_escaped(chr(10).join(_reasons(outcome)))}")
 
 
 def junit_text(result: SuiteResult) -> str:
@@ -64,27 +62,19 @@ def _verdict(outcome: SuiteOutcome) -> str:
     return "match" if outcome.match else "ERROR" if outcome.error else "MISMATCH"
 
 
-def _compared(outcome: SuiteOutcome) -> str:
+def _compared(outcome: SuiteOutcome) -> tuple[str, str]:
+    """Return how many outputs were compared, and the largest difference."""
     if outcome.comparison is None:
-        return "-"
-    return str(len(outcome.comparison.compared))
-
-
-def _worst(outcome: SuiteOutcome) -> str:
-    if outcome.comparison is None:
-        return "-"
-    return number_text(max(c.max_abs for c in outcome.comparison.compared.values()))
+        return "-", "-"
+    found = outcome.comparison.compared.values()
+    return str(len(found)), number_text(max(c.max_abs for c in found))
 
 
 def _reasons(outcome: SuiteOutcome) -> list[str]:
     """Return why a check does not match."""
-    return [outcome.error] if outcome.comparison is None else list(_mismatches(outcome))
-
-
-def _mismatches(outcome: SuiteOutcome) -> Iterator[str]:
-    if outcome.comparison is not None:
-        for name, comparison in outcome.comparison.compared.items():
-            yield from explain(name, comparison)
+    if outcome.comparison is None:
+        return [outcome.error]
+    return [line for each in outcome.comparison.compared.items() for line in explain(*each)]
 
 
 def _escaped(text: str, more: str = "") -> str:

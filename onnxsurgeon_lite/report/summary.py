@@ -21,6 +21,8 @@ _TREE_OPS = 3
 def show_summary(summary: ModelSummary) -> None:
     """A model at a glance."""
     opsets = ", ".join(f"{domain} {version}" for domain, version in summary.opsets.items())
+    inner = summary.subgraphs
+    subgraphs = f" and {inner:,} subgraph{'s' * (inner != 1)}" if inner else ""
     facts = {
         "model": summary.path,
         "graph": summary.graph,
@@ -29,7 +31,7 @@ def show_summary(summary: ModelSummary) -> None:
         "opsets": opsets,
         "parameters": f"{summary.parameters:,} ({size_text(summary.parameter_bytes)})",
         "data files": ", ".join(summary.data_files),
-        "nodes": f"{summary.nodes:,}" + _plus(summary.subgraphs, "subgraph"),
+        "nodes": f"{summary.nodes:,}{subgraphs}",
         "functions": ", ".join(summary.functions),
         "dynamic dims": ", ".join(summary.dynamic_dims),
         "metadata": ", ".join(f"{k}={v}" for k, v in summary.metadata.items()),
@@ -85,18 +87,17 @@ def _tree_cells(module: Module) -> Sequence[str]:
 def show_node(node: NodeSummary) -> None:
     """One node."""
     operator = "::".join(filter(None, (node.domain, node.op_type)))
-    _show_facts(
-        {
-            "node": f"{operator} {node.id}",
-            "name": node.name,
-            "scope": place_text(node.scope, node.class_name, node.source),
-            "doc": _cut(node.doc_string),
-            **{f"attribute {name}": text for name, text in node.attributes.items()},
-            **{f"body {name}": f"{count} nodes" for name, count in node.bodies.items()},
-            "captures": ", ".join(node.captured),
-            **node.metadata,
-        }
-    )
+    facts = {
+        "node": f"{operator} {node.id}",
+        "name": node.name,
+        "scope": place_text(node.scope, node.class_name, node.source),
+        "doc": _cut(node.doc_string),
+        **{f"attribute {name}": text for name, text in node.attributes.items()},
+        **{f"body {name}": f"{count} nodes" for name, count in node.bodies.items()},
+        "captures": ", ".join(node.captured),
+        **node.metadata,
+    }
+    _show_facts(facts)
     out("")
     rows = [("input", v.name, v.type, v.producer or v.kind) for v in node.inputs]
     rows += [("output", v.name, v.type, _users(v)) for v in node.outputs]
@@ -108,12 +109,7 @@ def show_values(values: Sequence[ValueSummary]) -> None:
     for number, value in enumerate(values):
         if number:
             out("")
-        _show_value(value)
-
-
-def _show_value(value: ValueSummary) -> None:
-    _show_facts(
-        {
+        facts = {
             "value": value.name,
             "type": value.type,
             "kind": value.kind + (", graph output" if value.is_output else ""),
@@ -122,7 +118,7 @@ def _show_value(value: ValueSummary) -> None:
             "producer": value.producer or "",
             "consumers": ", ".join(value.consumers),
         }
-    )
+        _show_facts(facts)
 
 
 def _users(value: ValueSummary) -> str:
@@ -138,7 +134,3 @@ def _show_facts(facts: Mapping[str, str]) -> None:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ... ({len(text):,} characters)"
-
-
-def _plus(count: int, what: str) -> str:
-    return f" and {count:,} {what}{'s' * (count != 1)}" if count else ""

@@ -39,13 +39,9 @@ def pictures(result: Shown) -> str:
 
 
 def _tensor(tensor: TensorPart) -> str:
-    sides = {
-        "actual": tensor.actual,
-        "reference": tensor.reference,
-        "difference": tensor.difference,
-    }
     figures = []
-    for name, picture in sides.items():
+    for name in ("actual", "reference", "difference"):
+        picture = getattr(tensor, name)
         if picture is not None:
             pixels = np.frombuffer(b64decode(picture.pixels), np.uint8)
             source = b64encode(png(pixels.reshape(picture.height, picture.width))).decode()
@@ -74,9 +70,8 @@ def _chart(measure: Measure) -> str:
             mark = f'<path d="M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6" stroke="{_BAD}" stroke-width="2">'
             points.append(f"{mark}<title>{said}</title></path>")
         elif number is not None:
-            points.append(
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{_GOOD}"><title>{said}</title></circle>'
-            )
+            mark = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{_GOOD}">'
+            points.append(f"{mark}<title>{said}</title></circle>")
     finite = [number for number in measure.numbers if number is not None]
     ends = f"{min(finite):.3g} to {max(finite):.3g}{', logarithmic' if measure.log else ''}"
     title = escape(f"{measure.title}: {measure.unit}, {ends}")
@@ -133,10 +128,7 @@ def _drawn(
     lines: list[tuple[int, int, list[str]]],
 ) -> str:
     left = min(layout.x, default=0.0)
-    places = [
-        ((x - left) * _COLUMN + _BOX[0] / 2 + 8, y * _ROW + _BOX[1] / 2 + 8)
-        for x, y in zip(layout.x, layout.y, strict=True)
-    ]
+    places = [_placed(x - left, y) for x, y in zip(layout.x, layout.y, strict=True)]
     drawn = [
         *_lines(layout, lines, places, left),
         *(_box(*place, *label) for place, label in zip(places, labels, strict=True)),
@@ -155,10 +147,7 @@ def _lines(
     left: float,
 ) -> Iterator[str]:
     for (start, end, values), bends in zip(lines, layout.bends, strict=True):
-        between = [
-            ((x - left) * _COLUMN + _BOX[0] / 2 + 8, y * _ROW + _BOX[1] / 2 + 8) for x, y in bends
-        ]
-        corners = [places[start], *between, places[end]]
+        corners = [places[start], *(_placed(x - left, y) for x, y in bends), places[end]]
         points = " ".join(f"{x:.0f},{y:.0f}" for x, y in corners)
         (x, y), (x1, y1) = corners[-2:]
         title = escape("\n".join(map(shown, values)))
@@ -166,6 +155,11 @@ def _lines(
         text = escape(shown(values[0])[: _CUT + 8])
         middle = f'x="{(x + x1) / 2:.0f}" y="{(y + y1) / 2 + 4:.0f}"'
         yield f'<text {middle} text-anchor="middle" font-size="9" fill="#888">{text}</text>'
+
+
+def _placed(x: float, y: float) -> tuple[float, float]:
+    """Return the pixels of a place in columns and rows."""
+    return x * _COLUMN + _BOX[0] / 2 + 8, y * _ROW + _BOX[1] / 2 + 8
 
 
 def _box(x: float, y: float, first: str, second: str, title: str) -> str:

@@ -1,13 +1,16 @@
 """Tables for the terminal. A name is never cut: what is too wide for its column gets a line of its own."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rich.cells import cell_len
 
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.plain import say, width
+from onnxsurgeon_lite.report.plain import say, show_notes, width
+
+T = TypeVar("T")
 
 _GAP = "   "
 _INDENT = "  "
@@ -17,6 +20,15 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     """Print rows under column titles."""
     for line in table(columns, rows):
         say(line)
+
+
+def show_items(
+    items: Sequence[T], columns: Mapping[str, Callable[[T], object]], most: int = 20
+) -> None:
+    """Print a row for each of the first items, by column title and what its cells hold; say how many are left."""
+    show_table([*columns], ([cell(each) for cell in columns.values()] for each in items[:most]))
+    if len(items) > most:
+        show_notes([f"{len(items) - most} more with --json"])
 
 
 def table(

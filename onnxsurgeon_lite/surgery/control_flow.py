@@ -11,7 +11,7 @@ from onnx import FunctionProto, GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.bodies import InnerGraph
-from onnxsurgeon_lite.graph.index import GraphIndex, function_key, opset_versions
+from onnxsurgeon_lite.graph.index import GraphIndex, function_key, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import Model, walk
@@ -155,7 +155,7 @@ class _Straight:
                 yield from self._stack(row, name)
 
     def _stack(self, row: list[str], name: str) -> Iterator[NodeProto]:
-        late = opset_versions(self.index.model.proto.opset_import).get("", 0) >= _AXES_ARE_INPUT
+        late = onnx_opset(self.index.model.proto) >= _AXES_ARE_INPUT
         axes = [self._constant(f"{name}_axes", np.array([0]))] if late else []
         wide = [fresh(f"{each}_row", self.taken) for each in row]
         for each, made in zip(row, wide, strict=True):

@@ -17,12 +17,15 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError, convert
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.schemas import constant, first_version
 from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop, drop_at
+from onnxsurgeon_lite.names import few
 
+_REPLACE = "replace these nodes first: onnxdbg edit rewrite, set-op or remove"
 _HIDDEN = "onnxsurgeon_lite.kept"
+_NO_VERSION = re.compile(r"No Previous Version of (\w+) exists")
 _NO_ADAPTER = re.compile(r"No Adapter (?:From|To) Version \$(\d+) for (\w+)")
 
 
@@ -67,7 +70,10 @@ def _nodes(proto: ModelProto) -> Iterator[NodeProto]:
 def _fits(node: NodeProto, schema: defs.OpSchema, other: defs.OpSchema) -> bool:
     given = {a.name for a in node.attribute if not _is_default(a, schema)}
     both = schema.attributes.keys() & other.attributes.keys() - given
-    names = [[formal.name for formal in s.inputs][: len(node.input)] for s in (schema, other)]
+    names = [
+        [formal.name.removeprefix("input_") for formal in s.inputs][: len(node.input)]
+        for s in (schema, other)
+    ]
     return (
         not any(attribute.HasField("g") for attribute in node.attribute)
         and given <= other.attributes.keys()
@@ -139,20 +145,37 @@ def _converted(model: Model, old: int, version: int, kept: Container[str]) -> Mo
         converted = convert(part, version)
     except RejectedError as error:
         reason = str(error).strip().splitlines()[0]
-        known = _NO_ADAPTER.search(reason)
-        refused = (NoAdapterError if known else EditError)(
-            f"the converter cannot convert the graph from opset {old} to {version}: {reason}",
-            "convert in smaller steps to find the failing version: onnxdbg edit opset MODEL VERSION",
-        )
-        if known and isinstance(refused, NoAdapterError):
+        if known := _NO_ADAPTER.search(reason):
+            refused = NoAdapterError(
+                f"the converter cannot take {_named(part, known[2])} from opset {old} to {version}: "
+                f"it knows no way at opset {known[1]}",
+                f"stay at opset {known[1]}, or {_REPLACE}",
+            )
             refused.operator, refused.version = known[2], int(known[1])
-        raise refused from error
+            raise refused from error
+        if absent := _NO_VERSION.search(reason):
+            first = first_version(absent[1])
+            raise EditError(
+                f"opset {version} has no {_named(part, absent[1])}, which is new in opset {first}",
+                f"stay at opset {first}, or {_REPLACE}",
+            ) from error
+        kinds = sorted({n.op_type for n in _nodes(part) if redefined("", n.op_type, old, version)})
+        raise EditError(
+            f"the converter cannot convert the graph from opset {old} to {version}: {reason.rpartition('failed: ')[2]}",
+            f"these change: {few(kinds)}; what the older version has as an attribute must be constant: "
+            "onnxdbg edit fold; or convert in smaller steps",
+        ) from error
     for node in _nodes(converted) if version < old else ():
         _drop_defaults(node, old, version)
     for node in _hidden(converted) if hidden else ():
         node.ClearField("domain")
         _drop_defaults(node, old, version)
     return converted
+
+
+def _named(part: ModelProto, operator: str) -> str:
+    nodes = [node for node in _nodes(part) if node.op_type == operator]
+    return f"{operator} ({few([node.name or ''.join(node.output[:1]) for node in nodes])})"
 
 
 def _hidden(converted: ModelProto) -> Iterator[NodeProto]:

@@ -98,6 +98,8 @@ def _function(index: GraphIndex, node: NodeProto, version: int) -> FunctionProto
     """Return the function that a node's schema defines for its types; None if it defines none."""
     if node.op_type == "Shape":
         return _part_of_shape(node, version)
+    if node.op_type == "Split":
+        return _split_of_sizes(index, node, version)
     schema = cast("Schema", defs.get_schema(node.op_type, version))
     if schema.has_function:
         latest = _latest(schema.function_opset_versions, version)
@@ -131,6 +133,29 @@ def _part_of_shape(node: NodeProto, version: int) -> FunctionProto | None:
             start = Constant <value = int64[1] {{{start}}}> ()
             end = Constant <value = int64[1] {{{end}}}> ()
             shape = Slice (whole, start, end)
+        }}""")
+
+
+def _split_of_sizes(index: GraphIndex, node: NodeProto, version: int) -> FunctionProto | None:
+    """Return a Split without `num_outputs`, as before opset 18; None if the node has none.
+
+    Where the size is not known, the parts are equal: a runtime refuses what cannot be split so.
+    """
+    given = {attribute.name: attribute.i for attribute in node.attribute}
+    if "num_outputs" not in given:
+        return None
+    count, axis = len(node.output), given.get("axis", 0)
+    shape = index.type_of(node.input[0])
+    dims = [*shape.tensor_type.shape.dim] if shape is not None else []
+    size = dims[axis].dim_value if -len(dims) <= axis < len(dims) else 0
+    parts = ", ".join(f"part{n}" for n in range(count))
+    most = -(-size // given["num_outputs"])
+    sizes = [*[most] * (count - 1), size - most * (count - 1)]
+    known = f"sizes = Constant <value = int64[{count}] {{{', '.join(map(str, sizes))}}}> ()"
+    return parser.parse_function(f"""<domain: "{_DOMAIN}", opset_import: ["" : {version}]>
+        Split (data) => ({parts}) {{
+            {known if size and min(sizes) >= 0 else ""}
+            {parts} = Split <axis: int = {axis}> (data{", sizes" if size and min(sizes) >= 0 else ""})
         }}""")
 
 

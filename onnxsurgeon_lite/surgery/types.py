@@ -1,15 +1,16 @@
 """Correct declared types that an edit made wrong, by inference, with a note for each output."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
-from onnx import GraphProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, is_complete
+from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, is_complete, serialized_part
 from onnxsurgeon_lite.graph.native import RejectedError
+from onnxsurgeon_lite.graph.table import FEW, NodeTable
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model.messages import drop
 
 BY_SHAPE_ALONE = frozenset((
     "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min",
@@ -126,17 +127,9 @@ def infer(
     """
     requested = values if requested is None else requested
     check_functions(model.proto)
-    part = copied(model.structure())
-    if count is not None:
-        del part.graph.node[count:]
-    kept = [info for info in model.proto.graph.value_info if info.name not in values]
-    del part.graph.value_info[:]
-    part.graph.value_info.extend(kept)
-    for info in part.graph.output:
-        if info.name in values:
-            info.ClearField("type")
+    part, data_prop = _undeclared(model, values, count)
     try:
-        inferred = native.infer(part, strict=strict, data_prop=_computes_sizes(part.graph))
+        inferred = native.infer_encoded(part, strict=strict, data_prop=data_prop)
     except RejectedError:
         if strict:
             raise
@@ -145,6 +138,28 @@ def infer(
     types = shared_types(infos)
     complete = {key for key, kind in distinct(types).items() if is_complete(kind)}
     return {name: kind for name, kind in types.items() if id(kind) in complete}
+
+
+def begin_infer(model: Model, values: Set[str]) -> None:
+    """Start what `infer` will be asked for, of the same model, next."""
+    part, data_prop = _undeclared(model, values)
+    native.begin_infer(part, data_prop=data_prop)
+
+
+def _undeclared(model: Model, values: Set[str], count: int | None = None) -> tuple[bytes, bool]:
+    """Return a serialized model without the types of some values; and whether sizes can follow from numbers."""
+
+    def forget(rest: GraphProto) -> None:
+        kept = [info for info in rest.value_info if info.name not in values]
+        del rest.value_info[:]
+        rest.value_info.extend(kept)
+        for info in rest.output:
+            if info.name in values:
+                info.ClearField("type")
+
+    nodes = model.structure().graph.node
+    chosen = None if count is None else range(min(count, len(nodes)))
+    return serialized_part(model, chosen, forget), _computes_sizes(model.structure().graph, count)
 
 
 def shared_types(infos: Iterable[ValueInfoProto]) -> dict[str, TypeProto]:
@@ -167,10 +182,15 @@ def distinct(types: Mapping[str, TypeProto]) -> dict[int, TypeProto]:
     return {id(kind): kind for kind in types.values()}
 
 
-def _computes_sizes(graph: GraphProto) -> bool:
+def _computes_sizes(graph: GraphProto, count: int | None = None) -> bool:
     """Return whether sizes can follow from computed numbers: propagating data doubles the time of inference."""
+    nodes: Sequence[NodeProto] = graph.node if count is None else graph.node[:count]
+    if len(nodes) > FEW and count is None:
+        table = NodeTable.of(graph)
+        if table.domains() <= {""} and table.operators() <= BY_SHAPE_ALONE | {"Constant"}:
+            return False
     read: set[str] = set()
-    for node in graph.node:
+    for node in nodes:
         operator = node.op_type
         if node.domain not in ("", "ai.onnx"):
             return True
@@ -181,7 +201,7 @@ def _computes_sizes(graph: GraphProto) -> bool:
     read -= {"", *(message.name for kind in (graph.initializer, graph.input) for message in kind)}
     if read:
         read.difference_update(
-            name for node in graph.node if node.op_type == "Constant" for name in node.output
+            name for node in nodes if node.op_type == "Constant" for name in node.output
         )
     return bool(read)
 

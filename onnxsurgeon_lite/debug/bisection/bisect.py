@@ -67,6 +67,7 @@ class Search:
         journal: a file for the answers. resume: continue from that file.
         settings: the references are the same model's under other settings: what optimization alone changes is searched
             although the outputs agree.
+        measure: keep how far values are from their references, as far as the search compares them.
     """
 
     tolerance: Tolerance | None = None
@@ -77,6 +78,7 @@ class Search:
     resume: bool = False
     explain: "Callable[[BisectResult, Case], None] | None" = None
     settings: bool = False
+    measure: bool = False
 
 
 @dataclass(frozen=True)
@@ -379,7 +381,9 @@ class _Bisection:
         if self.search.look not in (None, "unoptimized"):
             return None
         waves = self._waves(walk)
+        self.judge.measured = self.result.measured if self.search.measure else None
         first = next(waves, None)
+        self.judge.measured = None
         self.clean = first is None
         return None if first is None else chain([first], waves)
 

@@ -61,6 +61,7 @@ class AgainstReferences:
         grids: values that are quantized -> the numbers that they can be; both sides are rounded to these.
         errors: values -> an error that is none.
         outputs: values to compare in full when they are first judged, with their comparisons.
+        measured: values -> how far they are from their references, where that is kept.
     """
 
     references: ReferenceSet
@@ -70,6 +71,7 @@ class AgainstReferences:
     grids: Mapping[str, Grid] = field(default_factory=dict)
     errors: Mapping[str, float] = field(default_factory=dict)
     outputs: dict[str, Comparison | None] = field(default_factory=dict)
+    measured: dict[str, Distance | Comparison] | None = None
     _reading: Lock = field(default_factory=Lock, repr=False)
     _scratch: Scratch = field(default_factory=Scratch, repr=False)
 
@@ -99,6 +101,11 @@ class AgainstReferences:
         if name in self.outputs and self.outputs[name] is None:
             comparison = self.outputs[name] = self.compared(name, actual, reference)
             return comparison is None or comparison.match
+        if self.measured is not None:
+            found = self.distance(name, actual, reference)
+            if found is not None:
+                self.measured[name] = found
+            return found is None or found.match
         allowed = self.allowed(name, actual)
         return all(agrees(a, r, allowed) for a, r in self._pairs(name, actual, reference))
 
@@ -111,7 +118,8 @@ class AgainstReferences:
     def _surely_good(self, name: str, actual: Held) -> bool:
         """Return True only if the value agrees with a reference that can be read piece by piece."""
         place = self.references.entries[name].read
-        if name in self.grids or name in self.outputs or not isinstance(place, InFile):
+        is_whole = name in self.grids or name in self.outputs or self.measured is not None
+        if is_whole or not isinstance(place, InFile):
             return False
         try:
             return surely_agrees(actual, place, self.allowed(name, actual), self._scratch)

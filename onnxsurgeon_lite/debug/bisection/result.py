@@ -13,7 +13,7 @@ from onnxsurgeon_lite.matching.over_samples import MeasuredMetric
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.shown import HIDDEN, Shown, versions
-from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.tensors.comparison import Comparison, Distance
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references.sets import ReferenceSet, Stored
 
@@ -96,7 +96,7 @@ class Cause:
     """A mistake that explains a culprit, and the edit that repairs it; proved by running the edited model.
 
     Attributes:
-        hypothesis: the kind of mistake, such as `epsilon`.
+        hypothesis: the kind of mistake, such as `epsilon`; `workaround` where the runtime is wrong, not the model.
         sentence: what is wrong, and what is right.
         before, after: the culprit's value from reference inputs, against its reference, without and with the edit.
         steps: the edit, as passes. edits: the same as the steps of a recipe.
@@ -264,6 +264,7 @@ class BisectResult(Shown):
         notes: hints for the reader, such as outputs without a reference.
         compared: the number of compared values. sessions: the number of runtime sessions.
         tensors: the culprits' tensors, (reference, actual) by value name, for the reproducer.
+        measured: values -> how far they are from their references, where that was kept.
         reproducer: the written folder. reproduce: the command that shows the mismatch with it.
         samples: set if there were several samples.
         inner: the search of the first culprit's body, if any.
@@ -289,6 +290,7 @@ class BisectResult(Shown):
     compared: int = 0
     sessions: int = 0
     tensors: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
+    measured: dict[str, Distance | Comparison] = field(default_factory=dict)
     reproducer: Path | None = None
     reproduce: list[str] = field(default_factory=list)
     samples: Samples | None = None

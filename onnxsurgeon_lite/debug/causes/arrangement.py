@@ -32,14 +32,13 @@ def _results(place: Place) -> Iterator[Hypothesis]:
     actual = place.actual
     if actual is None or actual.shape != place.wanted.shape or not is_float(actual.dtype):
         return
-    title = place.title(place.index.producer[place.value])
     for axis, size in enumerate(actual.shape):
         for how, order in orders(size) if size <= _LONGEST else ():
             at = list(place.spread)
             at[axis] = order[at[axis]]
             if place.close(wide(actual[tuple(at)])):
                 edit = _taken(place.value, axis, order, before=True)
-                sentence = f"the result of {title} {how.format(axis=axis)}"
+                sentence = f"the result of {place.maker} {how.format(axis=axis)}"
                 yield Hypothesis("order of the result", sentence, (edit,), ("order", how, axis))
 
 

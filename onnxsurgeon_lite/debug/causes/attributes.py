@@ -49,17 +49,7 @@ _VALUES: Mapping[str, Sequence[Attribute]] = {
 _DTYPES = (1, 10, 16, 11), (7, 6, 9)  # floats; integers and bool
 _AXES = ("axis", "axes", "split_axis", "stash_axis")
 _MOST_AXES = 5  # axes whose permutations are tried
-_WINDOWS = {
-    "Conv",
-    "ConvInteger",
-    "QLinearConv",
-    "MaxPool",
-    "AveragePool",
-    "LpPool",
-    "ConvTranspose",
-}
-
-
+_WINDOWS = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool", "ConvTranspose")  # fmt: skip
 _KERNELS = (2, 3, 5, 7, 1)  # of pools
 _STEPS = (1, 2, 3, 4)  # strides and dilations
 _RECURRENT = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
@@ -89,16 +79,12 @@ def changed(
     """Return the hypothesis that attributes of a node should have other values."""
     title, op_type = place.title(number), place.index.nodes[number].op_type
     new = {name: value for name, value in new.items() if known.get(name) != value}
-    was = ", ".join(
-        f"{name} of {title} is {text(known.get(name, 'missing'))}" for name in [*new][:1]
-    )
-    others = [f"{name} {text(known.get(name, 'missing'))}" for name in [*new][1:]]
-    values = ", ".join(
-        text(value) if not others else f"{name}={text(value)}" for name, value in new.items()
-    )
+    where = itertools.chain([f" of {title} is"], itertools.repeat(""))
+    was = [f"{n}{of} {text(known.get(n, 'missing'))}" for n, of in zip(new, where, strict=False)]
+    values = (f"{name}={text(v)}" if len(new) > 1 else text(v) for name, v in new.items())
     edit = SetAttr((place.node(number),), tuple(new.items()))
-    sentence = f"{', '.join([was, *others])}; with {values}"
-    return Hypothesis(" and ".join(new), sentence, (edit,), (op_type, *new.items().__iter__()))
+    sentence = f"{', '.join(was)}; with {', '.join(values)}"
+    return Hypothesis(" and ".join(new), sentence, (edit,), (op_type, *new.items()))
 
 
 def text(value: Attribute) -> str:
@@ -107,7 +93,8 @@ def text(value: Attribute) -> str:
 
 
 def _values(place: Place, node: NodeProto, name: str, old: Attribute) -> Iterator[Attribute]:
-    rank = _rank(place, node)
+    read = place.operand(node.input[0]) if node.input else None
+    rank = 0 if read is None else read.ndim
     if name == "epsilon" and isinstance(old, float):
         yield from _EPSILONS
     elif name in _AXES and isinstance(old, int) and rank:
@@ -121,11 +108,6 @@ def _values(place: Place, node: NodeProto, name: str, old: Attribute) -> Iterato
         yield from _permutations(place, node, rank)
     else:
         yield from (v for v in _VALUES.get(name, ()) if type(v) is type(old))
-
-
-def _rank(place: Place, node: NodeProto) -> int:
-    value = place.operand(node.input[0]) if node.input else None
-    return 0 if value is None else value.ndim
 
 
 def _permutations(place: Place, node: NodeProto, rank: int) -> Iterator[list[int]]:
@@ -186,10 +168,9 @@ def _same_first(
     choices: Sequence[Sequence[tuple[int, int]]],
 ) -> Iterator[tuple[tuple[int, int], ...]]:
     """Yield paddings for every axis: equal ones first, then all combinations."""
-    alike = (
-        [pads for pads in choices[0] if all(pads in other for other in choices)] if choices else []
-    )
-    yield from ((pads,) * len(choices) for pads in alike)
+    for pads in choices[0] if choices else ():
+        if all(pads in other for other in choices):
+            yield (pads,) * len(choices)
     yield from (pads for pads in itertools.product(*choices) if len(set(pads)) > 1)
 
 
@@ -198,20 +179,14 @@ def _paddings(
 ) -> list[tuple[int, int]]:
     """Return the (before, after) that give an axis its size, balanced ones first."""
     reach = dilation * (kernel - 1) + 1
-    least = (
-        (stride * (size - 1) + reach - made) if transposed else stride * (made - 1) + reach - size
-    )
-    totals = (
-        range(least, least + stride)
-        if transposed
-        else range(least - (stride - 1) * ceil, least + stride * (not ceil))
-    )
-    found = [
-        (before, total - before)
-        for total in totals
-        for before in range(max(0, total) + 1)
-        if 0 <= total <= 2 * reach
-    ]
+    if transposed:
+        least = stride * (size - 1) + reach - made
+        totals = range(least, least + stride)
+    else:
+        least = stride * (made - 1) + reach - size
+        totals = range(least - (stride - 1) * ceil, least + stride * (not ceil))
+    few = (total for total in totals if 0 <= total <= 2 * reach)
+    found = [(before, total - before) for total in few for before in range(total + 1)]
     return sorted(found, key=lambda pads: abs(pads[0] - pads[1]))
 
 
@@ -252,14 +227,11 @@ def _resizing(known: Mapping[str, Attribute]) -> Iterator[dict[str, Attribute]]:
                 yield found
 
 
-def numbers(place: Place) -> Iterator[tuple[int, str, float, Mapping[str, Attribute]]]:
-    """Yield (node, attribute, its number, all attributes) of attributes that can be solved for."""
+def numbers(place: Place) -> Iterator[tuple[int, str, Mapping[str, Attribute]]]:
+    """Yield (node, attribute, all attributes) of attributes that can be solved for."""
     for number, node in enumerate(place.index.nodes):
         known = place.attributes(node)
         for name, old in known.items():
-            if (
-                name in ("epsilon", "alpha", "beta", "scale")
-                and isinstance(old, float)
-                and np.isfinite(old)
-            ):
-                yield number, name, old, known
+            is_number = isinstance(old, float) and np.isfinite(old)
+            if is_number and name in ("epsilon", "alpha", "beta", "scale"):
+                yield number, name, known

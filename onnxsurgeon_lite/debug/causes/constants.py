@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.linear import Linear, linears, wanted_at
-from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.linear import Linear, fitted, linears, wanted_at
+from onnxsurgeon_lite.debug.causes.place import Place, small, wide
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
@@ -46,13 +46,11 @@ def weights(place: Place) -> Iterator[Hypothesis]:
     for view in linears(place):
         op_type, title = place.index.nodes[view.number].op_type, place.title(view.number)
         for kind, how, right in _variants(place, view.number, view.array):
-            factor = (
-                view.factor(right) if kind in ("transposed constant", "flipped kernel") else None
-            )
+            is_moved = kind in ("transposed constant", "flipped kernel")
+            factor = view.factor(right) if is_moved else None
             if factor is not None:
-                right = np.asarray(view.stored(wide(view.matrix(right)) * factor)).astype(
-                    right.dtype
-                )
+                scaled = np.asarray(view.stored(wide(view.matrix(right)) * factor))
+                right = scaled.astype(right.dtype)
                 how = f"{how}, behind a scale by output that was solved for,"
             if factor is not None or view.close(right):
                 edits = (SetConstant(view.name, right, (place.node(view.number),)),)
@@ -79,6 +77,30 @@ def constants(place: Place) -> Iterator[Hypothesis]:
     yield from _together(place)
 
 
+def folded(place: Place) -> Iterator[Hypothesis]:
+    """Yield constants that an export has computed, of which the references have other numbers."""
+    for (number, slot, name, array), (step, value) in itertools.product(
+        place.constants(), place.lacking.items()
+    ):
+        if not is_float(array.dtype) or value.size != array.size or array.size < 2:
+            continue
+        if [n for n in value.shape if n > 1] == [n for n in array.shape if n > 1]:
+            right = value.reshape(array.shape).astype(array.dtype)
+            how = f"is not the references' {step!r}{_off_by_one(array, right)}; with that"
+            edits = (SetConstant(name, right, (place.node(number),) if slot >= 0 else ()),)
+            sentence = f"constant {name!r} of {place.title(number)} {how}"
+            yield Hypothesis("folded constant", sentence, edits)
+
+
+def _off_by_one(array: Array, right: Array) -> str:
+    """Say along which axis numbers are moved by one; '' if they are not."""
+    for axis in range(array.ndim):
+        one, two = np.moveaxis(wide(array), axis, 0), np.moveaxis(wide(right), axis, 0)
+        if len(one) > 1 and (small(one[1:] - two[:-1], two) or small(one[:-1] - two[1:], two)):
+            return f", it is off by one along axis {axis}"
+    return ""
+
+
 def scaled_weights(place: Place) -> Iterator[Hypothesis]:
     """Yield weights and tables that are scaled."""
     for view in linears(place):
@@ -93,20 +115,14 @@ def _scaled_table(place: Place, number: int) -> Iterator[Hypothesis]:
     name, title = place.index.nodes[number].input[0], place.title(number)
     table, wanted = place.constant(name), wanted_at(place, number)
     made = place.values.get(place.index.nodes[number].output[0])
-    if (
-        table is None
-        or made is None
-        or wanted is None
-        or table.ndim != 2
-        or not is_float(table.dtype)
-    ):
+    if table is None or made is None or wanted is None:
         return
-    if made.shape[-1:] != table.shape[-1:]:
+    if table.ndim != 2 or not is_float(table.dtype) or made.shape[-1:] != table.shape[-1:]:
         return
     x, y = (wide(a).reshape(-1, table.shape[1]) for a in (made, wanted))
     for axis, shifts in ((None, False), (0, False), (0, True)):
-        factor, shift = _fit(x, y, axis, shifts)
-        if np.abs(x * factor + shift - y).max() <= 1e-3 * np.abs(y).max():
+        factor, shift = fitted(x, y, axis, shifts)
+        if small(x * factor + shift - y, y):
             right = (wide(table) * factor + shift).astype(table.dtype)
             how = f"scaled{' and shifted' * shifts}{' by column' * (axis == 0)}"
             sentence = f"constant {name!r} of {title} is {how}; with what was solved for"
@@ -123,9 +139,8 @@ def _of_constant(
     for kind, how, right in _variants(place, number, array):
         sentence = f"constant {name!r} of {place.title(number)} {how}"
         edits = (SetConstant(name, right, readers),)
-        yield Hypothesis(
-            kind, sentence, edits, (kind, place.index.nodes[number].op_type, slot, how)
-        )
+        mistake = (kind, place.index.nodes[number].op_type, slot, how)
+        yield Hypothesis(kind, sentence, edits, mistake)
 
 
 def _scaled(place: Place, view: Linear) -> Iterator[Hypothesis]:
@@ -139,11 +154,9 @@ def _scaled(place: Place, view: Linear) -> Iterator[Hypothesis]:
         (0, False, "is scaled by output"),
         (0, True, "is scaled by output, and its bias shifted, as by another folded normalization"),
     ):
-        factor, shift = _fit(made, wanted, axis, shifts)
-        close = np.abs(made * factor + shift - wanted).max(initial=0.0) <= 1e-3 * np.abs(
-            wanted
-        ).max(initial=0.0)
-        if not close or (np.abs(factor - 1) < 1e-5).all() or (shifts and bias is None):
+        factor, shift = fitted(made, wanted, axis, shifts)
+        is_close = small(made * factor + shift - wanted, wanted)
+        if not is_close or (np.abs(factor - 1) < 1e-5).all() or (shifts and bias is None):
             continue
         right = np.asarray(view.stored(view.weight * factor)).astype(view.array.dtype)
         token = (place.node(view.number),)
@@ -157,19 +170,6 @@ def _scaled(place: Place, view: Linear) -> Iterator[Hypothesis]:
         unknowns = factor.size * (1 + shifts)
         yield Hypothesis("scaled constant", sentence, edits, (), unknowns, view.wanted.size)
         return
-
-
-def _fit(made: Wide, wanted: Wide, axis: int | None, shifts: bool) -> tuple[Wide, Wide]:
-    """Return the (factor, shift) that turn one into the other best, for each column or for all."""
-    x, y = (a - a.mean(axis=axis, keepdims=True) if shifts else a for a in (made, wanted))
-    power = np.square(x).sum(axis=axis, keepdims=True)
-    factor = np.divide(
-        (x * y).sum(axis=axis, keepdims=True), power, out=np.ones_like(power), where=power > 0
-    )
-    shift = (
-        (wanted - factor * made).mean(axis=axis, keepdims=True) if shifts else np.zeros_like(factor)
-    )
-    return factor, shift
 
 
 def _variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
@@ -194,16 +194,9 @@ def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
     """Yield numbers that people mistake for each other, and those that sizes of the node suggest."""
     old = array.reshape(-1)[0]
     values: tuple[float, ...] = _MASKS if is_float(array.dtype) and float(old) <= 0 else ()
-    if array.dtype.kind in "iu":
-        values = (
-            (
-                *(int(old) + step for step in (1, -1, 2, -2)),
-                *range(4),
-                *_ZERO_POINTS.get(array.dtype.name, ()),
-            )
-            if abs(int(old)) < _HUGE
-            else ()
-        )
+    if array.dtype.kind in "iu" and abs(int(old)) < _HUGE:
+        near = (int(old) + step for step in (1, -1, 2, -2))
+        values = (*near, *range(4), *_ZERO_POINTS.get(array.dtype.name, ()))
     elif is_float(array.dtype):
         values = (*values, *_SCALARS, *_sizes(place, number))
     for value in dict.fromkeys(values):
@@ -233,11 +226,8 @@ def _integers(array: Array) -> Iterator[Variant]:
         for at in np.flatnonzero(small)[:_FEW]:
             right = array.copy()
             right.reshape(-1)[at] = moved.reshape(-1)[at]
-            yield (
-                "off by one",
-                f"is off by one at [{at}]; with {right.reshape(-1)[at]} there",
-                right,
-            )
+            how = f"is off by one at [{at}]; with {right.reshape(-1)[at]} there"
+            yield "off by one", how, right
     pairs = itertools.combinations(range(array.size), 2) if array.ndim == 1 else ()
     for a, b in pairs if array.size <= _FEW else ():
         if array[a] != array[b] and min(array[a], array[b]) > 0:
@@ -276,20 +266,17 @@ def _functions(array: Array) -> Iterator[Variant]:
             ("square", "its root", np.sqrt(wide(array))),
             ("reciprocal", "turned over", 1 / wide(array)),
         ):
-            yield (
-                "function of a constant",
-                f"is the {name} of itself; {how}",
-                right.astype(array.dtype),
-            )
+            how = f"is the {name} of itself; {how}"
+            yield "function of a constant", how, right.astype(array.dtype)
 
 
 def _masks(array: Array) -> bool:
     """Return whether an array has two different numbers, of which one masks."""
     if not is_float(array.dtype):
         return False
-    wide = array.astype(np.float64)
-    low = wide.min()
-    return bool(low < -1 and ((wide == low) | (wide == wide.max())).all() and wide.max() > low)
+    numbers = wide(array)
+    low, high = numbers.min(), numbers.max()
+    return bool(low < -1 and high > low and ((numbers == low) | (numbers == high)).all())
 
 
 def _masking(array: Array) -> Iterator[Variant]:
@@ -297,11 +284,8 @@ def _masking(array: Array) -> Iterator[Variant]:
     low, high = (False, True) if array.dtype.kind == "b" else (array.min(), array.max())
     for value in _MASKS if is_float(array.dtype) else ():
         with np.errstate(all="ignore"):
-            yield (
-                "mask value",
-                f"masks with {text(float(low))}; with {text(value)}",
-                np.where(array == low, value, array).astype(array.dtype),
-            )
+            right = np.where(array == low, value, array).astype(array.dtype)
+        yield "mask value", f"masks with {text(float(low))}; with {text(value)}", right
     inverted = np.where(array == low, high, low).astype(array.dtype)
     yield "mask", "masks what it should keep; inverted", inverted
     if array.ndim < 2:
@@ -310,17 +294,12 @@ def _masking(array: Array) -> Iterator[Variant]:
     for step in (0, 1, -1):
         for name, keeps in (("lower", rows + step >= columns), ("upper", rows + step <= columns)):
             for keep, drop in ((high, low), (low, high)):
-                right = np.broadcast_to(np.where(keeps, keep, drop), array.shape).astype(
-                    array.dtype
-                )
+                triangle = np.where(keeps, keep, drop).astype(array.dtype)
+                right = np.broadcast_to(triangle, array.shape).copy()
                 yield "mask", f"is another mask; with the {name} triangle moved by {step}", right
-    for step in (1, -1):
-        for axis in (-1, -2):
-            yield (
-                "mask",
-                f"is off by one; moved by {step} along axis {axis}",
-                np.roll(array, step, axis),
-            )
+    for step, axis in itertools.product((1, -1), (-1, -2)):
+        how = f"is off by one; moved by {step} along axis {axis}"
+        yield "mask", how, np.roll(array, step, axis)
 
 
 def _moved(array: Array) -> Iterator[Variant]:
@@ -331,11 +310,8 @@ def _moved(array: Array) -> Iterator[Variant]:
         if array.shape[0] == array.shape[1]:
             yield "transposed constant", "is transposed; transposed back", array.T.copy()
         else:
-            yield (
-                "transposed constant",
-                "is laid out as its transpose; read that way",
-                array.reshape(array.shape[::-1]).T.copy(),
-            )
+            turned = array.reshape(array.shape[::-1]).T.copy()
+            yield "transposed constant", "is laid out as its transpose; read that way", turned
     for axes in itertools.permutations(range(array.ndim)) if array.ndim in (3, 4) else ():
         laid_out = array.reshape([array.shape[axis] for axis in axes])
         name = _EXCHANGED.get(axes, f"axes laid out in the order {[*axes]}")
@@ -345,7 +321,7 @@ def _moved(array: Array) -> Iterator[Variant]:
         yield "flipped kernel", "has a flipped kernel; flipped back", np.flip(array, (2, 3)).copy()
     for axis, size in enumerate(array.shape):
         for how, order in orders(size):
-            yield "permuted constant", f"{how.format(axis=axis)}", np.take(array, order, axis)
+            yield "permuted constant", how.format(axis=axis), np.take(array, order, axis)
 
 
 def orders(size: int) -> Iterator[tuple[str, Order]]:
@@ -398,22 +374,16 @@ def _rounded(array: Array) -> Iterator[Variant]:
     for dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)):
         if array.dtype.itemsize > 2:
             with np.errstate(all="ignore"):
-                yield (
-                    "rounded constant",
-                    f"is exact; rounded to {dtype.name}",
-                    array.astype(dtype).astype(array.dtype),
-                )
-    wide = array.astype(np.float64)
+                right = array.astype(dtype).astype(array.dtype)
+            yield "rounded constant", f"is exact; rounded to {dtype.name}", right
+    numbers = wide(array)
     for axis in (None, *range(array.ndim)) if array.ndim > 1 else (None,):
         others = tuple(a for a in range(array.ndim) if a != axis) if axis is not None else None
-        largest = np.abs(wide).max(axis=others, keepdims=True)
+        largest = np.abs(numbers).max(axis=others, keepdims=True)
         step = np.where(largest > 0, largest / 127, 1)
         where = "" if axis is None else f" along axis {axis}"
-        yield (
-            "rounded constant",
-            f"is exact; rounded to int8{where}",
-            (np.round(wide / step) * step).astype(array.dtype),
-        )
+        right = (np.round(numbers / step) * step).astype(array.dtype)
+        yield "rounded constant", f"is exact; rounded to int8{where}", right
 
 
 def _together(place: Place) -> Iterator[Hypothesis]:
@@ -428,17 +398,11 @@ def _together(place: Place) -> Iterator[Hypothesis]:
         if len(alike) < 2 or not lines or sum(a.size for *_, a in alike) > 4 * _SMALL:
             continue
         for how, order in orders(size):
-            edits: list[Pass] = [
-                SetConstant(name, np.take(a, order, _axis(a, size)), (place.node(n),))
-                for n, name, a in alike
-            ]
-            names = ", ".join(repr(name) for _, name, _ in alike)
-            yield Hypothesis(
-                "permuted constants",
-                f"each of {names} {how.format(axis='of its outputs')}",
-                tuple(edits),
+            axes = (a.ndim - 1 if a.shape[-1] == size else 0 for _, _, a in alike)
+            edits = tuple(
+                SetConstant(name, np.take(a, order, axis), (place.node(n),))
+                for (n, name, a), axis in zip(alike, axes, strict=True)
             )
-
-
-def _axis(array: Array, size: int) -> int:
-    return array.ndim - 1 if array.shape[-1] == size else 0
+            names = ", ".join(repr(name) for _, name, _ in alike)
+            sentence = f"each of {names} {how.format(axis='of its outputs')}"
+            yield Hypothesis("permuted constants", sentence, edits)

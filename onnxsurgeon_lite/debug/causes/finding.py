@@ -19,6 +19,7 @@ from onnxsurgeon_lite.debug.causes.arrangement import arrangement, order_of_inpu
 from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.constants import (
     constants,
+    folded,
     scalars,
     scaled_weights,
     weights,
@@ -34,7 +35,7 @@ from onnxsurgeon_lite.debug.causes.operations import (
     other_operations,
 )
 from onnxsurgeon_lite.debug.causes.operators import extra_operations, extra_steps, other_operators
-from onnxsurgeon_lite.debug.causes.place import Place, Sample, wide
+from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, wide
 from onnxsurgeon_lite.debug.causes.precision import precision
 from onnxsurgeon_lite.debug.causes.recurrent import recurrent
 from onnxsurgeon_lite.debug.causes.rotary import rotary
@@ -81,6 +82,7 @@ FAMILIES: Sequence[Family] = (
     missing_factors,
     missing_masks,
     constants,
+    folded,
     scaled_weights,
     elementwise,
     reset_norms,
@@ -101,17 +103,7 @@ OF_A_CONSTANT: Sequence[Family] = (scalars, constants, made_constant)
 WIDER: Sequence[Family] = (attributes, constants, exchanged_operands, wiring)
 """Families for a region with the nodes before it that only arrange what it reads."""
 
-_ARRANGING = (
-    "Transpose",
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
-    "Mul",
-    "Div",
-    "Cast",
-    "Slice",
-    "Gather",
-)
+_ARRANGING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Mul", "Div", "Cast", "Slice", "Gather")  # fmt: skip
 _STEPS_BEFORE = 4
 _LARGEST = 128  # nodes of a region
 _PROVED = 6  # hypotheses that fit, and are proved on the model
@@ -171,15 +163,10 @@ def _joined(several: Sequence[Culprit]) -> Cause:
     nodes = tuple(dict.fromkeys(node for step in steps for node in step.nodes))
     joined = (replace(steps[0], nodes=nodes),)
     every = f"all {len(nodes)} {culprit.op_type} nodes"
-    title = (
-        f"{culprit.op_type} {culprit.name!r}"
-        if culprit.name
-        else f"{culprit.op_type} ({culprit.id})"
-    )
-    sentence = first.sentence.replace(title, every)
-    sentence = (
-        sentence if every in sentence else f"{sentence}, and so do all {len(nodes)} nodes like it"
-    )
+    which = repr(culprit.name) if culprit.name else f"({culprit.id})"
+    sentence = first.sentence.replace(f"{culprit.op_type} {which}", every)
+    if every not in sentence:
+        sentence += f", and so do all {len(nodes)} nodes like it"
     command = as_command(joined, Path(first.repair[3]) if first.repair else None)
     edits = [*map(as_step, joined)]
     return replace(first, sentence=sentence, steps=joined, edits=edits, repair=command)
@@ -268,7 +255,7 @@ class Finder:
                     tried = ((fit, self._proved(place, fit.hypothesis, culprit)) for fit in fits)
                     proved = ((fit, cause) for fit, cause in tried if cause is not None)
                     doubtful += itertools.islice(proved, _PROVED)
-                    if any(_certain(fit) for fit, _ in doubtful):
+                    if any(fit.error <= _EXACT and not fit.hypothesis.vague for fit, _ in doubtful):
                         break
             except OutOfTime:
                 if not doubtful:
@@ -391,8 +378,8 @@ class Finder:
         values = (*sample.inputs.values(), *sample.wanted.values())
         shapes = {value.shape for value in values if isinstance(value, np.ndarray)}
 
-        def fits(shape: tuple[int, ...]) -> bool:
-            return shape in shapes or _broadcasts(shape, wanted)
+        def may_be_read(shape: tuple[int, ...]) -> bool:
+            return shape in shapes or (max(shape, default=0) > 1 and fits(shape, wanted))
 
         index = self.index
         here = index.rank.get(culprit.value, 0)
@@ -403,8 +390,8 @@ class Finder:
             for name in [*near, *(name for name in feeds if name in index.inputs)]
             if name not in sample.inputs and name not in culprit.outputs
         ]
-        shapes_of = self._shapes([n for n in names if n not in index.rank or not self._depends(n)])
-        names = [name for name, shape in shapes_of.items() if fits(shape)][:_NEARBY]
+        shapes_of = self._shapes([n for n in names if n not in index.rank or n not in self._below])
+        names = [name for name, shape in shapes_of.items() if may_be_read(shape)][:_NEARBY]
         found, size = dict[str, Array](), 0
         references.prefetch([name for name in names if name in references])
         computed = self._computed(
@@ -413,7 +400,11 @@ class Finder:
         for name in names:
             value = computed[name] if name in computed else sample.recorded(name)
             size += value.nbytes if isinstance(value, np.ndarray) else 0
-            if isinstance(value, np.ndarray) and fits(value.shape) and size <= self.case.memory:
+            if (
+                isinstance(value, np.ndarray)
+                and may_be_read(value.shape)
+                and size <= self.case.memory
+            ):
                 found[name] = value
         return found
 
@@ -447,10 +438,6 @@ class Finder:
             return {}
         finally:
             observer.forget(list(observer.kept))
-
-    def _depends(self, name: str) -> bool:
-        """Return whether a value is computed from a culprit."""
-        return name in self._below
 
     @cached_property
     def _below(self) -> set[str]:
@@ -492,7 +479,7 @@ class Finder:
         seen = [name for name in culprit.seen if name in references]
         if not seen:
             return True
-        known = references.entries.keys() | feeds.keys()
+        known = (references.entries.keys() & self.index.producer.keys()) | feeds.keys()
         known -= {*culprit.outputs, *seen, instead}
         try:
             index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
@@ -510,10 +497,9 @@ class Finder:
         references, feeds = self.case.samples[0]
         value = references.read(name) if name in references else feeds[name]
         kind = self.index.type_of(name)
-        element = kind.tensor_type.elem_type if kind is not None else 0
-        if not isinstance(value, np.ndarray) or not element:
+        if kind is None or not isinstance(value, np.ndarray) or not kind.tensor_type.elem_type:
             return value
-        return value.astype(numpy_dtype(element), copy=False)
+        return value.astype(numpy_dtype(kind.tensor_type.elem_type), copy=False)
 
     def _agreement(
         self, place: Place, steps: Sequence[Pass], instead: str = ""
@@ -595,27 +581,17 @@ def ordered(fits: Iterable[Outcome]) -> list[Outcome]:
     return sorted(exact, key=lambda fit: (fit.hypothesis.vague, fit.hypothesis.unknowns))
 
 
-def _certain(fit: Outcome) -> bool:
-    """Return whether no other hypothesis is to be tried: an edit that says what is wrong, and leaves only noise."""
-    return fit.error <= _EXACT and not fit.hypothesis.vague
-
-
 def _explainable(culprit: Culprit) -> bool:
     """Return whether a culprit is wrong alone, from right inputs, and not by the runtime's fault."""
-    verdicts = [finding.verdict for finding in culprit.findings]
-    if "random" in verdicts or "kernel" in verdicts or "crash" in verdicts or culprit.covers:
-        return False
-    return any(
-        v.role == "output" and v.introduced is not None and not v.introduced.match
-        for v in culprit.values
+    verdicts = {finding.verdict for finding in culprit.findings}
+    return (
+        verdicts.isdisjoint(("random", "kernel", "crash"))
+        and not culprit.covers
+        and any(
+            v.role == "output" and v.introduced is not None and not v.introduced.match
+            for v in culprit.values
+        )
     )
-
-
-def _broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    try:
-        return bool(shape) and np.broadcast_shapes(shape, wanted) == wanted and max(shape) > 1
-    except ValueError:
-        return False
 
 
 def _chance(bench: Bench) -> bool:

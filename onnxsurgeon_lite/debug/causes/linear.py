@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import NodeProto
 
-from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _ROWS = 4096  # rows of a convolution
 _CHECKED = 8  # rows that a hypothesis is checked on
 _SAMPLES = 8
+_SAME_ELEMENTS = ("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Cast", "Dropout")
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,6 @@ class Linear:
         number, slot, name: the node, and its constant.
         array: the constant as it is stored.
         matrix: the stored constant -> [inputs, outputs]. stored: the way back.
-        output_axis: the axis of the stored constant that stands for outputs.
         rows: [rows, inputs]. wanted: [rows, outputs], without the bias.
     """
 
@@ -32,7 +32,6 @@ class Linear:
     array: Array
     matrix: Callable[[Array], Array]
     stored: Callable[[Wide], Wide]
-    output_axis: int
     rows: Wide
     wanted: Wide
 
@@ -60,21 +59,27 @@ class Linear:
         if matrix.shape != self.weight.shape or len(rows) < _CHECKED:
             return None
         made, wanted = self.rows[rows] @ wide(matrix), self.wanted[rows]
-        power = np.square(made).sum(axis=0)
-        factor = np.divide(
-            (made * wanted).sum(axis=0), power, out=np.ones_like(power), where=power > 0
-        )
-        scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
-        close = bool((np.abs(made * factor - wanted) <= 1e-3 * scale).all())
-        return factor if close and (np.abs(factor - 1) > 1e-4).any() else None
+        factor = fitted(made, wanted)[0]
+        is_close = small(made * factor - wanted, wanted)
+        return factor[0] if is_close and (np.abs(factor - 1) > 1e-4).any() else None
+
+
+def fitted(
+    made: Wide, wanted: Wide, axis: int | None = 0, shifts: bool = False
+) -> tuple[Wide, Wide]:
+    """Return the (factor, shift) that turn one into the other best, for each column or for all."""
+    x, y = (a - a.mean(axis=axis, keepdims=True) if shifts else a for a in (made, wanted))
+    power = np.square(x).sum(axis=axis, keepdims=True)
+    products = (x * y).sum(axis=axis, keepdims=True)
+    factor = np.divide(products, power, out=np.ones_like(power), where=power > 0)
+    shift = (wanted - factor * made).mean(axis=axis, keepdims=True)
+    return factor, shift if shifts else np.zeros_like(factor)
 
 
 def linears(place: Place) -> Iterator[Linear]:
     """Yield the nodes that are linear in a constant and whose wanted result is known."""
-    for number in range(len(place.index.nodes)):
-        view = _view(place, number)
-        if view is not None:
-            yield view
+    views = (_view(place, number) for number in range(len(place.index.nodes)))
+    yield from (view for view in views if view is not None)
 
 
 def stacked(place: Place, view: Linear) -> Linear:
@@ -99,11 +104,7 @@ def _view(place: Place, number: int) -> Linear | None:
     if weight is None or given is None or weight.dtype.kind not in "fV":
         return None
     wanted = wanted_at(place, number)
-    return (
-        None
-        if wanted is None
-        else build(place, number, node, given.astype(np.float64), weight, wanted)
-    )
+    return None if wanted is None else build(place, number, node, wide(given), weight, wanted)
 
 
 def _matmul(
@@ -112,7 +113,7 @@ def _matmul(
     if weight.ndim != 2 or given.ndim < 2 or wanted.shape[-1] != weight.shape[1]:
         return None
     rows, out = given.reshape(-1, weight.shape[0]), wanted.reshape(-1, weight.shape[1])
-    return Linear(number, 1, node.input[1], weight, lambda w: w, lambda m: m, 1, rows, out)
+    return Linear(number, 1, node.input[1], weight, lambda w: w, lambda m: m, rows, out)
 
 
 def _gemm(
@@ -134,7 +135,7 @@ def _gemm(
     if out.shape != (len(given), matrix(weight).shape[1]):
         return None
     back = (lambda m: m.T) if turned else (lambda m: m)
-    return Linear(number, 1, node.input[1], weight, matrix, back, 0 if turned else 1, given, out)
+    return Linear(number, 1, node.input[1], weight, matrix, back, given, out)
 
 
 def _conv(
@@ -163,7 +164,6 @@ def _conv(
         weight,
         lambda array: array.reshape(len(array), -1).T,
         lambda m: m.T.reshape(shape),
-        0,
         rows[::step],
         results[::step],
     )
@@ -232,10 +232,7 @@ def taken_back(place: Place, node: NodeProto, slot: int, result: Wide) -> Wide |
             return _shaped(result / o, shape)
         case "Div", 0 if o is not None:
             return _shaped(result * o, shape)
-        case (
-            ("Reshape" | "Unsqueeze" | "Squeeze" | "Flatten" | "Identity" | "Cast" | "Dropout"),
-            0,
-        ):
+        case _, 0 if node.op_type in _SAME_ELEMENTS:
             return result.reshape(shape)
         case "Transpose", 0:
             axes = place.attributes(node).get("perm") or [*range(result.ndim)][::-1]

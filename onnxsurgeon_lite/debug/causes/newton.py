@@ -6,7 +6,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
-from onnxsurgeon_lite.debug.causes.solving import described
+from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, unchanged
 from onnxsurgeon_lite.debug.causes.trying import Bench, sampled
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
@@ -15,7 +15,6 @@ _MOST = 64  # numbers: their variants run side by side
 _ROUNDS = 8
 _STEP = 1e-2  # of a difference, relative to the largest number
 _SHORTER = (1.0, 0.5, 0.25, 0.1)  # of a step
-_LEAST = 1e-4  # a smaller change, relative to the largest number, is none
 _RANK = 1e-3  # smaller singular values, relative to the largest, are none
 _BETTER = 0.9  # times the error, at least, with each step
 _NOISE = 1e-6  # an error, relative to the largest number, that no step makes smaller
@@ -31,14 +30,10 @@ def solved_small(place: Place, bench: Bench) -> Iterator[Hypothesis]:
         if solved is None:
             continue
         old = wide(array)
-        largest = max(float(np.abs(old).max()), float(np.abs(solved).max()))
-        solved = np.where(np.abs(solved - old) <= _LEAST * largest, old, solved)
-        how = described(old, solved)
-        sentence = f"constant {name!r} of {place.title(number)} {how}; solved for"
-        edit = SetConstant(name, solved.astype(array.dtype), (place.node(number),))
-        unknowns, equations = int((solved != old).sum()), place.wanted.size
-        vague = how == "differs"
-        yield Hypothesis("solved constant", sentence, (edit,), (), unknowns, equations, vague=vague)
+        solved = np.where(unchanged(old, solved), old, solved)
+        how, unknowns = described(old, solved), int((solved != old).sum())
+        right, equations = solved.astype(array.dtype), place.wanted.size
+        yield solved_constant(place, number, name, right, how, unknowns, equations)
 
 
 class _Solving:

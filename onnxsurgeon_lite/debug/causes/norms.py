@@ -7,10 +7,10 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.linear import wanted_at
+from onnxsurgeon_lite.debug.causes.linear import fitted, wanted_at
 from onnxsurgeon_lite.debug.causes.operations import right_inputs
-from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
-from onnxsurgeon_lite.debug.causes.solving import described, small
+from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.solving import described
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.set_constant import SetConstant
@@ -24,12 +24,10 @@ _EPSILON = 1e-5
 def missing_norms(place: Place) -> Iterator[Hypothesis]:
     """Yield layer normalizations that a value lacks: with another one's constants, or with solved ones."""
     yield from _missing_batch_norm(place)
-    opset = next((o.version for o in place.index.model.proto.opset_import if not o.domain), 0)
-    if opset < _OPSET:
+    if place.opset < _OPSET:
         return
     yield from _solved(place)
-    others = islice(_others(place), _NEAREST)
-    for other in others:
+    for other in islice(_others(place), _NEAREST):
         yield from _like(place, other)
 
 
@@ -144,8 +142,5 @@ def _normal(array: Wide) -> Wide:
 
 def _by_channel(x: Wide, y: Wide) -> tuple[Wide, Wide]:
     """Return the (scale, bias) of every channel of the last axis that turn one into the other best."""
-    rows, wanted = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
-    left, right = rows - rows.mean(axis=0), wanted - wanted.mean(axis=0)
-    power = np.square(left).sum(axis=0)
-    scale = np.divide((left * right).sum(axis=0), power, out=np.ones_like(power), where=power > 0)
-    return scale, wanted.mean(axis=0) - scale * rows.mean(axis=0)
+    scale, bias = fitted(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), shifts=True)
+    return scale[0], bias[0]

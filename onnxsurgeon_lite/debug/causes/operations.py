@@ -1,6 +1,6 @@
 """Mistakes in operations: another operator, one too many, one that is missing, one at another place."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations, product
 
@@ -11,7 +11,7 @@ from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import taken_back, wanted_at
-from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, spread_over, wide
+from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, fits, small, spread_over, wide
 from onnxsurgeon_lite.model import loaded
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.protocol import Pass
@@ -66,28 +66,20 @@ def _missing_at_the_end(place: Place) -> Iterator[Hypothesis]:
     if actual is None or not is_float(actual.dtype):
         return
     alike = actual.shape == place.wanted.shape
+    some = place.some(actual) if alike else np.empty(0)
     with np.errstate(all="ignore"):
-        fits = {
-            name
-            for name, formula in FORMULAS.items()
-            if alike and place.close(formula(place.some(actual)))
-        }
+        close = [n for n, formula in FORMULAS.items() if alike and place.close(formula(some))]
     for op_type, attributes, more in _operators(place, value):
-        if op_type in ("Transpose", "Softmax", "LogSoftmax") or (op_type + more) in fits:
+        if op_type in ("Transpose", "Softmax", "LogSoftmax") or (op_type + more) in close:
             edit = Insert(value, op_type, attributes=attributes, before=True)
-            sentence = f"{op_type}{more} is missing behind {_made(place)}; with it"
+            sentence = f"{op_type}{more} is missing behind {place.maker}; with it"
             yield Hypothesis("missing operation", sentence, (edit,), ("missing", op_type, more))
     for low, high in _CLIPS if alike else ():
-        if place.close(np.clip(place.some(actual), low, high)):
+        if place.close(np.clip(some, low, high)):
             edit = Insert(value, "Clip", constants=(("low", low), ("high", high)), before=True)
-            range_ = f"{text(low)} .. {text(high)}"
-            sentence = f"Clip to {range_} is missing behind {_made(place)}; with it"
+            clip = f"Clip to {text(low)} .. {text(high)}"
+            sentence = f"{clip} is missing behind {place.maker}; with it"
             yield Hypothesis("missing operation", sentence, (edit,), ("missing", "Clip", low, high))
-
-
-def _made(place: Place) -> str:
-    """Return the title of the node that makes the wrong value."""
-    return place.title(place.index.producer[place.value])
 
 
 def _operators(
@@ -150,9 +142,8 @@ class Lacking:
                 "Mul": self.made * there,
                 "Div": self.made / there,
             }
-        scale = float(np.abs(self.wanted).max(initial=0.0)) or 1.0
         for op_type, result in given.items():
-            if np.isfinite(result).all() and (np.abs(result - self.wanted) <= 1e-3 * scale).all():
+            if np.isfinite(result).all() and small(result - self.wanted, self.wanted):
                 yield op_type
 
 
@@ -162,25 +153,16 @@ def _candidates(place: Place, number: int, shape: tuple[int, ...]) -> Iterator[t
     made = {n: place.values[n] for node in before for n in node.output if n in place.values}
     beside = {n: a for n in place.beside if (a := place.constant(n)) is not None}
     for name, array in {**given, **made, **place.nearby, **beside}.items():
-        if is_float(array.dtype) and array.size > 1 and _fits(array.shape, shape):
+        if is_float(array.dtype) and array.size > 1 and fits(array.shape, shape):
             yield name, array
-
-
-def _fits(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
-    try:
-        return np.broadcast_shapes(shape, result) == result
-    except ValueError:
-        return False
 
 
 def _missing_bias(place: Place, number: int, lacks: Wide) -> Iterator[Hypothesis]:
     """Yield a bias per channel that was not added, solved for."""
     node, scale = place.index.nodes[number], place.scale or 1.0
     value = node.output[0]
-    if (
-        any(place.constant(name) is not None for name in node.input[-1:])
-        and node.op_type != "MatMul"
-    ):
+    is_constant = any(place.constant(name) is not None for name in node.input[-1:])
+    if is_constant and node.op_type != "MatMul":
         return  # that constant is what is wrong
     for axis in dict.fromkeys((lacks.ndim - 1, 1)) if lacks.ndim > 1 else ():
         others = tuple(a for a in range(lacks.ndim) if a != axis)
@@ -204,7 +186,6 @@ def _missing_steps(place: Place) -> Iterator[Hypothesis]:
         if given is None or given.shape != right.shape or not is_float(given.dtype):
             continue
         made, wanted = wide(given), wide(right)
-        scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
         yield from _missing_activation(name, made, wanted, where)
         lacks = Lacking.of(wanted, made)
         for other, array in _candidates(place, 0, wanted.shape):
@@ -213,7 +194,7 @@ def _missing_steps(place: Place) -> Iterator[Hypothesis]:
                 sentence = f"{other!r} is not {_NAMES[op_type]} {name!r}; with it"
                 yield Hypothesis("missing operand", sentence, (edit,))
         yield from _missing_factor(name, made, wanted, where)
-        yield from _missing_constant(name, given, wanted - made, scale, where)
+        yield from _missing_constant(name, given, wanted, where)
 
 
 def right_inputs(place: Place) -> Iterator[tuple[str, Array, str]]:
@@ -222,9 +203,8 @@ def right_inputs(place: Place) -> Iterator[tuple[str, Array, str]]:
         yield name, right, f"behind {name!r}, where the references have {step!r}"
     for number, node in enumerate(place.index.nodes):
         wanted = wanted_at(place, number)
-        if node.op_type in ("Add", "Sub") and any(
-            place.constant(n) is not None for n in node.input
-        ):
+        has_constant = any(place.constant(name) is not None for name in node.input)
+        if has_constant and node.op_type in ("Add", "Sub"):
             continue  # that constant is what is wrong
         for slot, name in enumerate(node.input):
             if wanted is None or name not in place.inputs or list(node.input).count(name) != 1:
@@ -235,21 +215,19 @@ def right_inputs(place: Place) -> Iterator[tuple[str, Array, str]]:
 
 
 def _missing_activation(name: str, made: Wide, wanted: Wide, where: str) -> Iterator[Hypothesis]:
-    scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
     for title, formula in FORMULAS.items():
         op_type, _, more = title.partition(" ")
         with np.errstate(all="ignore"):
-            close = bool((np.abs(formula(made) - wanted) <= 1e-3 * scale).all())
+            close = small(formula(made) - wanted, wanted)
         if close and op_type not in ("Identity", "Silu") and more != "(sigmoid)":
             edit = Insert(name, op_type, attributes=(("approximate", "tanh"),) if more else ())
             sentence = f"{title} is missing {where}; with it"
             yield Hypothesis("missing operation", sentence, (edit,))
 
 
-def _missing_constant(
-    name: str, given: Array, lacks: Wide, scale: float, where: str
-) -> Iterator[Hypothesis]:
+def _missing_constant(name: str, given: Array, wanted: Wide, where: str) -> Iterator[Hypothesis]:
     """Yield a constant that was not added, as small as it can be."""
+    lacks, scale = wanted - wide(given), float(np.abs(wanted).max(initial=0.0)) or 1.0
     if lacks.size and np.ptp(lacks) <= 1e-5 * scale:
         return  # a number, not an operand
     flat = [
@@ -273,8 +251,7 @@ def _missing_factor(name: str, made: Wide, wanted: Wide, where: str) -> Iterator
     """Yield the one number with which a value is not multiplied."""
     power = float(np.square(made).sum())
     factor = float((made * wanted).sum()) / power if np.isfinite(power) and power else 1.0
-    scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
-    if abs(factor - 1) < 1e-4 or not (np.abs(made * factor - wanted) <= 1e-3 * scale).all():
+    if abs(factor - 1) < 1e-4 or not small(made * factor - wanted, wanted):
         return
     sizes = range(2, _LARGEST_SIZE)
     known = [(f"1/sqrt({n})", n**-0.5) for n in sizes] + [(f"sqrt({n})", n**0.5) for n in sizes]
@@ -293,18 +270,15 @@ def _ways(place: Place) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
         readers = tuple(place.index.consumers.get(name, ()))
         if readers and is_float(array.dtype) and place.constant(name) is None:
             yield name, array, readers
-            yield from (
-                (name, array, (reader,)) for reader in readers[: len(readers) * (len(readers) > 1)]
-            )
+            if len(readers) > 1:
+                yield from ((name, array, (reader,)) for reader in readers)
 
 
 def _missing_on_the_way(place: Place) -> Iterator[Hypothesis]:
     """Yield operators and activations between a value and what reads it."""
     for name, array, readers in _ways(place):
-        to = tuple(map(place.node, readers))
-        where = (
-            f"is missing between {name!r} and {' and '.join(map(place.title, readers))}; with it"
-        )
+        to, who = tuple(map(place.node, readers)), " and ".join(map(place.title, readers))
+        where = f"is missing between {name!r} and {who}; with it"
         kinds = tuple(place.index.nodes[reader].op_type for reader in readers)
         for op_type, attributes, more in _operators(place, name):
             edit = Insert(name, op_type, attributes=attributes, to=to)
@@ -324,18 +298,12 @@ def _missing_operands_on_the_way(place: Place) -> Iterator[Hypothesis]:
     for op_type, first, said in _IN_FRONT:
         for name, array, readers in _ways(place):
             to = tuple(map(place.node, readers))
-            for other in _operands(place, name, array, readers):
+            for other, _ in _candidates(place, min(readers), array.shape):
                 if other != name or op_type == "Mul":
                     operands = (name, other) if first else (other, name)
                     edit = Insert(name, op_type, operands, to=to)
                     sentence = f"{said.format(name=name, other=other)}; with it"
                     yield Hypothesis("missing operand", sentence, (edit,))
-
-
-def _operands(place: Place, name: str, array: Array, readers: Sequence[int]) -> list[str]:
-    """Return what may be missing on a way: inside the region only what is computed there, or enters it."""
-    fitting = (other for other, _ in _candidates(place, min(readers), array.shape))
-    return [n for n in fitting if name in place.inputs or n in place.values]
 
 
 _ERF = "h = Mul(x, a) e = Erf(h) o = Add(e, one) m = Mul(x, o) y = Mul(m, half)"
@@ -348,21 +316,11 @@ _ACTIVATIONS = {
     "Gelu (tanh)": ("GELU (tanh)", _TANH),
     "Gelu (sigmoid)": ("GELU (sigmoid)", "v = Mul(x, g) w = Sigmoid(v) y = Mul(x, w)"),
     "Silu": ("SiLU", "w = Sigmoid(x) y = Mul(x, w)"),
-    **{
-        op: (op, "")
-        for op in (
-            "Relu",
-            "Tanh",
-            "Sigmoid",
-            "Softplus",
-            "Elu",
-            "Identity",
-            "LeakyRelu",
-            "HardSwish",
-        )
-    },
+    **{op: (op, "") for op in ("Relu", "Tanh", "Sigmoid", "Softplus")},
+    **{op: (op, "") for op in ("Elu", "Identity", "LeakyRelu", "HardSwish")},
 }
 """Formula -> (title, its nodes in ONNX syntax where no operator has it)."""
+_NUMBERS = {"a": 2**-0.5, "one": 1, "half": 0.5, "k": 0.044715, "c": (2 / np.pi) ** 0.5, "g": 1.702}
 
 
 def _replaced(place: Place) -> Iterator[Hypothesis]:
@@ -378,9 +336,8 @@ def _replaced(place: Place) -> Iterator[Hypothesis]:
             with np.errstate(all="ignore"):
                 result = FORMULAS[name](given)
             if place.close(result):
-                sentence = (
-                    f"what computes {place.value!r} from {start!r} is not {title}; with {title}"
-                )
+                what = f"what computes {place.value!r} from {start!r}"
+                sentence = f"{what} is not {title}; with {title}"
                 edits = _activation(place, start, place.value, place.wanted, name, nodes)
                 yield Hypothesis("activation", sentence, (edits,), ("activation", title))
 
@@ -388,23 +345,16 @@ def _replaced(place: Place) -> Iterator[Hypothesis]:
 def _activation(place: Place, start: str, end: str, made: Array, name: str, nodes: str) -> Pass:
     """Return a replacement by one operator, or by several where the opset has no such operator."""
     ends = (start,), (end,)
-    opset = next((o.version for o in place.index.model.proto.opset_import if not o.domain), 0)
     op_type, _, approximate = name.partition(" ")
-    if not nodes or (op_type == "Gelu" and opset >= 20 and approximate != "(sigmoid)"):
+    if not nodes or (op_type == "Gelu" and place.opset >= 20 and approximate != "(sigmoid)"):
         attributes = (("approximate", "tanh"),) if approximate else ()
         return Replace(*ends, op_type=op_type, attributes=attributes)
     kind = dtype_name(data_type_of_numpy(made.dtype))
     shape = ", ".join(map(str, made.shape))
-    known = {
-        "a": 2**-0.5,
-        "one": 1.0,
-        "half": 0.5,
-        "k": 0.044715,
-        "c": (2 / np.pi) ** 0.5,
-        "g": 1.702,
-    }
-    used = {name: value for name, value in known.items() if f"{name})" in nodes}
-    header = f'<ir_version: {place.index.model.proto.ir_version}, opset_import: ["" : {opset}]>'
+    used = {name: value for name, value in _NUMBERS.items() if f"{name})" in nodes}
+    header = (
+        f'<ir_version: {place.index.model.proto.ir_version}, opset_import: ["" : {place.opset}]>'
+    )
     ends_as_text = f"({kind}[{shape}] x) => ({kind}[{shape}] y)"
     parsed = parser.parse_model(f"{header} activation {ends_as_text} {{ {nodes} }}")
     parsed.graph.initializer.extend(
@@ -419,29 +369,23 @@ def missing_factors(place: Place) -> Iterator[Hypothesis]:
         for name in dict.fromkeys(node.input):
             array = place.operand(name) if name else None
             made = place.index.producer.get(name)
-            product_ = made is None or place.index.nodes[made].op_type in _PRODUCTS
-            if (
-                array is None
-                or not product_
-                or not is_float(array.dtype)
-                or place.constant(name) is not None
-            ):
+            if made is not None and place.index.nodes[made].op_type not in _PRODUCTS:
+                continue
+            if array is None or not is_float(array.dtype) or place.constant(name) is not None:
                 continue
             for what, factor in factors(place):
-                edit = Insert(
-                    name, "Mul", constants=(("factor", factor),), to=(place.node(number),)
-                )
+                token = (place.node(number),)
+                edit = Insert(name, "Mul", constants=(("factor", factor),), to=token)
                 sentence = f"{name!r} is not multiplied by {what} in front of {place.title(number)}; with it"
-                yield Hypothesis(
-                    "missing factor", sentence, (edit,), ("factor", what, node.op_type)
-                )
+                mistake = ("factor", what, node.op_type)
+                yield Hypothesis("missing factor", sentence, (edit,), mistake)
     wanted, actual = place.wanted, place.actual
     if actual is None or not is_float(wanted.dtype) or actual.shape != wanted.shape:
         return
     for what, factor in factors(place):
         if place.close(place.some(actual) * factor):
             edit = Insert(place.value, "Mul", constants=(("factor", factor),), before=True)
-            sentence = f"the result of {_made(place)} is not multiplied by {what}; with it"
+            sentence = f"the result of {place.maker} is not multiplied by {what}; with it"
             yield Hypothesis("missing factor", sentence, (edit,), ("factor", what))
 
 
@@ -463,44 +407,27 @@ def _moved(place: Place) -> Iterator[Hypothesis]:
         data = [name for name in node.input if name and place.constant(name) is None]
         made = place.values.get(node.output[0])
         read = place.operand(data[0]) if len(data) == 1 else None
-        if (
-            made is None
-            or read is None
-            or made.shape != read.shape
-            or node.op_type in ("Identity", "Cast", "Reshape")
-        ):
+        if made is None or read is None or made.shape != read.shape:
+            continue
+        if node.op_type in ("Identity", "Cast", "Reshape"):
             continue
         away = Replace((data[0],), (node.output[0],), op_type="Identity")
         known = place.attributes(node)
         attributes = tuple((a.name, known[a.name]) for a in node.attribute if a.name in known)
+        wrong = f"{place.title(number)} stands at the wrong place"
         for value, readers in _edges(place, number, made.shape):
             inputs = tuple(value if name == data[0] else name for name in node.input)
-            there = Insert(
-                value,
-                node.op_type,
-                inputs,
-                attributes,
-                node.domain,
-                tuple(map(place.node, readers)),
-            )
-            who = " and ".join(map(place.title, readers))
-            sentence = (
-                f"{place.title(number)} stands at the wrong place; between {value!r} and {who}"
-            )
+            to = tuple(map(place.node, readers))
+            there = Insert(value, node.op_type, inputs, attributes, node.domain, to)
+            sentence = f"{wrong}; between {value!r} and {' and '.join(map(place.title, readers))}"
             yield Hypothesis("moved operation", sentence, (there, away), ("moved", node.op_type))
         if node.output[0] != place.value:
-            there = Insert(
-                place.value,
-                node.op_type,
-                tuple(place.value if n == data[0] else n for n in node.input),
-                attributes,
-                node.domain,
-                before=True,
-            )
-            sentence = f"{place.title(number)} stands at the wrong place; behind {_made(place)}"
-            yield Hypothesis(
-                "moved operation", sentence, (there, away), ("moved", node.op_type, "behind")
-            )
+            end = place.value
+            inputs = tuple(end if name == data[0] else name for name in node.input)
+            there = Insert(end, node.op_type, inputs, attributes, node.domain, before=True)
+            mistake = ("moved", node.op_type, "behind")
+            sentence = f"{wrong}; behind {place.maker}"
+            yield Hypothesis("moved operation", sentence, (there, away), mistake)
 
 
 def _edges(

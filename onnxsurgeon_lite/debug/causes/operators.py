@@ -1,12 +1,12 @@
 """Mistakes in operators: another operator of the same kind, one too many, several too many."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.debug.causes.place import Attribute, Place, wide
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.remove import Remove
 from onnxsurgeon_lite.passes.replace import Replace
@@ -15,60 +15,32 @@ from onnxsurgeon_lite.passes.set_op import SetOp
 from onnxsurgeon_lite.tensors.dtypes import is_float
 
 _PAIRS = 256  # pairs of values of a region between which all is left out
-_SLOPES = (0.1, 0.2, 0.3, 0.25)
-_ONLY = {
-    "MaxPool": ("storage_order",),
-    "AveragePool": ("count_include_pad",),
-}  # attributes that the other lacks
-KINDS = (
-    ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"),
-    (
-        *(
-            "Relu",
-            "Sigmoid",
-            "Tanh",
-            "Gelu",
-            "Erf",
-            "Exp",
-            "Log",
-            "Sqrt",
-            "Reciprocal",
-            "Softsign",
-            "Softplus",
-        ),
-        *(
-            "LeakyRelu",
-            "Elu",
-            "Selu",
-            "HardSigmoid",
-            "HardSwish",
-            "Mish",
-            "Neg",
-            "Abs",
-            "Identity",
-            "Sin",
-            "Cos",
-        ),
-    ),
-    (
-        *(
-            "ReduceMean",
-            "ReduceSum",
-            "ReduceMax",
-            "ReduceMin",
-            "ReduceL1",
-            "ReduceL2",
-            "ReduceProd",
-        ),
-        *("ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
-    ),
-    ("MaxPool", "AveragePool"),
-    ("GlobalMaxPool", "GlobalAveragePool"),
-    ("Softmax", "LogSoftmax"),
-    ("Floor", "Ceil", "Round"),
-    ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"),
-    ("And", "Or", "Xor"),
-)
+_VARIANTS: Mapping[str, Sequence[tuple[str, Attribute, str]]] = {
+    "AveragePool": [("count_include_pad", 1, ", which counts the padding")],
+    "LeakyRelu": [("alpha", alpha, f", alpha={alpha:g}") for alpha in (0.1, 0.2, 0.3, 0.25)],
+    "Gelu": [("approximate", "tanh", ", approximate=tanh")],
+}
+"""Operator -> (attribute, its other usual value, what is said of it)."""
+_ONLY = {"MaxPool": ("storage_order",), "AveragePool": ("count_include_pad",)}
+"""Operator -> its attributes that the others of its kind lack."""
+_KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
+"""Operators that return positive numbers as they are."""
+KINDS = [
+    line.split()
+    for line in (
+        "Add Sub Mul Div Max Min Pow",
+        "Relu Sigmoid Tanh Gelu Erf Exp Log Sqrt Reciprocal Softsign Softplus LeakyRelu Elu Selu HardSigmoid"
+        " HardSwish Mish Neg Abs Identity Sin Cos",
+        "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceProd ReduceSumSquare ReduceLogSum"
+        " ReduceLogSumExp",
+        "MaxPool AveragePool",
+        "GlobalMaxPool GlobalAveragePool",
+        "Softmax LogSoftmax",
+        "Floor Ceil Round",
+        "Less LessOrEqual Greater GreaterOrEqual Equal",
+        "And Or Xor",
+    )
+]
 """Operators that one may stand in place of another."""
 
 
@@ -77,13 +49,20 @@ def other_operators(place: Place) -> Iterator[Hypothesis]:
     for number, node in enumerate(place.index.nodes):
         kind: Sequence[str] = next((ops for ops in KINDS if node.op_type in ops), ())
         for op_type in kind:
-            if op_type in (node.op_type, "Identity"):
+            if op_type in (node.op_type, "Identity") or (
+                op_type in _KEEP and _is_positive(place, node)
+            ):
                 continue
             for steps, with_ in _set_op(place, number, node, op_type):
                 sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
-                yield Hypothesis(
-                    "operator", sentence, steps, ("operator", node.op_type, op_type, with_)
-                )
+                mistake = ("operator", node.op_type, op_type, with_)
+                yield Hypothesis("operator", sentence, steps, mistake)
+
+
+def _is_positive(place: Place, node: NodeProto) -> bool:
+    """Return whether nothing tells an operator that keeps positive numbers from none at all."""
+    read = place.operand(node.input[0])
+    return read is not None and is_float(read.dtype) and bool((wide(read) >= 0).all())
 
 
 def _set_op(
@@ -95,16 +74,8 @@ def _set_op(
     drop = tuple(name for name in _ONLY.get(node.op_type, ()) if name in has)
     first: tuple[Pass, ...] = (SetAttr(token, remove=drop),) if drop else ()
     yield (*first, SetOp(token, op_type)), ""
-    if op_type == "AveragePool":
-        counts = SetAttr(token, (("count_include_pad", 1),))
-        yield (*first, SetOp(token, op_type), counts), ", which counts the padding"
-    if op_type == "LeakyRelu":
-        for alpha in _SLOPES:
-            slope = SetAttr(token, (("alpha", alpha),))
-            yield (*first, SetOp(token, op_type), slope), f", alpha={alpha:g}"
-    if op_type == "Gelu":
-        tanh = SetAttr(token, (("approximate", "tanh"),))
-        yield (*first, SetOp(token, op_type), tanh), ", approximate=tanh"
+    for name, value, with_ in _VARIANTS.get(op_type, ()):
+        yield (*first, SetOp(token, op_type), SetAttr(token, ((name, value),))), with_
 
 
 def extra_operations(place: Place) -> Iterator[Hypothesis]:
@@ -116,27 +87,16 @@ def extra_operations(place: Place) -> Iterator[Hypothesis]:
             continue
         for name in dict.fromkeys(node.input):
             read = place.operand(name) if name else None
-            if (
-                read is None
-                or read.shape != made.shape
-                or read.dtype != made.dtype
-                or place.constant(name) is not None
-            ):
+            if read is None or read.shape != made.shape or read.dtype != made.dtype:
                 continue
-            sentence = f"{place.title(number)} is one too many; without it"
-            alone = sum(place.constant(n) is None for n in node.input if n) == 1
-            edit: Pass = (
-                Replace((name,), (value,), op_type="Identity")
-                if alone
-                else Remove((place.node(number),), bridge=name)
-            )
-            yield Hypothesis(
-                "extra operation",
-                sentence,
-                (edit,),
-                ("extra", node.op_type),
-                instead="" if alone else name,
-            )
+            if place.constant(name) is not None:
+                continue
+            sentence, instead = f"{place.title(number)} is one too many; without it", ""
+            edit: Pass = Replace((name,), (value,), op_type="Identity")
+            if sum(place.constant(n) is None for n in node.input if n) > 1:
+                edit, instead = Remove((place.node(number),), bridge=name), name
+            mistake = ("extra", node.op_type)
+            yield Hypothesis("extra operation", sentence, (edit,), mistake, instead=instead)
 
 
 def extra_steps(place: Place) -> Iterator[Hypothesis]:

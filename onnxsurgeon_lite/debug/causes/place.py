@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper
 
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant, schema_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.names import is_glob
@@ -177,6 +177,16 @@ class Place:
         """What the region computes, in the first sample; None if it cannot run."""
         return self.values.get(self.value)
 
+    @property
+    def maker(self) -> str:
+        """The title of the node that makes the value."""
+        return self.title(self.index.producer[self.value])
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's own operators."""
+        return onnx_opset(self.index.model.proto)
+
     def node(self, number: int) -> str:
         """Return the name of a node, for an edit."""
         return f"{_TOKEN}{number}"
@@ -213,16 +223,10 @@ class Place:
         tensor = constant(self.index, name) if name else None
         if tensor is None:
             return None
-        array_size = int(np.prod(tensor.dims, dtype=np.int64)) * 4
-        if array_size > _LARGEST:
+        if int(np.prod(tensor.dims, dtype=np.int64)) * 4 > _LARGEST:
             note = f"constant {name!r} of more than 1 GB was left out"
             self.left_out += [] if note in self.left_out else [note]
             return None
-        return self._array(name)
-
-    def _array(self, name: str) -> Array:
-        tensor = constant(self.index, name)
-        assert tensor is not None  # asked for by `constant`
         return self.index.model.array(tensor)
 
     def constants(self) -> Iterator[tuple[int, int, str, Array]]:
@@ -277,6 +281,19 @@ class Place:
 def wide(array: Array) -> Wide:
     """Return numbers in float64."""
     return array.astype(np.float64)
+
+
+def small(left: Wide, wanted: Wide) -> bool:
+    """Return whether an error is small enough for a run to decide."""
+    return bool(np.abs(left).max(initial=0.0) <= 1e-3 * (np.abs(wanted).max(initial=0.0) or 1.0))
+
+
+def fits(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
+    """Return whether a shape is broadcast to another."""
+    try:
+        return np.broadcast_shapes(shape, result) == result
+    except ValueError:
+        return False
 
 
 def _rounded(array: Array) -> Array:

@@ -18,15 +18,14 @@ def precision(place: Place) -> Iterator[Hypothesis]:
         return
     for dtype, number in _HALF.items():
         edits = (_cast(place.value, number), _cast(place.value, TensorProto.FLOAT))
-        title = place.title(place.index.producer[place.value])
-        sentence = f"{title} is not rounded to {dtype}, the reference is; rounded"
+        sentence = f"{place.maker} is not rounded to {dtype}, the reference is; rounded"
         yield Hypothesis("precision", sentence, edits, ("precision", dtype))
         rounded = tuple(
             step for name in place.inputs for step in _operand(place, name, dtype, number)
         )
-        sentence = f"what {title} reads is not rounded to {dtype}; rounded"
+        sentence = f"what {place.maker} reads is not rounded to {dtype}; rounded"
         yield Hypothesis("precision", sentence, rounded, ("precision of inputs", dtype))
-        sentence = f"{title} is computed in float32, the reference in {dtype}; rounded"
+        sentence = f"{place.maker} is computed in float32, the reference in {dtype}; rounded"
         yield Hypothesis("precision", sentence, (*rounded, *edits), ("precision of both", dtype))
 
 

@@ -20,17 +20,14 @@ def recurrent(place: Place) -> Iterator[Hypothesis]:
     for number, node in enumerate(place.index.nodes):
         count = _GATES.get(node.op_type, 0)
         names = dict(enumerate(node.input[1:4] if count else ()))
-        arrays = {
-            slot: a for slot, name in names.items() if (a := place.constant(name)) is not None
-        }
+        known = {slot: place.constant(name) for slot, name in names.items()}
+        arrays = {slot: array for slot, array in known.items() if array is not None}
         for kind, how, right in _arranged(arrays, count):
-            changed = {
-                names[slot]: a for slot, a in right.items() if not np.array_equal(a, arrays[slot])
-            }
-            edits = tuple(SetConstant(n, a, (place.node(number),)) for n, a in changed.items())
-            sentence = (
-                f"{how.format(title=place.title(number), names=', '.join(map(repr, changed)))}"
-            )
+            other = [slot for slot, a in right.items() if not np.array_equal(a, arrays[slot])]
+            token = (place.node(number),)
+            edits = tuple(SetConstant(names[slot], right[slot], token) for slot in other)
+            listed = ", ".join(repr(names[slot]) for slot in other)
+            sentence = how.format(title=place.title(number), names=listed)
             if edits:
                 yield Hypothesis(kind, sentence, edits, (kind, node.op_type, how))
 
@@ -42,34 +39,24 @@ def _arranged(
     for order in itertools.permutations(range(count)) if arrays else ():
         for parts in _PARTS:
             how = f"the gates of {{title}} are in another order in {{names}}; taken as {[*order]}"
-            yield (
-                "gate order",
-                how,
-                {slot: _regated(a, slot, parts, count, order) for slot, a in arrays.items()},
-            )
+            right = {s: _regated(a, s, parts, count, order) for s, a in arrays.items()}
+            yield "gate order", how, right
     bias, state = arrays.get(2), arrays.get(1)
     if bias is not None:
         halves = bias.reshape(len(bias), 2, -1)
-        what = "the biases of inputs and state of {title}, {names}, are"
-        yield (
-            "bias halves",
-            f"{what} exchanged; changed back",
-            {2: halves[:, ::-1].reshape(bias.shape)},
-        )
+        how = "the biases of inputs and state of {title}, {names}, are exchanged; changed back"
+        yield "bias halves", how, {2: halves[:, ::-1].reshape(bias.shape)}
         for half, step in itertools.product(range(2 * count), (1.0, -1.0)):
             at = np.arange(2 * count).reshape(1, -1, 1) == half
-            right = (bias.reshape(len(bias), 2 * count, -1) + step * at).astype(bias.dtype)
+            added = (bias.reshape(len(bias), 2 * count, -1) + step * at).astype(bias.dtype)
             how = f"{{names}} of {{title}} lacks {step:+g} at gate {half % count}; added"
-            yield "gate bias", how, {2: right.reshape(bias.shape)}
+            yield "gate bias", how, {2: added.reshape(bias.shape)}
     if state is not None:
         blocks = state.reshape(len(state), count, -1, state.shape[-1])
         if blocks.shape[2] == blocks.shape[3]:
             turned = blocks.swapaxes(2, 3).reshape(state.shape)
-            yield (
-                "transposed constant",
-                "each gate of {names} of {title} is transposed; transposed back",
-                {1: turned},
-            )
+            how = "each gate of {names} of {title} is transposed; transposed back"
+            yield "transposed constant", how, {1: turned}
 
 
 def _regated(

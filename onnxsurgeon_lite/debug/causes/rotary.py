@@ -26,24 +26,20 @@ def rotary(place: Place) -> Iterator[Hypothesis]:
         for number, _, name, array in place.constants()
         if is_float(array.dtype) and (made := _maker(wide(array))) is not None
     ]
-    bases = dict.fromkeys(
-        (*_BASES, *(base**power for *_, (base, _) in found for power in (2, 0.5)))
-    )
+    powers = (base**power for *_, (base, _) in found for power in (2, 0.5))
+    bases = dict.fromkeys((*_BASES, *powers))
     for new in bases if found else ():
         if all(abs(new / base - 1) < 1e-3 for *_, (base, _) in found):
             continue
-        edits = tuple(
-            SetConstant(
-                name, make(new).reshape(array.shape).astype(array.dtype), (place.node(number),)
-            )
-            for number, name, array, (_, make) in found
-        )
+        edits = []
+        for number, name, array, (_, make) in found:
+            right = make(new).reshape(array.shape).astype(array.dtype)
+            edits.append(SetConstant(name, right, (place.node(number),)))
         names = ", ".join(dict.fromkeys(repr(name) for _, name, *_ in found))
         was = text(float(f"{found[0][-1][0]:.4g}"))
-        sentence = (
-            f"the base (theta) of the rotary frequencies in {names} is {was}; with {text(new)}"
-        )
-        yield Hypothesis("rotary base", sentence, edits, ("rotary base", new))
+        what = f"the base (theta) of the rotary frequencies in {names}"
+        sentence = f"{what} is {was}; with {text(new)}"
+        yield Hypothesis("rotary base", sentence, tuple(edits), ("rotary base", new))
 
 
 def _maker(array: Wide) -> tuple[float, Callable[[float], Array]] | None:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.attributes import changed, numbers, text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears, stacked, wanted_at
-from onnxsurgeon_lite.debug.causes.place import Attribute, Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.place import Attribute, Place, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
@@ -26,11 +27,15 @@ _SMALL = 1 << 16  # elements of a constant that is scaled
 _DIGITS = (1, 2, 3, 5)  # of a number that is solved for
 _LEVELS = 256  # different numbers in a channel of int8
 _ENOUGH = 16  # numbers whose common step is none by chance
+_BIASED = (
+    *("Conv", "Gemm", "ConvTranspose", "LayerNormalization", "BatchNormalization"),
+    *("InstanceNormalization", "GroupNormalization"),
+)  # fmt: skip
 
 
 def solved_numbers(place: Place, bench: Bench) -> Iterator[Hypothesis]:
     """Yield single numbers at which the region agrees: an attribute, a constant, a missing factor."""
-    for number, name, _, known in numbers(place):
+    for number, name, known in numbers(place):
         yield from _solved_number(place, bench, partial(_attribute, place, number, name, known))
     for number, _, name, array in place.constants():
         if array.size == 1 and is_float(array.dtype) and float(array.reshape(-1)[0]):
@@ -43,7 +48,7 @@ def _solved_number(
     place: Place, bench: Bench, make: Callable[[float], Hypothesis]
 ) -> Iterator[Hypothesis]:
     """Yield the number with which the error is the smallest, with few digits first."""
-    found = bench.solve(make, 1e-14, 1e6)
+    found = bench.solve(make)
     for digits in () if found is None else (*_DIGITS, 8):
         yield replace(make(float(f"{found:.{digits}g}")), unknowns=1, equations=place.wanted.size)
 
@@ -53,14 +58,11 @@ def made_constant(place: Place) -> Iterator[Hypothesis]:
     array = place.constant(place.value)
     if array is None or array.shape != place.wanted.shape or array.dtype.kind in "OUS":
         return
-    title = place.title(place.index.producer[place.value])
-    how = (
-        f"is {text(array.item())}"
-        if array.size == 1
-        else described(wide(array), wide(place.wanted))
-    )
+    how = f"is {text(array.item())}"
+    if array.size > 1:
+        how = described(wide(array), wide(place.wanted))
     edit = SetConstant(place.value, place.wanted.astype(array.dtype))
-    sentence = f"constant {place.value!r} of {title} {how}; with the numbers of the reference"
+    sentence = f"constant {place.value!r} of {place.maker} {how}; with the numbers of the reference"
     yield Hypothesis("constant", sentence, (edit,))
 
 
@@ -79,11 +81,10 @@ def _constant(place: Place, number: int, name: str, array: Array, value: float) 
 
 def _scaled(place: Place, number: int, name: str, array: Array, factor: float) -> Hypothesis:
     right = (wide(array) * factor).astype(array.dtype)
-    sentence = (
-        f"constant {name!r} of {place.title(number)} is scaled by {text(1 / factor)}; scaled back"
-    )
+    how = f"is scaled by {text(1 / factor)}; scaled back"
+    edit = SetConstant(name, right, (place.node(number),))
     return Hypothesis(
-        "scaled constant", sentence, (SetConstant(name, right, (place.node(number),)),)
+        "scaled constant", f"constant {name!r} of {place.title(number)} {how}", (edit,)
     )
 
 
@@ -128,46 +129,25 @@ def elementwise(place: Place) -> Iterator[Hypothesis]:
 def _operands(place: Place, number: int, made: Wide) -> Iterator[Operand]:
     """Yield the constants of a node that its result depends on linearly, each channel by itself."""
     node = place.index.nodes[number]
-    known = {
-        slot: a
-        for slot, name in enumerate(node.input)
-        if (a := place.constant(name)) is not None and is_float(a.dtype)
-    }
-    others = {
-        slot: place.operand(name) for slot, name in enumerate(node.input) if slot not in known
-    }
+    constants = {slot: place.constant(name) for slot, name in enumerate(node.input)}
+    known = {s: a for s, a in constants.items() if a is not None and is_float(a.dtype)}
+    others = {s: place.operand(name) for s, name in enumerate(node.input) if s not in known}
     for slot, array in known.items():
-        name, wide = node.input[slot], array.astype(np.float64)
+        name, right = node.input[slot], wide(array)
         channels = _channels(place, number, slot, made)
         match node.op_type, slot:
             case ("Add", _) | ("Sub", _):
                 sign = -1.0 if node.op_type == "Sub" and slot else 1.0
-                yield Operand(number, name, array, sign, made - sign * wide)
+                yield Operand(number, name, array, sign, made - sign * right)
             case ("Mul", _) if (other := others.get(1 - slot)) is not None:
-                yield Operand(number, name, array, 0.0, other.astype(np.float64))
-            case (
-                (
-                    "Conv"
-                    | "Gemm"
-                    | "ConvTranspose"
-                    | "LayerNormalization"
-                    | "BatchNormalization"
-                    | "InstanceNormalization"
-                    | "GroupNormalization"
-                ),
-                2,
-            ) if channels:
-                yield Operand(number, name, array, 1.0, made - wide.reshape(channels))
+                yield Operand(number, name, array, 0.0, wide(other))
+            case _, 2 if channels and node.op_type in _BIASED:
+                yield Operand(number, name, array, 1.0, made - right.reshape(channels))
             case ("BatchNormalization", 3) if channels and 4 in known and 1 in known:
-                factor = known[1].astype(np.float64) / np.sqrt(known[4].astype(np.float64) + 1e-5)
+                factor = wide(known[1]) / np.sqrt(wide(known[4]) + 1e-5)
                 if factor.all():
-                    yield Operand(
-                        number,
-                        name,
-                        array,
-                        0.0,
-                        np.broadcast_to(-factor.reshape(channels), made.shape),
-                    )
+                    slope = np.broadcast_to(-factor.reshape(channels), made.shape)
+                    yield Operand(number, name, array, 0.0, slope)
 
 
 def _channels(place: Place, number: int, slot: int, made: Wide) -> tuple[int, ...] | None:
@@ -183,10 +163,8 @@ def _channels(place: Place, number: int, slot: int, made: Wide) -> tuple[int, ..
 
 def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hypothesis]:
     """Solve for a constant, element by element of it, over all that it is broadcast to."""
-    array = operand.array
-    number = operand.number
-    node = place.index.nodes[number]
-    shape = array.shape
+    array, number = operand.array, operand.number
+    node, shape, old = place.index.nodes[number], array.shape, wide(array)
     if node.op_type not in ("Add", "Sub", "Mul"):
         slot = list(node.input).index(operand.name)
         shape = _channels(place, number, slot, wanted) or shape
@@ -202,49 +180,51 @@ def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hy
             made = place.values[node.output[0]].astype(np.float64)
             delta = (wanted - made).mean(axis=axes, keepdims=True)
             factor = operand.other.mean(axis=axes, keepdims=True)
-            right = array.astype(np.float64).reshape(lead) + delta / factor
+            right = old.reshape(lead) + delta / factor
         else:
             other = np.broadcast_to(operand.other, wanted.shape)
             power = (other * other).sum(axis=axes, keepdims=True)
-            right = np.divide(
-                (other * wanted).sum(axis=axes, keepdims=True),
-                power,
-                out=array.astype(np.float64).reshape(lead).copy(),
-                where=power > 0,
-            )
+            products = (other * wanted).sum(axis=axes, keepdims=True)
+            out = old.reshape(lead).copy()
+            right = np.divide(products, power, out=out, where=power > 0)
     solved = right.reshape(array.shape)
-    old = array.astype(np.float64)
-    same = np.abs(solved - old) <= _LEAST * max(
-        float(np.abs(old).max()), float(np.abs(solved).max())
-    )
+    same = unchanged(old, solved)
     solved = np.where(same, old, solved)
     if not np.isfinite(solved).all() or same.all():
         return
     how, solved, unknowns = _shifted(old, solved) or ("", solved, int((~same).sum()))
     how = how or _borrowed(place, operand.name, array) or described(old, solved)
-    sentence = f"constant {operand.name!r} of {place.title(number)} {how}; solved for"
-    edit = SetConstant(operand.name, solved.astype(array.dtype), (place.node(number),))
-    several = how == "differs"
-    yield Hypothesis(
-        "solved constant", sentence, (edit,), (), unknowns, solved.size * per, vague=several
-    )
+    right, equations = solved.astype(array.dtype), solved.size * per
+    yield solved_constant(place, number, operand.name, right, how, unknowns, equations)
+
+
+def unchanged(old: Wide, solved: Wide) -> NDArray[np.bool_]:
+    """Return which numbers are the same, but for noise."""
+    largest = max(float(np.abs(old).max()), float(np.abs(solved).max()))
+    return np.asarray(np.abs(solved - old) <= _LEAST * largest)
+
+
+def solved_constant(
+    place: Place, number: int, name: str, right: Array, how: str, unknowns: int, equations: int
+) -> Hypothesis:
+    """Return the hypothesis that a node's constant should have other numbers, which were solved for."""
+    sentence = f"constant {name!r} of {place.title(number)} {how}; solved for"
+    edits = (SetConstant(name, right, (place.node(number),)),)
+    vague = how == "differs"
+    return Hypothesis("solved constant", sentence, edits, (), unknowns, equations, vague=vague)
 
 
 def _shifted(old: Wide, solved: Wide) -> tuple[str, Wide, int] | None:
     """Return (what is wrong, right numbers, unknowns) of a constant whose rows are off by a few; None if not."""
-    largest = max(float(np.abs(old).max()), float(np.abs(solved).max()))
     for axis, step in itertools.product(range(old.ndim), _STEPS):
         size = old.shape[axis]
         at = [size if a == axis else 1 for a in range(old.ndim)]
-        fresh = np.isin(
-            np.arange(size), np.arange(size)[:step] if step > 0 else np.arange(size)[step:]
-        ).reshape(at)
+        rows = np.arange(size)
+        fresh = (rows < step if step > 0 else rows >= size + step).reshape(at)
         moved = np.where(fresh, solved, np.roll(old, step, axis))
-        if size > _LEAST_ROWS * abs(step) and (np.abs(solved - moved) <= _LEAST * largest).all():
-            how = (
-                f"is off by {abs(step)} along axis {axis}; moved by {step}, with what enters there"
-            )
-            return how, moved, abs(step) * old.size // size
+        if size > _LEAST_ROWS * abs(step) and unchanged(moved, solved).all():
+            how = f"is off by {abs(step)} along axis {axis}; moved by {step}"
+            return f"{how}, with what enters there", moved, abs(step) * old.size // size
     return None
 
 
@@ -309,19 +289,10 @@ def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Iterator[Hyp
 
 def _weight(place: Place, view: Linear, right: Wide, rank: int, unknowns: int) -> Hypothesis:
     stored = np.asarray(view.stored(right))
-    old = view.array.astype(np.float64)
     distinct = len(np.unique(np.round(view.rows / (np.abs(view.rows).max() or 1), 4), axis=0))
-    how = _borrowed(place, view.name, view.array) or described(old, stored)
-    sentence = f"constant {view.name!r} of {place.title(view.number)} {how}; solved for"
-    edit = SetConstant(view.name, stored.astype(view.array.dtype), (place.node(view.number),))
-    equations = unknowns // max(1, rank) * distinct
-    several = how == "differs"
-    return Hypothesis("solved constant", sentence, (edit,), (), unknowns, equations, vague=several)
-
-
-def small(left: Wide, wanted: Wide) -> bool:
-    """Return whether an error is small enough for a run to decide."""
-    return bool(np.abs(left).max(initial=0.0) <= 1e-3 * (np.abs(wanted).max(initial=0.0) or 1.0))
+    how = _borrowed(place, view.name, view.array) or described(wide(view.array), stored)
+    numbers, equations = stored.astype(view.array.dtype), unknowns // max(1, rank) * distinct
+    return solved_constant(place, view.number, view.name, numbers, how, unknowns, equations)
 
 
 def _borrowed(place: Place, name: str, array: Array) -> str:
@@ -344,9 +315,8 @@ def described(old: Wide, right: Wide) -> str:
         others = tuple(a for a in range(old.ndim) if a != axis)
         wrong = np.flatnonzero(off.any(axis=others))
         if 0 < len(wrong) < size and len(wrong) <= max(1, size // 2):
-            which = ", ".join(map(str, wrong[:_SEVERAL])) + (
-                ", ..." if len(wrong) > _SEVERAL else ""
-            )
+            rest = ["..."] if len(wrong) > _SEVERAL else []
+            which = ", ".join([*map(str, wrong[:_SEVERAL]), *rest])
             zero = not np.take(old, wrong, axis).any()
             where = f"[{which}]" if old.ndim == 1 else f"[{which}] of axis {axis}"
             return f"{'is zero' if zero else 'differs only'} at {where}"

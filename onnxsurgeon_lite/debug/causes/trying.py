@@ -26,6 +26,7 @@ _NAMED = re.compile(r"(?:Name:'|in node \()(\d+)\b")  # the node in an error of 
 _TOGETHER = 64  # copies in one session
 _LOOKED_AT = 1 << 14  # elements of a value from which its error is estimated
 _STORED = "\x03"  # begins the names of what is fed, in the runtime
+_RANGE = 1e-14, 1e6  # of a number that is solved for
 _STEPS = 17  # numbers that are tried at once
 _ROUNDS = 9
 
@@ -182,9 +183,9 @@ class Bench:
             over = np.abs(a - w) > allowed.absolute(self.place.scale) + allowed.rtol * np.abs(w)
         return float(np.mean(np.where(finite, over, ~same)))
 
-    def solve(self, make: Callable[[float], Hypothesis], low: float, high: float) -> float | None:
-        """Return the number that makes the error smallest, between two positive ones; None if there is none."""
-        grid, best = np.geomspace(low, high, _STEPS), None
+    def solve(self, make: Callable[[float], Hypothesis]) -> float | None:
+        """Return the positive number that makes the error smallest; None if there is none."""
+        grid, best = np.geomspace(*_RANGE, _STEPS), None
         for _ in range(_ROUNDS):
             tried = list(self.outcomes(make(float(number)) for number in grid))
             errors = [outcome.error for outcome in tried]

@@ -1,9 +1,7 @@
 """Mistakes in wiring: operands exchanged, a node that reads another value."""
 
 from collections.abc import Iterator
-from itertools import combinations
-
-import numpy as np
+from itertools import combinations, islice
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
@@ -36,12 +34,9 @@ def exchanged_operands(place: Place) -> Iterator[Hypothesis]:
             if one == two or read is None or other is None or read.dtype != other.dtype:
                 continue
             edits = (Rewire(one, two, token, a), Rewire(two, one, token, b))
-            sentence = (
-                f"{place.title(number)} reads {one!r} and {two!r} in the wrong order; exchanged"
-            )
-            yield Hypothesis(
-                "exchanged operands", sentence, edits, ("exchanged", node.op_type, a, b)
-            )
+            title, mistake = place.title(number), ("exchanged", node.op_type, a, b)
+            sentence = f"{title} reads {one!r} and {two!r} in the wrong order; exchanged"
+            yield Hypothesis("exchanged operands", sentence, edits, mistake)
         if several > 3 and node.op_type == "Concat":
             turned = enumerate(zip(node.input, node.input[::-1], strict=True))
             all_turned = tuple(Rewire(*names, token, k) for k, names in turned if len({*names}) > 1)
@@ -51,7 +46,7 @@ def exchanged_operands(place: Place) -> Iterator[Hypothesis]:
 
 def _other_values(place: Place) -> Iterator[Hypothesis]:
     """Yield values of the same shape that a node could read instead."""
-    known = {n: v for n, v in {**place.nearby, **place.values}.items() if isinstance(v, np.ndarray)}
+    known = {**place.nearby, **place.values}
     for number, node in enumerate(place.index.nodes):
         for slot, old in enumerate(node.input):
             read = place.operand(old) if old else None
@@ -80,15 +75,9 @@ def _other_constants(place: Place) -> Iterator[Hypothesis]:
 
 def _exchanged_values(place: Place) -> Iterator[Hypothesis]:
     """Yield pairs of values that all nodes of the region read one for the other."""
-    values = [*place.inputs, *(name for node in place.index.nodes for name in node.output if name)]
-    alike = [
-        (a, b)
-        for a, b in combinations(dict.fromkeys(values), 2)
-        if a in place.values
-        and b in place.values
-        and place.values[a].shape == place.values[b].shape
-    ]
-    for a, b in alike[:_PAIRS]:
+    values = place.values
+    alike = ((a, b) for a, b in combinations(values, 2) if values[a].shape == values[b].shape)
+    for a, b in islice(alike, _PAIRS):
         edits = [*_reading(place, a, b), *_reading(place, b, a)]
         if len(edits) > 1:
             sentence = f"{a!r} and {b!r} are read one for the other; exchanged"

@@ -29,9 +29,6 @@ def kept_nodes(plan: Plan) -> list[Kept]:
         places = Provenances([step.node for step in scope.steps], {})
         for number, step in enumerate(scope.steps):
             if step.kind == "wide":
-                node = step.node
-                place = str(places[number])
-                found.append(
-                    Kept(step.id, node.name, node.op_type, step.why or "between others", place)
-                )
+                node, why = step.node, step.why or "between others"
+                found.append(Kept(step.id, node.name, node.op_type, why, str(places[number])))
     return found

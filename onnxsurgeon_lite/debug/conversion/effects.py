@@ -67,9 +67,8 @@ class Effects:
 
         def write(work: Derivative, slopes: Slopes) -> list[Term]:
             index, numbers = work.index, list[Term]()
-            blind = {
-                n for g in work.gaps for p in index.ancestors(g.output) for n in index.reads[p]
-            }
+            gaps = {name for gap in work.gaps for name in gap.output}
+            blind = {name for p in index.ancestors(gaps) for name in index.reads[p]}
             for unit, names in moved.items():
                 if blind.isdisjoint(names):
                     start = len(numbers)

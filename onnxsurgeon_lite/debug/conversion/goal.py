@@ -9,7 +9,7 @@ import numpy as np
 from onnxsurgeon_lite.errors import FeedsError, SurgeonError, UsageError
 from onnxsurgeon_lite.matching.metric import Metric, MetricFunction, Pairs, Values
 from onnxsurgeon_lite.tensors.comparison import compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
 from onnxsurgeon_lite.tensors.grid import Wide
 
 
@@ -118,18 +118,12 @@ def worst_sqnr(reference: Values, actual: Values) -> float:
 
 def _measured(values: Values) -> dict[str, Array]:
     """Return the float outputs; a model without has its numbers measured."""
-    arrays = {
-        n: v for n, v in values.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biu"
-    }
-    return _floats(values) or arrays
+    arrays = ((n, v) for n, v in values.items() if isinstance(v, np.ndarray))
+    return _floats(values) or {name: array for name, array in arrays if array.dtype.kind in "biu"}
 
 
 def _floats(values: Values) -> dict[str, Array]:
-    return {n: v for n, v in values.items() if isinstance(v, np.ndarray) and _is_float(v)}
-
-
-def _is_float(array: Array) -> bool:
-    return array.dtype.kind == "f" or "float" in array.dtype.name
+    return {n: v for n, v in values.items() if isinstance(v, np.ndarray) and is_float(v.dtype)}
 
 
 def _finite(pairs: Pairs) -> Iterator[tuple[Values, Values]]:

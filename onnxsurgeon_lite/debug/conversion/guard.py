@@ -51,7 +51,8 @@ class Guard:
 
     def kept(self) -> tuple[set[str], float, float]:
         """Return (the ids of nodes to keep, the error as a multiple of the limit, the measured number)."""
-        require_all_finite(self.reference)
+        for values in self.reference:
+            require_finite(values)
         chosen = frozenset[str]()
         if self.simulated(chosen)[0] > 1:
             chosen = self._search()
@@ -142,10 +143,8 @@ class Guard:
                 found.add(step)
                 if step.node.op_type in EXACT or step.bodies:
                     pending += [made for made in step.outputs if made is not None]
-                for body in step.bodies:
-                    pending += [
-                        s for s in body.sites.values() if s.maker is None and s.constant is None
-                    ]
+                inner = (site for body in step.bodies for site in body.sites.values())
+                pending += (s for s in inner if s.maker is None and s.constant is None)
             if (holder := self._holders.get(current)) is not None and holder not in found:
                 found.add(holder)
                 pending += [made for made in holder.outputs if made is not None]
@@ -177,12 +176,11 @@ class Guard:
 
     def _plan(self, model: Model, kept: Collection[str]) -> Plan:
         """Plan the conversion of a copy of the flat model."""
-        always = {step.id for step in self._own.steps() if step.why == "kept"}
-        stay = always.union(kept)
+        stay = self._always.union(kept)
         index = GraphIndex.of(model)
         bodies = [("", index.nodes), *((b.path, list(b.nodes)) for b in index.inner_bodies)]
         ids = {
-            f"{path}/@{position}" if path else f"@{position}"
+            f"{path}/@{position}".lstrip("/")
             for path, nodes in bodies
             for position, node in enumerate(nodes)
             if node.doc_string in stay
@@ -190,8 +188,10 @@ class Guard:
         return Plan(model, NARROW[self.to], ids, self.io)
 
     @cached_property
-    def _own(self) -> Plan:
-        return plan_of(self.model.copy(), self.to, self.keep, self.io)
+    def _always(self) -> set[str]:
+        """The ids of the nodes that stay in any case."""
+        plan = plan_of(self.model.copy(), self.to, self.keep, self.io)
+        return {step.id for step in plan.steps() if step.why == "kept"}
 
     @cached_property
     def _clamped(self) -> frozenset[tuple[str, str]]:
@@ -204,9 +204,3 @@ class Guard:
             for site in scope.sites.values()
             if site.constant is not None and extremes(self.model, site.constant)[0] > limit
         )
-
-
-def require_all_finite(reference: Sequence[Values]) -> None:
-    """Raise `FeedsError` if the original gives what is not finite."""
-    for values in reference:
-        require_finite(values)

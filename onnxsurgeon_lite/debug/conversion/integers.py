@@ -9,7 +9,7 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
 from onnxsurgeon_lite.debug.conversion.layer import Layer, Value
@@ -32,13 +32,7 @@ from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.surgery.inlining import inline
 
 _WEIGHTED = (
-    "MatMul",
-    "Gemm",
-    "Conv",
-    "ConvTranspose",
-    "Gather",
-    "LSTM",
-    "Attention",
+    *("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather", "LSTM", "Attention"),
     "EmbedLayerNormalization",
 )
 _STATIC = (
@@ -114,21 +108,17 @@ class Integers:
     @cached_property
     def nodes(self) -> list[str]:
         """The names of the nodes that may be quantized."""
-        kept = {
-            p for each in split_names(self.index, self.keep) for p in select_nodes(self.index, each)
-        }
-        fits = self._fits_static if self.quantizing.calibrate else self._has_weights
-        return [n.name for p, n in enumerate(self.index.nodes) if p not in kept and fits(p)]
+        index = self.index
+        kept = {p for each in split_names(index, self.keep) for p in select_nodes(index, each)}
+        return [n.name for p, n in enumerate(index.nodes) if p not in kept and self._fits(n)]
 
-    def _fits_static(self, position: int) -> bool:
-        return self.index.nodes[position].op_type in _STATIC
-
-    def _has_weights(self, position: int) -> bool:
-        node = self.index.nodes[position]
+    def _fits(self, node: NodeProto) -> bool:
+        """Return whether the tool quantizes a node: with calibration also one without weights."""
+        if self.quantizing.calibrate:
+            return node.op_type in _STATIC
         operators = _WEIGHTED if self.quantizing.to == "int8" else ("MatMul",)
-        return node.op_type in operators and any(
-            constant(self.index, n) is not None for n in node.input
-        )
+        is_weighted = (constant(self.index, name) is not None for name in node.input)
+        return node.op_type in operators and any(is_weighted)
 
     def _kept(self, name: str) -> Kept:
         position = self.index.named[name][0]
@@ -196,11 +186,9 @@ class Integers:
             zero = work.tape.number(0.0, TensorProto.FLOAT)
             return [x.effect(work, slopes) if x.result in slopes else zero for x in layers]
 
-        model, names = self.quantizing.model, {layer.result for layer in layers}
+        given = (self.quantizing.model, self.goal, self.samples, self.reference, self.runtime)
         try:
-            found = measured(
-                model, self.goal, self.samples, self.reference, self.runtime, names, write
-            )
+            found = measured(*given, {layer.result for layer in layers}, write)
         except SurgeonError:
             return [inf] * len(layers)
         # what is not finite has no slope: a mask that reaches to infinity

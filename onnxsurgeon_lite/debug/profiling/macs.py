@@ -42,15 +42,6 @@ def _convolved(weight: int) -> Counted:
     return lambda inputs, outputs: _elements(outputs[0]) * _elements(_known(inputs[weight])[1:])
 
 
-def _transposed(inputs: Shapes, outputs: Shapes) -> int:
-    """Each element of the input is spread over a filter."""
-    return _elements(inputs[0]) * _elements(_known(inputs[1])[1:])
-
-
-def _multiplied(inputs: Shapes, outputs: Shapes) -> int:
-    return _elements(outputs[0]) * _known(inputs[0])[-1]
-
-
 def _gemm(inputs: Shapes, outputs: Shapes) -> int:
     rows = _known(outputs[0])[0]
     return _elements(outputs[0]) * (_elements(inputs[0]) // rows) if rows else 0
@@ -76,18 +67,18 @@ def _einsum(inputs: Shapes, equation: str) -> int | None:
     for term, shape in zip(terms, inputs, strict=False):
         if shape is None or "." in term or len(term) != len(shape):
             return None
-        sizes |= {
-            index: max(size, sizes.get(index, 1)) for index, size in zip(term, shape, strict=True)
-        }
+        for index, size in zip(term, shape, strict=True):
+            sizes[index] = max(size, sizes.get(index, 1))
     return prod(sizes.values()) * (len(terms) - 1)
 
 
 _COUNTED: dict[str, Counted] = {
     **dict.fromkeys(("Conv", "FusedConv", "ConvInteger", "DeformConv"), _convolved(1)),
     "QLinearConv": _convolved(_FIRST_WEIGHT),
-    "ConvTranspose": _transposed,
+    "ConvTranspose": lambda read, _: _elements(read[0]) * _elements(_known(read[1])[1:]),
     **dict.fromkeys(
-        ("MatMul", "FusedMatMul", "MatMulInteger", "QLinearMatMul", "MatMulNBits"), _multiplied
+        ("MatMul", "FusedMatMul", "MatMulInteger", "QLinearMatMul", "MatMulNBits"),
+        lambda read, made: _elements(made[0]) * _known(read[0])[-1],
     ),
     **dict.fromkeys(("Gemm", "FusedGemm", "QGemm"), _gemm),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),

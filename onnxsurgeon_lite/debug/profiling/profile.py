@@ -16,7 +16,7 @@ from onnxsurgeon_lite.debug.profiling.macs import Shape, macs
 from onnxsurgeon_lite.debug.profiling.parts import parts
 from onnxsurgeon_lite.debug.profiling.result import Cost, Held, Profile, ProfiledNode
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.model.messages import copied
@@ -140,12 +140,12 @@ class _Attribution:
         index = GraphIndex.of(self.original.model.with_proto(proto))
         with suppress(SurgeonError):  # what is known without inference is used
             index.learn_types(index.producer)
-        return {
-            name: tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
-            for name, kind in index.types.items()
-            if kind.tensor_type.HasField("shape")
-            and all(dim.HasField("dim_value") for dim in kind.tensor_type.shape.dim)
-        } | {name: tuple(t.dims) for name, t in self.original.initializers.items()}
+        found = {name: tuple(t.dims) for name, t in self.original.initializers.items()}
+        for name, kind in index.types.items():
+            dims = kind.tensor_type.shape.dim
+            if kind.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
+                found.setdefault(name, tuple(dim.dim_value for dim in dims))
+        return found
 
     def _weights(self, covered: Iterable[int]) -> int:
         """Return the bytes of the weights that nodes are the first to read; the trace leaves packed ones out."""
@@ -153,7 +153,8 @@ class _Attribution:
         tensors = self.original.initializers
         new = {name for name in read if name in tensors} - self._counted
         self._counted |= new
-        return sum(byte_count(tensors[n].data_type, tensors[n].dims) for n in new)
+        kinds = {n: tensor_type(tensors[n]).tensor_type.elem_type for n in new}
+        return sum(byte_count(kinds[n], tensors[n].dims) for n in new)
 
     def _macs(self, position: int, shapes: Mapping[str, Shape]) -> int | None:
         node = self.original.nodes[position]

@@ -113,12 +113,9 @@ class Profile(Shown):
 
     def by_module(self) -> dict[str, Cost]:
         """Return module path -> the cost of all in it, parents before children; '' is the whole model."""
-        pairs = ((path, node.cost) for node in self.nodes for path in ("", *node.modules))
+        pairs = [(path, node.cost) for node in self.nodes for path in ("", *node.modules)]
         found = _summed(pairs)
-        return {
-            path: found[path]
-            for path in dict.fromkeys(p for n in self.nodes for p in ("", *n.modules))
-        }
+        return {path: found[path] for path, _ in pairs}
 
     @property
     def fell_back(self) -> list[ProfiledNode]:

@@ -15,7 +15,7 @@ from onnx import FunctionProto, GraphProto, NodeProto
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.debug.stepping.places import body_scope
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.tensors.dtypes import Array, type_of
 
@@ -46,12 +46,7 @@ def steps_over(index: GraphIndex, position: int) -> bool:
     if not node.attribute or not walk.bodies(node):
         return False
     known = node.domain in ("", "ai.onnx") and node.op_type in ("If", "Loop", "Scan")
-    return not known or (node.op_type == "Scan" and _opset(index) < _FIRST_SCAN)
-
-
-def _opset(index: GraphIndex) -> int:
-    opsets = index.model.proto.opset_import
-    return next((o.version for o in opsets if o.domain in ("", "ai.onnx")), 1)
+    return not known or (node.op_type == "Scan" and onnx_opset(index.model.proto) < _FIRST_SCAN)
 
 
 @dataclass(frozen=True)
@@ -93,29 +88,52 @@ class _FrameBody:
         inner = Frame(index, outer.machine, path, scope, numbers, outer, self.position, captured)
         kept = outer.observer.kept
         wanted = {**{name: name for name in captured}, **(given or {})}
-        inner.take(
-            {n: o for n, o in wanted.items() if o in kept or n not in index.initializers}, outer
-        )
+        taken = {n: o for n, o in wanted.items() if o in kept or n not in index.initializers}
+        inner.take(taken, outer)
+        return inner
+
+    def following(
+        self,
+        before: Frame | None,
+        number: int,
+        given: Mapping[str, Array],
+        states: Mapping[str, tuple[str, str]],
+    ) -> Frame:
+        """A frame of the next iteration; the one before is given up.
+
+        Args:
+            given: inputs of its own, with their numbers.
+            states: its other inputs -> the outer value that they begin as, the result that they go on as.
+        """
+        inner = self.enter(number)
+        for name, array in given.items():
+            inner.put(name, array, type_of(array))
+        if before is None:
+            inner.take({name: start for name, (start, _) in states.items()}, self.outer)
+        else:
+            inner.take({name: result for name, (_, result) in states.items()}, before)
+            inner.touched = before.touched
+            before.forget()
         return inner
 
 
 def _call(outer: Frame, position: int, function: FunctionProto) -> Iterator[Frame]:
-    node = outer.index.nodes[position]
-    body = _FrameBody.of(outer, position, FUNCTION)
-    given = zip(function.input, node.input, strict=False)
-    inner = body.enter(given={name: theirs for name, theirs in given if theirs})
-    yield inner
-    _return(outer, node.output, inner, body.results)
-    inner.forget()
+    given = zip(function.input, outer.index.nodes[position].input, strict=False)
+    names = {name: theirs for name, theirs in given if theirs}
+    return _once(_FrameBody.of(outer, position, FUNCTION), names)
 
 
 def _branch(outer: Frame, position: int) -> Iterator[Frame]:
-    node = outer.index.nodes[position]
-    name = "then_branch" if _truth(outer, node.input[0]) else "else_branch"
-    body = _FrameBody.of(outer, position, name)
-    inner = body.enter()
+    condition = outer.index.nodes[position].input[0]
+    name = "then_branch" if _truth(outer, condition) else "else_branch"
+    yield from _once(_FrameBody.of(outer, position, name))
+
+
+def _once(body: _FrameBody, given: Mapping[str, str] | None = None) -> Iterator[Frame]:
+    """The one execution of a body."""
+    inner = body.enter(given=given)
     yield inner
-    _return(outer, node.output, inner, body.results)
+    _return(body, inner, body.results)
     inner.forget()
 
 
@@ -128,16 +146,12 @@ def _loop(outer: Frame, position: int) -> Iterator[Frame]:
     most = int(_array(outer, limit).reshape(-1)[0]) if limit else None
     goes_on = _truth(outer, condition) if condition else True
     stacks: list[list[Array]] = [[] for _ in results[len(states) :]]
+    carried = dict(zip(formal, zip(states, results, strict=False), strict=False))
+    shapes = [_shape(body.body.index.graph, place) for place in (0, 1)]
     inner, done = None, 0
     while goes_on and (most is None or done < most):
-        before, inner = inner, body.enter(done)
-        _give(inner, number, np.full(_shape(inner.index.graph, 0), done, np.int64))
-        _give(inner, going, np.full(_shape(inner.index.graph, 1), True))
-        source, names = (before, results) if before is not None else (outer, states)
-        inner.take(dict(zip(formal[: len(states)], names, strict=False)), source)
-        if before is not None:
-            inner.touched = before.touched
-            before.forget()
+        given = {number: np.full(shapes[0], done, np.int64), going: np.full(shapes[1], True)}
+        inner = body.following(inner, done, given, carried)
         yield inner
         goes_on = _truth(inner, goes)
         for stack, name in zip(stacks, results[len(states) :], strict=True):
@@ -145,7 +159,7 @@ def _loop(outer: Frame, position: int) -> Iterator[Frame]:
         done += 1
     if inner is None:
         return  # the node alone knows the shape of what no iteration gives
-    _return(outer, node.output, inner, results[: len(states)])
+    _return(body, inner, results[: len(states)])
     zeros = [0] * len(stacks)
     _stack(outer, node.output[len(states) :], inner, stacks, zeros, zeros)
     inner.forget()
@@ -162,33 +176,32 @@ def _scan(outer: Frame, position: int) -> Iterator[Frame]:
     arrays = [_array(outer, name) for name in node.input[first:]]
     slices = [np.moveaxis(array, axis, 0) for array, axis in zip(arrays, axes, strict=True)]
     stacks: list[list[Array]] = [[] for _ in results[first:]]
+    carried = dict(zip(formal, zip(states, results, strict=False), strict=False))
     inner = None
     for done in range(len(slices[0])):
-        before, inner = inner, body.enter(done)
-        for name, items, reverse in zip(formal[first:], slices, backwards, strict=False):
-            _give(inner, name, np.array(items[-1 - done if reverse else done]))
-        source, names = (before, results) if before is not None else (outer, states)
-        inner.take(dict(zip(formal[:first], names, strict=False)), source)
-        if before is not None:
-            inner.touched = before.touched
-            before.forget()
+        given = {
+            name: np.array(items[-1 - done if reverse else done])
+            for name, items, reverse in zip(formal[first:], slices, backwards, strict=False)
+        }
+        inner = body.following(inner, done, given, carried)
         yield inner
         for stack, name in zip(stacks, results[first:], strict=True):
             stack.append(_array(inner, name))
     if inner is None:
         return
-    _return(outer, node.output, inner, results[:first])
+    _return(body, inner, results[:first])
     output_axes = _ints(node, "scan_output_axes", len(stacks))
     reversed_ = _ints(node, "scan_output_directions", len(stacks))
     _stack(outer, node.output[first:], inner, stacks, output_axes, reversed_)
     inner.forget()
 
 
-def _return(outer: Frame, names: Sequence[str], inner: Frame, results: Sequence[str]) -> None:
+def _return(body: _FrameBody, inner: Frame, results: Sequence[str]) -> None:
     """Give the outer frame what a body computed."""
+    names = body.outer.index.nodes[body.position].output
     given = {name: theirs for name, theirs in zip(names, results, strict=False) if name}
-    outer.take(given, inner)
-    _settle(outer, given, inner)
+    body.outer.take(given, inner)
+    _settle(body.outer, given, inner)
 
 
 def _stack(
@@ -213,10 +226,6 @@ def _settle(outer: Frame, names: Iterable[str], inner: Frame) -> None:
         outer.touched = True
     else:
         outer.fixed.difference_update(names)
-
-
-def _give(inner: Frame, name: str, array: Array) -> None:
-    inner.put(name, array, type_of(array))
 
 
 def _array(frame: Frame, name: str) -> Array:

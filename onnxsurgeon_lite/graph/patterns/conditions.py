@@ -15,7 +15,7 @@ import numpy as np
 from onnx import AttributeProto, TypeProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -146,8 +146,7 @@ class Conditions:
             case ast.Call(ast.Name(name), [ast.Name(value)]) if name in _OF_VALUES:
                 return self._of_value(name, value)
             case ast.Call(ast.Name(name), []) if name == _OPSET:
-                imports = self.index.model.proto.opset_import
-                return next((o.version for o in imports if o.domain in ("", "ai.onnx")), 1)
+                return onnx_opset(self.index.model.proto)
             case ast.Call(ast.Name(name), arguments) if name in _FUNCTIONS:
                 return _FUNCTIONS[name](*map(self._value, arguments))
         raise Unknown(f"{ast.unparse(node)!r} is no name of the pattern")

@@ -20,6 +20,7 @@ from onnxsurgeon_lite.matching.values.mapping import (
 )
 from onnxsurgeon_lite.matching.values.pairing import Matching, lost_note, match
 from onnxsurgeon_lite.matching.values.unquantized import unquantized
+from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
@@ -230,8 +231,7 @@ def _call(index: GraphIndex, other: GraphIndex, name: str) -> list[str]:
 def _alone_note(where: str, values: Sequence[tuple[str, str, str]]) -> list[str]:
     """Say which values only one side has, by operator, name and module."""
     shown = [f"{op} {name!r}" + (f" in {scope}" if scope else "") for op, name, scope in values]
-    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    return [f"only {where} has {', '.join(shown[:_SHOWN])}{more}"] if shown else []
+    return [f"only {where} has {first(shown, _SHOWN)}"] if shown else []
 
 
 def _inserted(index: GraphIndex, other: GraphIndex) -> list[tuple[str, str, str]]:

@@ -1,7 +1,7 @@
 """Find each initializer's parameter by contents or place, and compare them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 
@@ -17,6 +17,7 @@ from onnxsurgeon_lite.matching.weights.folding import (
     find_fold,
     settled,
 )
+from onnxsurgeon_lite.matching.weights.pieces import Pieces, PieceTable
 from onnxsurgeon_lite.matching.weights.places import Places
 from onnxsurgeon_lite.matching.weights.turned import turned, usual_senses
 from onnxsurgeon_lite.model import Model
@@ -27,8 +28,8 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _FOLDED = Tolerance(1e-5, 1e-4, scaled=True)
-_COUNTER = "num_batches_tracked"  # only training uses it
-_CHANNELS = {"Conv": 0, "ConvTranspose": 1}  # axis of the output channels
+COUNTER = "num_batches_tracked"  # only training uses it
+_FOLDING = "Conv", "ConvTranspose", "Gemm"  # a BatchNorm behind them is folded into them
 _MOVERS = {"Concat", "Expand", "Pad", "Reshape", "Slice", "Tile", "Transpose", "Where"}
 _MAX_AXES = 4
 
@@ -38,12 +39,14 @@ class Weight:
     """An initializer and its parameter.
 
     Attributes:
-        how: `same`, `transposed`, `reshaped`, or `folded with X` for a folded BatchNorm X.
+        how: `same`, `transposed`, `reshaped`, `folded with X` for a folded BatchNorm X, or `pieces` for rows or gates
+            that the export gathered.
         order: the parameter's axes in the order of the initializer's; None if reshaped or folded.
         finding: what is suspicious although the numbers agree: an epsilon that the other BatchNorms do not have, a
             square weight that its node needs transposed.
-        uncertain: True when it fits in several orders, and agrees in none.
-        fold: the fold; `axis` is that of the channels of a weight, None for a bias.
+        uncertain: True when it fits in several orders, and agrees in none or in several.
+        fold: the fold; `axis` is that of the channels of a weight, None for a bias. pieces: what was gathered.
+        equal: the parameters that have its contents. is_placed: its name or its module says which parameter it is.
     """
 
     name: str
@@ -55,6 +58,9 @@ class Weight:
     uncertain: bool = field(default=False, metadata=HIDDEN)
     fold: Fold | None = field(default=None, metadata=HIDDEN)
     axis: int | None = field(default=None, metadata=HIDDEN)
+    pieces: Pieces | None = field(default=None, metadata=HIDDEN)
+    equal: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    is_placed: bool = field(default=False, metadata=HIDDEN)
 
 
 @dataclass(repr=False)
@@ -64,7 +70,8 @@ class WeightsResult(Shown):
     Attributes:
         weights: initializers with their parameter. only_model: float initializers with several elements without one.
         only_checkpoint: parameters whose contents no initializer has. epsilon: of most folded BatchNorms.
-        updated: the weights that got other numbers. model: the updated model.
+        updated: the weights that got other numbers. kept: those that did not, with the reason. model: the updated
+            model.
     """
 
     weights: list[Weight] = field(default_factory=list)
@@ -72,6 +79,7 @@ class WeightsResult(Shown):
     only_checkpoint: list[str] = field(default_factory=list)
     epsilon: float | None = None
     updated: list[str] | None = None
+    kept: dict[str, str] = field(default_factory=dict)
     model: Model | None = field(default=None, metadata=HIDDEN)
 
     @property
@@ -107,7 +115,9 @@ class _WeightSearch:
     def __post_init__(self) -> None:
         self.places = Places(self.index, self.checkpoint.entries.keys())
         self.norms = batch_norms(self.checkpoint)
-        self.floats = dict(_floats(self.index))
+        self.floats = {
+            n: t for n, t in _floats(self.index) if np.prod(t.dims) > 1 or self.places.called(n)
+        }
         self.found: dict[str, Weight] = {}
         self.folds: dict[str, tuple[Fold, str]] = {}
         self.used: set[str] = set()
@@ -118,21 +128,23 @@ class _WeightSearch:
         equal = {}
         for number, (name, tensor) in enumerate(self.floats.items()):
             self.progress(f"{number} weights compared")
-            equal[name] = contents.get(_digest(self.index.model.array(tensor)), [])
+            equal[name] = contents.get(digest(self.index.model.array(tensor)), [])
             self._by_content(name, equal[name])
         rest = [name for name in self.floats if name not in self.found]
         self._find_folds(rest)
+        self._find_pieces(equal)
         for name in rest:
-            if not self._by_fold(name) and not self._by_place(name):
+            if name not in self.found and not self._by_fold(name) and not self._by_place(name):
                 self._take(name, equal[name])
         self.used.update(p for same in equal.values() for p in same)
+        self._place(equal)
         if not self.found:
             raise ReferenceSetError(
                 f"{self.checkpoint.place!r} has no weight of the model",
                 "give the checkpoint that the model was exported from",
             )
         self._find_turned()
-        left = [p for p in self.checkpoint if p not in self.used and not p.endswith(_COUNTER)]
+        left = [p for p in self.checkpoint if p not in self.used and not p.endswith(COUNTER)]
         return WeightsResult(
             [self.found[name] for name in self.floats if name in self.found],
             [name for name in self.floats if name not in self.found],
@@ -150,7 +162,7 @@ class _WeightSearch:
             if array.size > 1 and tensors.is_float(array.dtype):
                 for dtype in {array.dtype, *dtypes}:
                     with np.errstate(over="ignore"):
-                        found[_digest(array.astype(dtype, copy=False))].append(name)
+                        found[digest(array.astype(dtype, copy=False))].append(name)
         return found
 
     def _read(self, parameter: str) -> Array:
@@ -173,7 +185,7 @@ class _WeightSearch:
         """Find the convolutions' weights that have a BatchNorm folded in, and the epsilon of most of these."""
         for name in names:
             if (node := self._convolution(name, 1)) is not None:
-                self._find_fold(name, _CHANNELS[node.op_type])
+                self._find_fold(name, _channels(node))
         self.epsilon = common_epsilon([fold for fold, _ in self.folds.values()])
         self.folds = {n: (settled(f, self.epsilon), p) for n, (f, p) in self.folds.items()}
 
@@ -188,7 +200,7 @@ class _WeightSearch:
     def _convolution(self, name: str, slot: int) -> NodeProto | None:
         """Return the convolution that reads a value there."""
         users = (self.index.nodes[position] for position in self.index.consumers.get(name, ()))
-        convolutions = (n for n in users if n.op_type in _CHANNELS and len(n.input) > slot)
+        convolutions = (n for n in users if n.op_type in _FOLDING and len(n.input) > slot)
         return next((node for node in convolutions if node.input[slot] == name), None)
 
     def _by_fold(self, name: str) -> bool:
@@ -196,7 +208,7 @@ class _WeightSearch:
         if name in self.folds:
             fold, parameter = self.folds[name]
             node = self._convolution(name, 1)
-            axis = _CHANNELS[node.op_type] if node is not None else 0
+            axis = _channels(node) if node is not None else 0
             folded = fold.weight(self._read(parameter), axis)
             return self._add_folded(name, parameter, fold, folded, axis)
         node = self._convolution(name, 2)
@@ -220,6 +232,38 @@ class _WeightSearch:
         free = [parameter for parameter in near if parameter not in self.used]
         return self._take(name, [p for p in [*called, *free] if self._fits(name, p)])
 
+    def _find_pieces(self, equal: Mapping[str, Sequence[str]]) -> None:
+        """Find weights that were gathered from parameters that no weight is a copy of."""
+        unknown = [
+            n for n in self.floats if n not in self.found or not self.found[n].comparison.match
+        ]
+        copied = {p for name in self.floats.keys() - {*unknown} for p in equal[name]}
+        free = [p for p in self.checkpoint if p not in copied]
+        table = PieceTable({p: self._shape(p) for p in free}, self._read)
+        for name in unknown:
+            array = self.index.model.array(self.floats[name])
+            elsewhere = any(self._holds(array, p) for p in equal[name])
+            pieces = None if elsewhere or name in self.folds else table.find(array)
+            if pieces is not None:
+                parameter = ", ".join(pieces.parameters)
+                same = compare(array, array, EXACT)
+                self.found[name] = Weight(name, parameter, "pieces", same, pieces=pieces)
+                self.used.update(pieces.parameters)
+
+    def _holds(self, array: Array, parameter: str) -> bool:
+        layouts = _layouts(self._read(parameter), array.shape)
+        return any(np.array_equal(array, stored) for _, _, stored in layouts)
+
+    def _place(self, equal: Mapping[str, Sequence[str]]) -> None:
+        """Note which weights have the contents of several parameters, and which are known by their place."""
+        for name, weight in self.found.items():
+            if weight.parameter in equal[name]:
+                weight.equal = tuple(equal[name])
+            own = self.places.called(name) or self.places.own(name)
+            weight.is_placed = (
+                weight.parameter in own and sum(self._fits(name, p) for p in own) == 1
+            )
+
     # --- comparing ---
 
     def _take(self, name: str, parameters: Iterable[str]) -> bool:
@@ -230,14 +274,15 @@ class _WeightSearch:
         array = self.index.model.array(self.floats[name])
         best: Weight | None = None
         layouts = [*_layouts(self._read(parameter), array.shape)]
-        for how, order, stored in layouts:
+        for number, (how, order, stored) in enumerate(layouts, 1):
             exact = EXACT if array.dtype == stored.dtype else None
-            comparison = compare(array, np.ascontiguousarray(stored), self.tolerance or exact)
+            comparison = compare(array, np.asarray(stored, order="C"), self.tolerance or exact)
             if best is None or comparison.match or comparison.cosine > best.comparison.cosine:
                 best = Weight(name, parameter, how, comparison, order=order)
                 best.uncertain = len(layouts) > 1
             if comparison.match:
-                best.uncertain = False
+                rest = layouts[number:]
+                best.uncertain = any(np.array_equal(stored, other) for _, _, other in rest)
                 break
         if best is not None:
             self.found[name] = best
@@ -290,9 +335,17 @@ class _WeightSearch:
 
 def _floats(index: GraphIndex) -> Iterator[tuple[str, TensorProto]]:
     for name, tensor in index.initializers.items():
-        is_tensor = isinstance(tensor, TensorProto) and np.prod(tensor.dims) > 1
-        if is_tensor and tensors.is_float(tensors.numpy_dtype(tensor.data_type)):
+        if isinstance(tensor, TensorProto) and tensors.is_float(
+            tensors.numpy_dtype(tensor.data_type)
+        ):
             yield name, tensor
+
+
+def _channels(node: NodeProto) -> int:
+    """Return the axis of the output channels in a weight."""
+    if node.op_type == "Gemm":
+        return 0 if any(a.name == "transB" and a.i for a in node.attribute) else 1
+    return int(node.op_type == "ConvTranspose")
 
 
 def _layouts(
@@ -303,13 +356,16 @@ def _layouts(
     if stored.shape == shape:
         yield "same", axes, stored
     if stored.ndim <= _MAX_AXES and sorted(stored.shape) == sorted(shape):
+        long = [axis for axis in axes if stored.shape[axis] > 1]
         for order in permutations(axes):
-            if order != axes and tuple(stored.shape[axis] for axis in order) == shape:
+            moves = order != axes and [axis for axis in order if axis in long] != long
+            if (moves or stored.shape != shape) and tuple(stored.shape[a] for a in order) == shape:
                 yield "transposed", order, np.transpose(stored, order)
     elif stored.size == np.prod(shape, dtype=int):
         yield "reshaped", None, stored.reshape(shape)
 
 
-def _digest(array: Array) -> str:
+def digest(array: Array) -> str:
+    """Return a digest of the elements, in whatever order they are."""
     kind = tensors.data_type_of_numpy(array.dtype)
     return tensors.unordered_digest(np.ascontiguousarray(array).tobytes(), kind)

@@ -22,6 +22,7 @@ _USUAL_EPSILON, _LARGEST_EPSILON = 1e-5, 1e-1
 _USUAL_EPSILONS = (1e-5, 1e-3, 1e-6, 1e-4, 1e-12)
 _NOISE = 32.0  # rounding errors of a factor that are none of epsilon
 _RELATED = 0.1  # largest relative error of the median channel's factor
+_CLOSE = 1e-3  # difference of two such errors that tells nothing
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class BatchNorm:
     mean: Floats
     variance: Floats
 
+    def is_as(self, other: "BatchNorm") -> bool:
+        """Return whether another BatchNorm has the same numbers."""
+        mine, theirs = ((n.scale, n.shift, n.mean, n.variance) for n in (self, other))
+        return all(map(np.array_equal, mine, theirs))
+
 
 @dataclass(frozen=True)
 class Fold:
@@ -41,7 +47,7 @@ class Fold:
 
     Attributes:
         ratio: of each channel's weights to the stored ones. rounding: of the weights, relative.
-        error: relative error of the median channel's factor.
+        error: relative error of the median channel's factor. rivals: other BatchNorms that fit as well.
     """
 
     norm: BatchNorm
@@ -49,6 +55,7 @@ class Fold:
     ratio: Floats
     rounding: float
     error: float
+    rivals: tuple[str, ...] = ()
 
     def allows(self, epsilon: float) -> bool:
         """Return whether an epsilon gives these weights, up to their rounding."""
@@ -107,7 +114,10 @@ def find_fold(array: Array, stored: Array, axis: int, norms: Iterable[BatchNorm]
             _fold(ratio, norm, rounding) for norm in norms if norm.variance.shape == ratio.shape
         ]
     best = min(folds, key=lambda fold: fold.error, default=None)
-    return best if best is not None and best.error < _RELATED else None
+    if best is None or best.error >= _RELATED:
+        return None
+    near = [f.norm.name for f in folds if f is not best and f.error < best.error + _CLOSE]
+    return replace(best, rivals=tuple(near))
 
 
 def _fold(ratio: Floats, norm: BatchNorm, rounding: float) -> Fold:

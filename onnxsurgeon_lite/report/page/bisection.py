@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.names import command
-from onnxsurgeon_lite.report.bisection import edits_text, headlines
+from onnxsurgeon_lite.report.bisection import edits_text, headlines, kind_of
 from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.measures import Row, node_of, table
@@ -41,7 +41,7 @@ def _steps(result: BisectResult) -> Iterator[data.Step]:
         for cause in culprit.causes:
             words = command(*cause.repair) if cause.repair else ""
             repair = "" if words else f"; repair: {edits_text(cause)}"
-            yield data.Step(f"cause: {cause.sentence}{repair}", words)
+            yield data.Step(f"{kind_of(cause)}: {cause.sentence}{repair}", words)
     if result.reproduce:
         yield data.Step("reproduce it", command(*result.reproduce))
 

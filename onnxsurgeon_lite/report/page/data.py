@@ -115,6 +115,7 @@ class GraphPart:
         op_types, sources, types, attributes: texts that nodes and values refer to.
         node_reads, node_makes: numbers of values, weights left out.
         inputs, outputs: numbers of values.
+        left_out: how many bodies are not drawn, because there are too many nodes.
     """
 
     title: str
@@ -138,6 +139,7 @@ class GraphPart:
     modules: list[ModulePart]
     layouts: list[Layout]
     close_ups: list[CloseUp] = field(default_factory=list)
+    left_out: int = 0
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,8 @@ class View {
     const items = chain.flatMap((module, i) => [i ? " \u203a " : "", make("button", { type: "button", class: "link", click: () => this.enterExactly(module), "aria-current": module === this.open && !this.near ? "true" : null }, this.g.modules[module].label)]);
     const close = this.g.close_ups.map(each => make("button", { type: "button", class: "chip", "aria-pressed": String(this.near === each), click: () => { this.near === each ? this.enterExactly(this.open) : (this.enter(this.g.node_module[each.node], each), choose(this.graph, each.node, false)); } }, `around ${idOf(this.graph, each.node)}`));
     const undrawn = this.near ? 0 : this.g.modules[this.open].undrawn;
-    this.path.replaceChildren(...items, " ", ...close, undrawn ? make("span", { class: "dim" }, ` ${undrawn} more values enter or leave`) : "");
+    const left = [undrawn && `${undrawn} more values enter or leave`, this.g.left_out && `bodies that are not drawn, for they have too many nodes: ${this.g.left_out}`].filter(Boolean);
+    this.path.replaceChildren(...items, " ", ...close, left.length ? make("span", { class: "dim" }, ` ${left.join("; ")}`) : "");
   }
 
   enterExactly(module) {

@@ -55,7 +55,7 @@ def graph_part(
     values, op_types, sources = Numbers[tuple[str, str]](), Numbers[str](), Numbers[str]()
     types, attributes = Numbers[str](), Numbers[str]()
     learn = learn or partial(learn_types, index)
-    places = _places(index, learn)
+    places, left_out = _places(index, learn)
     edges = _Edges(places, values)
     tree = _Tree.of(places)
     for value, maker, reader in edges:
@@ -90,6 +90,7 @@ def graph_part(
         sources=[*sources],
         types=[],
         attributes=[*attributes],
+        left_out=left_out,
     )
     learn()
     part.value_type.extend(types[text] for text in _type_texts(places, values))
@@ -126,13 +127,14 @@ class _Place:
         return f"{self.path}/@{position}" if self.path else f"@{position}"
 
 
-def _places(index: GraphIndex, learn: Callable[[], None]) -> list[_Place]:
-    """Return the main graph and the bodies in it, outer ones first, as far as they are not too many."""
-    places, count = [_Place(index)], len(index.nodes)
+def _places(index: GraphIndex, learn: Callable[[], None]) -> tuple[list[_Place], int]:
+    """Return the main graph and the bodies in it, outer ones first, and how many are left out as too many."""
+    places, count, left_out = [_Place(index)], len(index.nodes), 0
     for outer in places:
         for position, body in _bodies(outer.index):
             if count > len(index.nodes) + _MOST_INNER:
-                return places
+                left_out += 1
+                continue
             learn()  # a body's inputs are typed as what they are given
             inner = InnerGraph.of(outer.index, position, body)
             path = f"{outer.node_id(position)}/{body}"
@@ -141,7 +143,7 @@ def _places(index: GraphIndex, learn: Callable[[], None]) -> list[_Place]:
             count += len(inner.index.nodes)
             if len(places) < _TYPED:
                 learn_types(inner.index)
-    return places
+    return places, left_out
 
 
 def _bodies(index: GraphIndex) -> Iterator[tuple[int, str]]:
@@ -161,9 +163,13 @@ def _attributes(index: GraphIndex, position: int) -> str:
 def _type_texts(places: Sequence[_Place], values: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield the types of values, '' for what ONNX's inference does not know."""
     types = {place.path: place.index.types for place in places}
+    texts: dict[bytes | None, str] = {None: ""}  # many values have one type
     for path, name in values:
         kind = types[path].get(name)
-        yield "" if kind is None else type_text(kind)
+        key = None if kind is None else kind.SerializeToString()
+        if kind is not None and key not in texts:
+            texts[key] = type_text(kind)
+        yield texts[key]
 
 
 @dataclass

@@ -21,10 +21,10 @@ def position_of(node_id: Node) -> int:
     return int(digits) if node_id.startswith("@") and is_count(digits) else -1
 
 
-def node_of(node_id: str) -> Node:
+def node_of(node_id: Node) -> Node:
     """Return a node as a page has it: its number, or the id of one in a body; -1 for none."""
     position = position_of(node_id)
-    return node_id if position >= 0 and "/" in node_id else position
+    return node_id if position >= 0 and "/" in str(node_id) else position
 
 
 def marks_of(kind: MarkKind, found: Iterable[tuple[str, str]], graph: int = 0) -> list[Mark]:
@@ -74,7 +74,7 @@ def largest(index: GraphIndex, sizes: Mapping[str, tuple[float, bool]], limit: f
 class Point:
     """A number of a node."""
 
-    node: str
+    node: Node
     name: str
     number: float | None
     bad: bool = False

@@ -53,10 +53,10 @@ def _parameters(index: GraphIndex) -> data.Measure:
     counted: set[str] = set()
     points = []
     for position in index.order:
-        used = {n for n in index.reads[position] if n in index.initializers} - counted
+        used = (index.initializers.keys() & index.needs[position]) - counted
         counted |= used
         count = sum(math.prod(index.initializers[name].dims) for name in used)
-        points.append(Point(f"@{position}", index.nodes[position].name, count))
+        points.append(Point(position, index.nodes[position].name, count))
     return of_nodes("Parameters along the model", "parameters", points, combine="sum")
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.graph.bodies import FUNCTION, BodyName, InnerGraph, iterations_of
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 
 
 @dataclass
@@ -46,8 +46,7 @@ class Demand:
     @property
     def opset(self) -> int:
         """The version of ONNX's own operators in this graph."""
-        imported = self.index.model.proto.opset_import
-        return max((o.version for o in imported if o.domain in ("", "ai.onnx")), default=1)
+        return onnx_opset(self.index.model.proto)
 
     @property
     def loops(self) -> int:

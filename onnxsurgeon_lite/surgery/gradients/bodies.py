@@ -83,6 +83,7 @@ class _Iteration:
         """Read a Loop or Scan."""
         body = walk.bodies(node)[0][1]
         inputs, outputs = ([value.name for value in values] for values in (body.input, body.output))
+        _require_fit(node, inputs, outputs)
         if node.op_type == "Loop":
             count, going, *formal = inputs
             states = tuple(zip(node.input[2:], formal, outputs[1:], strict=False))
@@ -116,6 +117,17 @@ class _Iteration:
         """Return those values that the body captures."""
         inside = names_in([self.body]) - {value.name for value in self.body.input}
         return [name for name in wanted if name in inside]
+
+
+def _require_fit(node: NodeProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Raise `EditError` for a body that no runtime takes."""
+    least = 2 if node.op_type == "Loop" else 1
+    fits = len(inputs) == len(node.input) >= least and len(outputs) > len(node.output) + least - 2
+    if not fits or not all((*inputs, *outputs)):
+        raise EditError(
+            f"the body of {node.op_type} {node.name!r} does not have the inputs and outputs of the node",
+            "check the model: onnxdbg check",
+        )
 
 
 def _laid_out(
@@ -223,8 +235,7 @@ def _in_order(tape: Tape, stacked: Term, read: _Rows) -> Term:
     if not read.backwards:
         bounds = ([-1], [np.iinfo(np.int64).min], [0], [-1])
         stacked = tape.op("Slice", stacked, *map(tape.integers, bounds))
-    rank = tape.rank(tape.value(read.outer))
-    axis = read.axis % rank
+    rank, axis = tape.rank(tape.value(read.outer)), tape.axis(tape.value(read.outer), read.axis)
     perm = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
     return tape.transposed(stacked, perm)
 

@@ -103,6 +103,8 @@ def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> li
     """
     made: dict[str, NodeProto] = {}
     for node in nodes:
+        if not node.output:
+            continue  # nothing reads it
         rename_uses([node], names)
         outputs = list(node.output)
         del node.output[:]

@@ -140,7 +140,11 @@ class Step:
 
     def axis(self, default: int = -1) -> int:
         """Return the attribute `axis`, not negative."""
-        return self.integer("axis", default) % self.rank
+        return self.at(self.integer("axis", default))
+
+    def at(self, axis: int) -> int:
+        """Return an axis of the first input, not negative."""
+        return self.tape.axis(self.a, axis)
 
     def listed(self, name: str, slot: int = 1) -> list[int] | Term | None:
         """Return what older opsets have as an attribute, newer ones as an input; None if it is not given."""
@@ -158,7 +162,7 @@ class Step:
             return axes
         if not axes:
             return [] if self.integer("noop_with_empty_axes") else list(range(self.rank))
-        return sorted(axis % self.rank for axis in axes)
+        return sorted(map(self.at, axes))
 
     def fixed_axes(self) -> list[int]:
         """Return the reduced axes.

@@ -216,8 +216,19 @@ class Tape:
 
     def dim(self, term: Term, axis: int) -> Term:
         """Return one dimension, as a tensor of one element."""
-        place = axis % self.rank(term)
+        place = self.axis(term, axis)
         return self.shape_of(term, place, place + 1)
+
+    def axis(self, term: Term, axis: int) -> int:
+        """Return an axis of a value, not negative.
+
+        Raises:
+            EditError: it has no axes.
+        """
+        rank = self.rank(term)
+        if not rank:
+            raise EditError(f"{term.name!r} has no axes", "check the model: onnxdbg check")
+        return axis % rank
 
     def array(self, array: Array) -> Term:
         """Return a constant."""

@@ -32,7 +32,7 @@ def grown(before: State, after: State) -> list[Size | None]:
 
 def sliced(state: State, axis: int) -> State:
     """Return the state of one element that a Scan reads along an axis."""
-    if state.axes is None:
+    if not state.axes:
         return State(tuple(map(_without_shape, state.types)), None, None, state.follows)
     axes = list(state.axes)
     place = axis % len(axes)

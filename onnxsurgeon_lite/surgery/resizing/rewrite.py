@@ -8,6 +8,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import ShapeError
+from onnxsurgeon_lite.graph.index import onnx_opset
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.surgery.edits import fresh
@@ -34,7 +35,7 @@ class Rewriting:
         self.inserted: dict[tuple[int, int], list[NodeProto]] = defaultdict(list)
         self.removed: set[tuple[int, int]] = set()
         self.computed: dict[tuple[object, ...], str] = {}
-        self.opset = max((o.version for o in model.proto.opset_import if o.domain == ""), default=1)
+        self.opset = onnx_opset(model.proto)
 
     def run(self) -> list[str]:
         """Carry out the plan; return a line for each constant that changed."""

@@ -1,6 +1,11 @@
 """Express every size of a model in the symbols of its inputs: `batch`, `4*seq`, `(H + 1)//2`."""
 
 from onnxsurgeon_lite.surgery.symbolic.expressions import Expressions
-from onnxsurgeon_lite.surgery.symbolic.shapes import infer_types, is_unknown, onnx_types
+from onnxsurgeon_lite.surgery.symbolic.shapes import (
+    begin_types,
+    infer_types,
+    is_unknown,
+    onnx_types,
+)
 
-__all__ = ["Expressions", "infer_types", "is_unknown", "onnx_types"]
+__all__ = ["Expressions", "begin_types", "infer_types", "is_unknown", "onnx_types"]

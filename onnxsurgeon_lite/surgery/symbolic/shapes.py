@@ -10,12 +10,13 @@ from functools import lru_cache
 from math import prod
 from weakref import WeakKeyDictionary
 
-from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto
+from onnx import GraphProto, ModelProto, TensorProto, TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.index import GraphIndex, has_shape, tensor_type
+from onnxsurgeon_lite.graph.index import GraphIndex, has_shape, serialized_part, tensor_type
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import constant_of
+from onnxsurgeon_lite.graph.table import FEW
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import is_external
@@ -74,26 +75,39 @@ def onnx_types(index: GraphIndex) -> Types:
     return _onnx_known[index]
 
 
+def begin_types(index: GraphIndex) -> None:
+    """Start to infer what `infer_types` will be asked for."""
+    if index not in _onnx_known and len(index.nodes) > FEW and not index.model.proto.functions:
+        part, data_prop = _undeclared(index)
+        native.begin_infer(part, data_prop=data_prop)
+
+
 def _onnx_types(index: GraphIndex) -> Types:
-    by_shape_alone = index.operators.keys() <= BY_SHAPE_ALONE | {"Constant"}
-    try:  # propagating data doubles the time
-        graph = native.infer(_undeclared(index), data_prop=not by_shape_alone)
+    part, data_prop = _undeclared(index)
+    try:
+        graph = native.infer_encoded(part, data_prop=data_prop)
     except RejectedError:
         return {}
     return shared_types((*graph.input, *graph.value_info, *graph.output))
 
 
-def _undeclared(index: GraphIndex) -> ModelProto:
-    """Return the structure without the types that inference is to find."""
-    part = copied(index.model.structure())
-    foreign = {name for row in index.rows if row.domain for name in row.outputs}
-    kept = [info for info in part.graph.value_info if info.name in foreign]
-    del part.graph.value_info[:]
-    part.graph.value_info.extend(kept)
-    for info in part.graph.output:
-        if info.name not in foreign:
-            info.ClearField("type")
-    return part
+def _undeclared(index: GraphIndex) -> tuple[bytes, bool]:
+    """Return the structure without the types that inference is to find, and whether it has to propagate data."""
+    foreign = set[str]()
+    if index.table.domains() != {""}:
+        foreign.update(name for row in index.rows if row.domain for name in row.outputs)
+
+    def forget(rest: GraphProto) -> None:
+        kept = [info for info in rest.value_info if info.name in foreign] if foreign else []
+        del rest.value_info[:]
+        rest.value_info.extend(kept)
+        for info in rest.output:
+            if info.name not in foreign:
+                info.ClearField("type")
+
+    # propagating data doubles the time
+    by_shape_alone = index.table.operators() <= BY_SHAPE_ALONE | {"Constant"}
+    return serialized_part(index.model, None, forget), not by_shape_alone
 
 
 def _completed(

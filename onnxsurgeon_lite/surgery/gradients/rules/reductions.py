@@ -76,7 +76,7 @@ def running_product(s: Step) -> list[Term]:
     t, known = s.tape, s.numbers(1)
     if known is None:
         raise s.refused("the axis is computed when the model runs")
-    axis = int(np.ravel(known)[0]) % s.rank
+    axis = s.at(int(np.ravel(known)[0]))
     order = [*(i for i in range(s.rank) if i != axis), axis]
     rows = t.op("Unsqueeze", t.transposed(s.a, order), t.integers([-2]))
     size = t.op("Squeeze", t.dim(s.a, axis))

@@ -40,7 +40,7 @@ def _scale(s: Step, axis: int) -> float | Term | None:
     """Return the scale of an axis: a number, a term, None where sizes are given."""
     if not s.has(2) or s.tape.shape(s.node.input[2]) == [0]:
         return None
-    axes = [axis % s.rank for axis in s.integers("axes") or range(s.rank)]
+    axes = [*map(s.at, s.integers("axes") or range(s.rank))]
     if axis not in axes:
         return 1.0
     known, place = s.numbers(2), axes.index(axis)

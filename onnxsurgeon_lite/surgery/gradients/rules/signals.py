@@ -49,11 +49,11 @@ def _onesided_back(s: Step, axis: int) -> Term:
 
 def _axis(s: Step) -> int:
     if not s.has(2):
-        return int(s.integer("axis", 1 if s.tape.opset < _AXIS_AS_INPUT else -2) % s.rank)
+        return s.at(s.integer("axis", 1 if s.tape.opset < _AXIS_AS_INPUT else -2))
     known = s.numbers(2)
     if known is None:
         raise s.refused("the axis is computed when the model runs")
-    return int(known) % s.rank
+    return s.at(int(known))
 
 
 def transformed(

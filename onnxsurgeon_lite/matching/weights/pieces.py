@@ -1,0 +1,120 @@
+"""Find weights that an export made of pieces of parameters: rows of an embedding, gates of a recurrent node."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+
+Shape = tuple[int, ...]
+Keys = NDArray[np.uint64]
+
+_GATES = (1, 4, 3)  # pieces of a bias: whole, of an LSTM, of a GRU
+_BLOCK = 1 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A weight as equally long pieces of parameters.
+
+    Attributes:
+        parameters: the shapes of the parameters that the pieces are from. places: each piece's position among all
+            pieces of these. is_turned: the last two axes of the weight changed places afterwards.
+    """
+
+    parameters: Mapping[str, Shape]
+    length: int
+    places: NDArray[np.intp]
+    is_turned: bool
+
+    def joined(self, read: Callable[[str], Array], shape: Shape) -> Array:
+        """Return the weight, made of the parameters' numbers."""
+        pieces = np.concatenate([read(name).reshape(-1, self.length) for name in self.parameters])
+        if self.is_turned:
+            turned = pieces[self.places].reshape(*shape[:-2], shape[-1], shape[-2])
+            return turned.swapaxes(-1, -2)
+        return pieces[self.places].reshape(shape)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The pieces of one length, by a digest of their bytes."""
+
+    keys: Keys
+    starts: Mapping[str, int]
+
+    def places(self, keys: Keys) -> NDArray[np.intp] | None:
+        """Return where pieces are, None if one of them is nowhere or in two places."""
+        order = np.argsort(self.keys)
+        ends = [np.searchsorted(self.keys, keys, side, order) for side in ("left", "right")]
+        return order[ends[0]] if (ends[1] - ends[0] == 1).all() else None
+
+
+class PieceTable:
+    """The pieces of parameters, by their contents."""
+
+    def __init__(self, parameters: Mapping[str, Shape], read: Callable[[str], Array]) -> None:
+        self._parameters = parameters
+        self._read = read
+        self._of = cache(self._table)
+
+    def find(self, array: Array) -> Pieces | None:
+        """Return the pieces that an array is made of, None if one of them is not known."""
+        if array.size < 2 or (array == array.flat[0]).all():
+            return None
+        found = (p for p in self._ways(array) if self._makes(p, array))
+        return next(found, None)
+
+    def _ways(self, array: Array) -> Iterator[Pieces]:
+        lengths = {n for shape in self._parameters.values() for n in _lengths(shape)}
+        for is_turned in (False, True)[: array.ndim]:
+            mine = array.swapaxes(-1, -2) if is_turned else array
+            for length in sorted(lengths, reverse=True):
+                if mine.shape[-1] % length == 0:
+                    table = self._of(length, mine.dtype)
+                    places = table.places(_keys(mine, length))
+                    if places is not None:
+                        yield self._pieces(table, places, length, is_turned)
+
+    def _pieces(
+        self, table: _Table, places: NDArray[np.intp], length: int, is_turned: bool
+    ) -> Pieces:
+        """Name the parameters that the pieces are from, and count the places in these alone."""
+        names, starts = [*table.starts], np.array([*table.starts.values()])
+        which = np.searchsorted(starts, places, "right") - 1
+        used, which_used = np.unique(which, return_inverse=True)
+        parameters = {names[i]: self._parameters[names[i]] for i in used}
+        counts = [int(np.prod(shape)) // length for shape in parameters.values()]
+        fresh = np.cumsum([0, *counts[:-1]])
+        return Pieces(parameters, length, places - starts[which] + fresh[which_used], is_turned)
+
+    def _makes(self, pieces: Pieces, array: Array) -> bool:
+        return np.array_equal(pieces.joined(self._read, array.shape).astype(array.dtype), array)
+
+    def _table(self, length: int, dtype: np.dtype[np.generic]) -> _Table:
+        keys, starts, count = [np.empty(0, np.uint64)], {}, 0
+        for name, shape in self._parameters.items():
+            stored = self._read(name) if length in _lengths(shape) else None
+            if stored is not None and is_float(stored.dtype):
+                starts[name] = count
+                keys.append(_keys(stored.astype(dtype), length))
+                count += keys[-1].size
+        return _Table(np.concatenate(keys), starts)
+
+
+def _lengths(shape: Shape) -> list[int]:
+    """Return how long the pieces of a parameter are: its rows, or the gates of a bias."""
+    ways = _GATES if len(shape) == 1 else _GATES[:1]
+    return [shape[-1] // n for n in ways if shape and shape[-1] % n == 0 and shape[-1] // n > 1]
+
+
+def _keys(array: Array, length: int) -> Keys:
+    """Return a digest of each piece."""
+    rows = np.ascontiguousarray(array).reshape(-1, length).view(np.uint8)
+    factors = np.random.default_rng(0).integers(1, 1 << 63, rows.shape[1], np.uint64)
+    step = max(1, _BLOCK // rows.shape[1])
+    parts = [rows[i : i + step] @ factors for i in range(0, len(rows), step)]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
