@@ -436,3 +436,42 @@ def test_references_of_another_model_are_computed_together(monkeypatch):
     assert searching
     assert result.culprits[0].causes
     assert not alone
+
+
+def test_a_reference_under_the_name_of_a_weight_is_no_value_of_the_model():
+    text = "g (float[4,16] x) => (float[4,8] y) {{ {} h = MatMul(c, w) y = Add(h, b) }}"
+    weights = {"w": numbers(16, 8), "b": numbers(8, seed=1), "half": np.float32(0.5)}
+    right, wrong = (
+        model(text.format(f"c = {o}"), **weights) for o in ("Identity(x)", "Mul(x, half)")
+    )
+    x = numbers(4, 16, seed=2)
+    given = {"x": x, "y": osl.run(right, {"x": x})["y"], "w": numbers(4, 8)}
+
+    (culprit,) = osl.bisect(wrong, given, feeds={"x": x}).culprits
+
+    assert "half" in culprit.causes[0].sentence or "one too many" in culprit.causes[0].sentence
+
+
+def test_a_table_that_an_export_has_computed_is_held_against_the_references_own():
+    text = "g (float[2,6,4] x) => (float[2,6,4] y) { h = Add(x, table) n = Neg(h) y = Tanh(n) }"
+    rows = numbers(7, 4)
+    right, wrong = (model(text, table=rows[i : i + 6]) for i in (0, 1))
+    x = numbers(2, 6, 4, seed=1)
+    known = references(right, x=x)
+    given = {"x": x, "position": rows[None, :6], "n": known["n"], "y": known["y"]}
+
+    (culprit,) = osl.bisect(wrong, given, feeds={"x": x}).culprits
+
+    assert (
+        "is not the references' 'position', it is off by one along axis 0"
+        in culprit.causes[0].sentence
+    )
+
+
+def test_an_activation_too_many_is_none_of_another_kind_where_all_is_positive():
+    text = "g (float[4,16] x) => (float[4,16] y) {{ a = Exp(x) b = {}(a) y = Sigmoid(b) }}"
+    right, wrong = (model(text.format(o)) for o in ("Identity", "Sigmoid"))
+
+    (culprit,) = found(wrong, right, x=numbers(4, 16)).culprits
+
+    assert "Sigmoid (@1) is one too many" in culprit.causes[0].sentence

@@ -1,8 +1,11 @@
 """Print and build: the model comes back, and edits of the text are all that changes."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from conftest import FIXTURES
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from test_nothing_lost import rich
 
 import onnxsurgeon_lite as osl
@@ -46,6 +49,47 @@ def test_what_text_cannot_say_comes_back_too_and_edits_are_all_that_changes(tmp_
     assert same.materialize() == model.materialize()
     (changed,) = diff(model, edited).differences
     assert "alpha" in str(changed)
+
+
+def attributes() -> Iterator[AttributeProto]:
+    """What ONNX's printer drops, or writes so that its parser refuses it."""
+    yield helper.make_attribute("value", numpy_helper.from_array(np.ones(200, np.float32)))
+    yield helper.make_attribute("value", numpy_helper.from_array(np.ones(2, np.float16)))
+    values = helper.make_tensor("", TensorProto.FLOAT, [1], [5.0])
+    at = helper.make_tensor("", TensorProto.INT64, [1], [3])
+    yield helper.make_attribute("sparse_value", helper.make_sparse_tensor(values, at, [4]))
+    yield helper.make_attribute("text", "two\nlines")
+    yield helper.make_attribute("text", b"\xff")
+    yield AttributeProto(name="texts", type=AttributeProto.STRINGS)
+
+
+@pytest.mark.parametrize("attribute", [*attributes()], ids=lambda a: f"{a.name} {a.type}")
+def test_an_attribute_that_text_cannot_hold_comes_back(attribute, tmp_path):
+    model = osl.load(FIXTURES / "linear_func.onnx").copy()
+    model.proto.opset_import.add(domain="own", version=1)
+    node = model.proto.graph.node.add(op_type="Own", domain="own", output=["own"])
+    node.attribute.append(attribute)
+
+    text = osl.text(model, tmp_path / "w.safetensors")
+    built = osl.build(text, weights=tmp_path / "w.safetensors")
+
+    assert built.materialize() == model.materialize()
+    if "text cannot hold" in text:
+        with pytest.raises(BuildError, match="'own' has an attribute that text cannot hold"):
+            osl.build(text.replace("own.Own", "own.Other"), weights=tmp_path / "w.safetensors")
+        with pytest.raises(BuildError, match="'own' has an attribute that text cannot hold"):
+            osl.build(osl.text(model))
+
+
+def test_the_defaults_of_a_function_are_printed():
+    text = """<ir_version: 10, opset_import: ["" : 18, "own" : 1]> g (float[2] x) => (float[2] y) { y = own.f (x) }
+    <domain: "own", opset_import: ["" : 18]> f <a, b: float = 0.5, c: ints = [1, 2], d: string = "q>"> (x) => (y) {
+        y = LeakyRelu <alpha: float = @b> (x) }"""
+
+    printed = osl.text(osl.build(text))
+
+    assert 'f <a,b: float = 0.5, c: ints = [1, 2], d: string = "q>">(x) => (y)' in printed
+    assert osl.build(printed).proto == osl.build(text).proto
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -9,10 +9,10 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import GraphError, SurgeonError
-from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.bodies import enter, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.graph.native import RejectedError
+from onnxsurgeon_lite.graph.printing import print_model
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
@@ -211,7 +211,7 @@ def model_text(model: Model) -> str:
         if math.prod(tensor.dims) > ELIDED_ABOVE:
             _elide(tensor)
     try:
-        return names.shown_text(native.printed(proto))
+        return names.shown_text(print_model(proto))
     except RejectedError as error:
         raise GraphError(
             f"the model cannot be printed: {error}", "find the cause with: onnxdbg check"

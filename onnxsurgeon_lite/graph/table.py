@@ -98,16 +98,18 @@ class NodeTable:
         one, two = self.encoded, like.encoded
         head, tail = one.same(two)
         first, last = len(one) - tail, len(two) - tail
+        few = first - head <= FEW
         if "rows" in vars(like) and head + tail:
-            known = {two[place]: like.rows[place] for place in range(head, last)}
-            new = (known.get(one[place]) or self._row(place) for place in range(head, first))
+            known = dict(zip(two.among(head, last), like.rows[head:last], strict=True))
+            each = enumerate(one.among(head, first), head)
+            new = (known.get(encoded) or self._row(place) for place, encoded in each)
             self.rows = [*like.rows[:head], *new, *like.rows[last:]]
-        if "bodied" in vars(like):
+        if few and "bodied" in vars(like):
             bodied = [place for place in range(head, first) if walk.bodies(self.node(place))]
             before = (place for place in like.bodied if place < head)
             behind = (place + first - last for place in like.bodied if place >= last)
             self.bodied = [*before, *bodied, *behind]
-        if vars(like).get("is_sorted"):
+        if few and vars(like).get("is_sorted"):
             self._new = range(head, first)
         if "_columns" in vars(like) and head + tail:
             further = int(one.stops[-1] - two.stops[-1])
@@ -172,17 +174,30 @@ class NodeTable:
 
     def outside(self) -> set[str]:
         """Return the inputs of nodes that no node makes; it can hold a few others."""
+        _, starts, stops, _ = self._named(_INPUT)[:, ~self._is_inside]
+        whole, spans = self.encoded.whole, zip(starts.tolist(), stops.tolist(), strict=True)
+        return {each.decode() for each in {whole[start:stop] for start, stop in spans}}
+
+    def is_used(self, names: Collection[str]) -> bool:
+        """Return whether each node is known to make one of these values, or one that the inputs of nodes are."""
+        makers = self.made[1][self._made_of_read[1][self._is_inside]]
+        unused = np.bincount(self._fields(_OUTPUT)[0], minlength=len(self.encoded)) > 0
+        unused[makers] = False
+        unused[[place for name in names for place in self.makers(name)]] = False
+        return not unused.any()
+
+    @cached_property
+    def _is_inside(self) -> NDArray[np.bool_]:
+        """For each input of a node: whether a node makes it, as far as `_made_of_read` tells."""
         found, made = self._made_of_read
         _, starts, stops, _ = self._named(_INPUT)
         inside = np.flatnonzero(found)
         same = _same(
             self._bytes, starts[inside], stops[inside], *self._named(_OUTPUT)[1:3, made[inside]]
         )
-        found = found.copy()
-        found[inside] = same
-        whole = self.encoded.whole
-        spans = zip(starts[~found].tolist(), stops[~found].tolist(), strict=True)
-        return {each.decode() for each in {whole[start:stop] for start, stop in spans}}
+        known = found.copy()
+        known[inside] = same
+        return known
 
     @cached_property
     def _read(self) -> _Numbers:

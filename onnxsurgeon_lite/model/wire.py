@@ -32,6 +32,7 @@ LARGE = 1024
 _READ_WHOLE = 1 << 25  # bytes
 _WINDOW = 1 << 14  # bytes
 _FEW = 64  # strings
+_LONGEST = 5  # bytes of a tag, and of a length
 _MAX_DEPTH = 100  # protobuf's own limit on nested messages
 
 # message -> field number -> the message in that field, for every path from a model to a tensor
@@ -51,6 +52,7 @@ _DATA_TYPE, _EXTERNAL_DATA, _DATA_LOCATION = 2, 13, 14
 _GRAPH = 7  # of a model
 _VARINT, _I64, _LEN, _GROUP_START, _GROUP_END, _I32 = range(6)
 # FLOAT, COMPLEX64; DOUBLE, COMPLEX128
+_SIZES = {_FLOAT_DATA: 4, _RAW_DATA: 1, _DOUBLE_DATA: 8}  # bytes of what is packed
 _PACKED_TYPES = {_FLOAT_DATA: (1, 14), _DOUBLE_DATA: (11, 15)}
 
 Buffer = mmap.mmap | bytes | RangeBuffer
@@ -177,13 +179,18 @@ def _rewrite(walk: _Rewrite, kind: str, start: int, end: int, depth: int) -> int
         if tag & 7 != _LEN:
             at = _skip(source, tag, at, end)
             continue
+        tag_end = at
         size, at = _varint(source, at, end)
         stop = at + size
         if stop > end:
             raise _MalformedError(
                 f"a field at byte {field_start} needs {size} bytes, {end - at} are left"
             )
-        if tag in children and walk.worth_entering(at, stop):
+        if (
+            tag in children
+            and walk.worth_entering(at, stop)
+            and _is_usual(field_start, tag_end, at)
+        ):
             slot = len(pieces)
             pieces.extend((b"", b""))  # the bytes before the child, and its new tag and length
             new_size = _rewrite(walk, children[tag], at, stop, depth + 1)
@@ -207,10 +214,16 @@ class _TensorFields:
 
     data_type: int = 0
     external: bool = False
+    usual: bool = True
     # number, field, start, stop
     payloads: list[tuple[int, int, int, int]] = field(default_factory=list)
     references: list[tuple[int, int]] = field(default_factory=list)  # external_data, data_location
     entries: dict[bytes, bytes] = field(default_factory=dict)
+
+
+def _is_usual(start: int, tag_end: int, end: int) -> bool:
+    """Return whether a tag and a length are numbers of a size that protobuf takes."""
+    return tag_end - start <= _LONGEST >= end - tag_end
 
 
 def _scan_tensor(source: Buffer, start: int, end: int) -> _TensorFields:
@@ -220,6 +233,7 @@ def _scan_tensor(source: Buffer, start: int, end: int) -> _TensorFields:
         tag, at = _varint(source, at, end)
         number = tag >> 3
         if tag & 7 == _LEN:
+            tag_end = at
             size, at = _varint(source, at, end)
             stop = at + size
             if stop > end:
@@ -228,6 +242,7 @@ def _scan_tensor(source: Buffer, start: int, end: int) -> _TensorFields:
                 )
             if number in _PAYLOADS:
                 fields.payloads.append((number, field_start, at, stop))
+                fields.usual &= _is_usual(field_start, tag_end, at)
             elif number == _EXTERNAL_DATA:
                 fields.references.append((field_start, stop))
                 key, value = _entry(source, at, stop)
@@ -262,9 +277,9 @@ def _refer_to_payload(key: bytes, source: Buffer, start: int, end: int) -> list[
     if fields.external or fields.entries or len(fields.payloads) != 1:
         return None  # entries of a tensor that is not external mean nothing, and are kept
     number, field_start, payload, stop = fields.payloads[0]
-    if stop - payload <= LARGE or fields.data_type not in _PACKED_TYPES.get(
-        number, (fields.data_type,)
-    ):
+    if stop - payload <= LARGE or (stop - payload) % _SIZES[number] or not fields.usual:
+        return None  # protobuf itself refuses it, or reads it
+    if fields.data_type not in _PACKED_TYPES.get(number, (fields.data_type,)):
         return None
     entries = {b"location": key, b"offset": b"%d" % payload, b"length": b"%d" % (stop - payload)}
     reference = b"".join(
@@ -331,6 +346,12 @@ class Messages:
 
     def __getitem__(self, place: int) -> bytes:
         return self.whole[self.starts[place] : self.stops[place]]
+
+    def among(self, first: int, last: int) -> list[bytes]:
+        """Return the messages at some places."""
+        whole, chosen = self.whole, slice(first, last)
+        spans = zip(self.starts[chosen].tolist(), self.stops[chosen].tolist(), strict=True)
+        return [whole[start:stop] for start, stop in spans]
 
     @property
     def behind(self) -> bytes:

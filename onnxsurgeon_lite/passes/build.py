@@ -10,6 +10,7 @@ from onnx import ModelProto, TensorProto, TypeProto
 from onnxsurgeon_lite.errors import BuildError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError, parsed
+from onnxsurgeon_lite.graph.printing import require_said
 from onnxsurgeon_lite.graph.text import parse_message, type_text
 from onnxsurgeon_lite.model import DataFile, Model, walk
 from onnxsurgeon_lite.model.model import refer
@@ -32,6 +33,7 @@ def parse_text(text: str, like: ModelProto | None = None) -> Model:
             f"the text is not a model: {parse_message(str(error), header)}",
             "see the syntax with: onnxdbg print MODEL",
         ) from error
+    require_said(proto)
     elided = [t.name for t in walk.tensors(proto) if _is_elided(t)]
     if elided:
         raise BuildError(

@@ -15,11 +15,11 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.graph.index import GraphIndex, function_key, reached_functions
-from onnxsurgeon_lite.graph.table import Row, captured, rows_of
+from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row, captured, rows_of
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import Nodes, defined
+from onnxsurgeon_lite.surgery.edits import Nodes, defined, sources
 
 Named = TensorProto | SparseTensorProto | ValueInfoProto | TensorAnnotation
 
@@ -39,14 +39,14 @@ class Clean:
 
     def apply(self, model: Model) -> PassResult:
         """Remove them."""
-        return _cleaned(model, rows_of(model.proto.graph.node))
+        return _cleaned(model)
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Remove them from an indexed model."""
         return _cleaned(index.model, index.rows)
 
 
-def _cleaned(model: Model, rows: Sequence[Row]) -> PassResult:
+def _cleaned(model: Model, rows: Sequence[Row] | None = None) -> PassResult:
     result = model.copy()
     proto = result.proto
     changes = _clean_graph(proto.graph, rows, _training_needs(proto))
@@ -61,7 +61,7 @@ def _cleaned(model: Model, rows: Sequence[Row]) -> PassResult:
     idle = [p for p, f in enumerate(proto.functions) if function_key(f) not in reached]
     changes += (f"removed function {proto.functions[p].name!r}" for p in reversed(idle))
     drop_at(proto.functions, idle)
-    return PassResult.of(model, result, changes)
+    return PassResult.of(model, result, changes, is_told=True)
 
 
 def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
@@ -81,19 +81,31 @@ def _training_needs(proto: ModelProto) -> set[str]:
     return needed
 
 
-def _clean_graph(graph: GraphProto, rows: Sequence[Row], also: set[str]) -> list[str]:
+def _clean_graph(graph: GraphProto, rows: Sequence[Row] | None, also: set[str]) -> list[str]:
     """Clean a graph, then the bodies of the remaining nodes."""
     changes = []
-    pending = [(graph, rows, also)]
+    pending: list[tuple[GraphProto, Sequence[Row] | None, set[str]]] = [(graph, rows, also)]
     while pending:
         graph, rows, also = pending.pop()
         place = f"graph {graph.name!r}"
         needed = {value.name for value in graph.output} | also
+        if len(graph.node) > FEW and (read := _known_as_used(graph, needed)) is not None:
+            changes += _clean_declarations(graph, needed | read, place)
+            continue
+        rows = rows_of(graph.node) if rows is None else rows
         changes += _clean_nodes(graph.node, rows, needed, place, graph)
         changes += _clean_declarations(graph, needed, place)
         inner = [body for node in walk.with_bodies(graph) for _, body in walk.bodies(node)]
         pending += [(body, rows_of(body.node), set[str]()) for body in inner]
     return changes
+
+
+def _known_as_used(graph: GraphProto, needed: set[str]) -> set[str] | None:
+    """Return what the nodes of a graph without bodies read from outside, if all are known to be used; else None."""
+    table = NodeTable.of(graph)
+    if graph.quantization_annotation or table.bodied or table.made_among([*sources(graph)]):
+        return None
+    return table.outside() if table.is_sorted and table.is_used(needed) else None
 
 
 def _clean_nodes(

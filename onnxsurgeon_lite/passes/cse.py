@@ -32,7 +32,7 @@ Shallow = tuple[str, str, tuple[object, ...]]
 _Alike = Mapping[str, bytes]  # small constant -> its content
 
 
-@dataclass
+@dataclass(slots=True)
 class _Known:
     """A node that equal ones are merged into: what it reads and makes.
 
@@ -93,7 +93,7 @@ class Cse:
             rows = rows_of(function.node)
             merging.nodes(function.node, rows, range(len(rows)), set(function.output), {}, {})
         changes = [f"merged {merging.count} nodes into equal ones"] if merging.count else []
-        return PassResult.of(model, result, changes)
+        return PassResult.of(model, result, changes, is_told=True)
 
 
 class _Merging:
@@ -151,7 +151,7 @@ class _Merging:
         every = list(nodes)
         for position in order:
             node, row = every[position], rows[position]
-            if not names.keys().isdisjoint(row.needs):
+            if names and not names.keys().isdisjoint(row.needs):
                 rename_uses([node], names)
                 row = row._replace(needs=[names.get(name, name) for name in row.needs])
             if row.op_type == "Constant":
@@ -164,11 +164,13 @@ class _Merging:
             if not self._is_mergeable(node, row):
                 continue
             known = _Known(node, row.outputs, row.needs)
-            reads = tuple(alike.get(name, name) for name in row.needs)
+            reads = tuple([alike.get(name, name) for name in row.needs])
             shallow = row.op_type, row.domain, reads or known.content(alike)
-            several = seen.setdefault(shallow, [])
+            several = seen.get(shallow)
             same = known.same_of(several, alike) if several else None
-            if same is None:
+            if several is None:
+                seen[shallow] = [known]
+            elif same is None:
                 several.append(known)
             elif not any(name in kept for name in row.outputs):
                 names.update(zip(row.outputs, same.outputs, strict=True))

@@ -61,7 +61,7 @@ class Fold:
         """Fold the nodes of an indexed model."""
         result = index.model.copy()
         changes, notes = fold(result, None, self.limit)
-        return PassResult.of(index.model, result, changes, notes)
+        return PassResult.of(index.model, result, changes, notes, is_told=True)
 
 
 def fold(result: Model, values: Iterable[str] | None, limit: int) -> tuple[list[str], list[str]]:

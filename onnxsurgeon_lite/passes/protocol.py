@@ -46,12 +46,19 @@ class PassResult(Shown):
         changes: Iterable[str],
         notes: Iterable[str] = (),
         unsettled: Iterable[str] | None = None,
+        *,
+        is_told: bool = False,
     ) -> "PassResult":
-        """Return the result of an edit on a copy; the source when the copy equals it."""
+        """Return the result of an edit on a copy; the source when the copy equals it.
+
+        Args:
+            is_told: without `changes`, the copy is known to be equal.
+        """
         left = frozenset(unsettled or ())
-        if result.proto == source.proto:
+        told = tuple(changes)
+        if (is_told and not told) or result.proto == source.proto:
             return cls(source, changed=False, notes=tuple(notes), unsettled=left)
-        return cls(result, True, tuple(notes), tuple(changes), left)
+        return cls(result, True, tuple(notes), told, left)
 
     def save(self, path: str | Path, external: bool | None = None, force: bool = False) -> Written:
         """Write the model; see `onnxsurgeon_lite.save`."""

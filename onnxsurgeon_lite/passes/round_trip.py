@@ -12,7 +12,8 @@ from google.protobuf.message import DecodeError, Message
 from onnx import GraphProto, ModelProto, TensorProto
 
 from onnxsurgeon_lite.errors import BuildError, GraphError
-from onnxsurgeon_lite.graph.native import RejectedError, parsed, printed
+from onnxsurgeon_lite.graph.native import RejectedError, parsed
+from onnxsurgeon_lite.graph.printing import print_model, require_said
 from onnxsurgeon_lite.graph.summary import ELIDED_ABOVE
 from onnxsurgeon_lite.graph.text import parse_message
 from onnxsurgeon_lite.model import Model, walk
@@ -82,6 +83,7 @@ def build_with_weights(text: str, path: Path) -> Model:
             edited = _restored(edited, parsed(_printed(structure)), structure)
         except (DecodeError, RejectedError) as error:
             raise BuildError(f"{str(path)!r} holds no structure that can be read") from error
+    require_said(edited)
     for tensor in walk.tensors(edited):
         key = next((entry.value for entry in tensor.external_data if entry.key == _KEY), None)
         if key is not None:
@@ -98,7 +100,7 @@ def _is_stored(tensor: TensorProto) -> bool:
 
 def _printed(structure: ModelProto) -> str:
     try:
-        return printed(structure)
+        return print_model(structure)
     except RejectedError as error:
         raise GraphError(
             f"the model cannot be printed: {error}", "find the cause with: onnxdbg check"
@@ -107,7 +109,9 @@ def _printed(structure: ModelProto) -> str:
 
 def _refer(tensor: TensorProto, key: str) -> None:
     """Replace a payload by the name under which it is stored."""
-    elided = TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+    elided = TensorProto(dims=tensor.dims, data_type=tensor.data_type)
+    if tensor.HasField("name"):
+        elided.name = tensor.name
     elided.data_location = TensorProto.EXTERNAL
     elided.external_data.add(key=_KEY, value=key)
     describe_like(elided, tensor)

@@ -76,6 +76,8 @@ class Simplify:
         for step in steps[len(repeated) :]:
             applied.apply(step)
         notes = [note for told in applied.notes.values() for note in told]
+        if applied.model is model:
+            return PassResult(model, changed=False, notes=tuple(notes))
         return PassResult.of(model, applied.model, applied.changes, notes)
 
     def steps(self) -> "tuple[_Step, ...]":

@@ -56,7 +56,7 @@ class SkipNoops:
             if found:
                 put_back(own.graph, function)
             removed += [f"{change}, in '{function_path(function)}'" for change in found]
-        return PassResult.of(model, result, removed)
+        return PassResult.of(model, result, removed, is_told=True)
 
 
 def _skip(index: GraphIndex, proto: ModelProto, graph: GraphProto) -> list[str]:
@@ -97,7 +97,9 @@ class _Noops:
         candidates = [p for name in _HANDLED for p in self.index.operators.get(name, ())]
         for position in sorted(candidates, key=self.index.places.__getitem__):
             row = self.index.rows[position]
-            if row.domain or self._uses_more(row.outputs) or self._is_open(position):
+            if row.domain or self._uses_more(row.outputs):
+                continue
+            if row.attributed and self._is_open(position):
                 continue
             returned = self._returned(position, row)
             if returned is None:
@@ -113,9 +115,7 @@ class _Noops:
 
     def _is_open(self, position: int) -> bool:
         """Return whether the call of a function decides an attribute."""
-        return self.index.rows[position].attributed and any(
-            attribute.ref_attr_name for attribute in self.index.nodes[position].attribute
-        )
+        return any(attribute.ref_attr_name for attribute in self.index.nodes[position].attribute)
 
     def _can_take(self, source: str, fixed: Container[str]) -> bool:
         """Return whether a value can take the name of a graph output."""
@@ -123,10 +123,12 @@ class _Noops:
 
     def _uses_more(self, outputs: Sequence[str]) -> bool:
         """Return whether anything needs more than the first output."""
-        more = outputs[1:]
         if not outputs or not outputs[0]:
             return True
-        return any(n in self.index.consumers or n in self.index.outputs for n in more)
+        more = outputs[1:]
+        return bool(more) and any(
+            n in self.index.consumers or n in self.index.outputs for n in more
+        )
 
     def _returned(self, position: int, row: Row) -> str | None:
         """Return the input that a node returns."""

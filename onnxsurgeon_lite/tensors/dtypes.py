@@ -101,13 +101,18 @@ def byte_count(data_type: int, dims: Sequence[int]) -> int:
     return int(elements * numpy_dtype(data_type).itemsize)
 
 
+def require_length(data_type: int, dims: Sequence[int], length: int) -> None:
+    """Raise `SurgeonError` unless a tensor of this dtype and shape has so many bytes."""
+    needed = byte_count(data_type, dims)
+    if length != needed:
+        raise SurgeonError(
+            f"{dtype_name(data_type)} {list(dims)} needs {needed} bytes, but has {length}"
+        )
+
+
 def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryview) -> Array:
     """Return the array that raw bytes hold."""
-    needed = byte_count(data_type, dims)
-    if len(raw) != needed:
-        raise SurgeonError(
-            f"{dtype_name(data_type)} {list(dims)} needs {needed} bytes, but has {len(raw)}"
-        )
+    require_length(data_type, dims, len(raw))
     bits = _SUB_BYTE_BITS.get(data_type)
     if bits is None:
         try:

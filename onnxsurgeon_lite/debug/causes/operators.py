@@ -6,7 +6,7 @@ from itertools import islice
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Attribute, Place
+from onnxsurgeon_lite.debug.causes.place import Attribute, Place, wide
 from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
 from onnxsurgeon_lite.tensors.dtypes import is_float
 
@@ -19,6 +19,8 @@ _VARIANTS: Mapping[str, Sequence[tuple[str, Attribute, str]]] = {
 """Operator -> (attribute, its other usual value, what is said of it)."""
 _ONLY = {"MaxPool": ("storage_order",), "AveragePool": ("count_include_pad",)}
 """Operator -> its attributes that the others of its kind lack."""
+_KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
+"""Operators that return positive numbers as they are."""
 KINDS = [
     line.split()
     for line in (
@@ -43,12 +45,20 @@ def other_operators(place: Place) -> Iterator[Hypothesis]:
     for number, node in enumerate(place.index.nodes):
         kind: Sequence[str] = next((ops for ops in KINDS if node.op_type in ops), ())
         for op_type in kind:
-            if op_type in (node.op_type, "Identity"):
+            if op_type in (node.op_type, "Identity") or (
+                op_type in _KEEP and _is_positive(place, node)
+            ):
                 continue
             for steps, with_ in _set_op(place, number, node, op_type):
                 sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
                 mistake = ("operator", node.op_type, op_type, with_)
                 yield Hypothesis("operator", sentence, steps, mistake)
+
+
+def _is_positive(place: Place, node: NodeProto) -> bool:
+    """Return whether nothing tells an operator that keeps positive numbers from none at all."""
+    read = place.operand(node.input[0])
+    return read is not None and is_float(read.dtype) and bool((wide(read) >= 0).all())
 
 
 def _set_op(

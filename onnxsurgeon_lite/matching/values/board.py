@@ -105,6 +105,8 @@ class Board:
 
     def may_be_one(self, a: Fact, b: Fact) -> bool:
         """Return whether the modules of two values with equal contents permit a pair."""
+        if a.is_output and not (b.is_output or self.a.structured) and a.stated:
+            return False  # what a whole module returns is what the model returns
         relation = self.relation(a, b)
         if not (a.stated and b.stated):
             return True

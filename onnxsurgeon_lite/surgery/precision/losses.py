@@ -88,5 +88,6 @@ def _blocks(model: Model, tensor: TensorProto, size: int = 1 << 18) -> Iterator[
         yield dtypes.to_array(tensor)
         return
     file, offset, length = model.span(tensor)
+    dtypes.require_length(tensor.data_type, tensor.dims, length)
     for block in file.blocks(offset, length, size):
         yield np.frombuffer(block, "<f4")

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
+from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
 from onnxsurgeon_lite.graph.index import (
     FunctionKey,
@@ -111,8 +112,11 @@ class Plan:
         step.inputs = [scope.find(name) if name else None for name in node.input]
         for name in node.output:
             made = Site(name, scope, step) if name and _is_float(index, name) else None
-            if made is not None:
-                scope.sites[name] = made
+            if made is not None and scope.sites.setdefault(name, made) is not made:
+                raise GraphError(
+                    f"{node_id} makes {name!r}, which is made already",
+                    "repair it: onnxdbg edit fix MODEL",
+                )
             step.outputs.append(made)
         for slot, site in enumerate(step.inputs):
             if site is not None:
