@@ -19,6 +19,7 @@ from onnxruntime.quantization import (
 from test_verdicts import altered, parsed, random
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.debug.bisection.quantized import expanding
 from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
 
 LAYERS = 6
@@ -93,6 +94,26 @@ def embedded() -> ModelProto:
     return parsed(text, **tables, **{f"w{i}": random(16, 16, seed=i) / 4 for i in (1, 2)})
 
 
+def branches() -> ModelProto:
+    """Two convolutions that are joined, gated and added, with operators that have a quantized form."""
+    constants = {f"w{i}": random(8, 3, 3, 3, seed=i) / 3 for i in range(2)}
+    constants |= {f"b{i}": random(8, seed=5 + i) / 5 for i in range(2)}
+    text = """net (float[1,3,8,8] x) => (float[1,5] y) {
+        [ca] a = Conv <pads = [1, 1, 1, 1]> (x, w0, b0)
+        [cb] b = Conv <pads = [1, 1, 1, 1]> (x, w1, b1)
+        [gate] s = Sigmoid (b)
+        [m] m = Mul (a, s)
+        [cat] k = Concat <axis = 1> (m, b)
+        [act] l = LeakyRelu <alpha = 0.1> (k)
+        s1, s2 = Split <axis = 1, num_outputs = 2> (l)
+        [add] d = Add (s1, s2)
+        p = GlobalAveragePool (d)
+        f = Flatten (p)
+        [fc] y = Gemm (f, wf, bf)
+    }"""
+    return parsed(text, **constants, wf=random(8, 5, seed=8), bf=random(5, seed=9))
+
+
 class Samples(CalibrationDataReader):
     def __init__(self, samples: list[dict[str, np.ndarray]]) -> None:
         self.samples = iter(samples)
@@ -136,6 +157,7 @@ def made(tmp_path_factory) -> Callable[[str], Quantized]:
         "attention": attention(),
         "reshaped": reshaped(),
         "embedded": embedded(),
+        "branches": branches(),
     }
     folder = tmp_path_factory.mktemp("quantized")
     found: dict[str, Quantized] = {}
@@ -182,7 +204,13 @@ def own(model: ModelProto, node: str, slot: int, change: Callable[[np.ndarray], 
 
 @pytest.mark.parametrize(
     ("name", "how"),
-    [("relu", "u8"), ("plain", "channels"), ("attention", "u8"), ("relu", "operators")],
+    [
+        ("relu", "u8"),
+        ("plain", "channels"),
+        ("attention", "u8"),
+        ("relu", "operators"),
+        ("branches", "operators"),
+    ],
 )
 def test_a_healthy_quantized_model_has_no_culprit(name, how, made):
     case = made(name)
@@ -272,6 +300,49 @@ def test_a_wrong_scale_or_zero_point_is_named_with_the_value_that_fits(what, mad
     assert "fits" in result.culprits[0].findings[0].because
     if "quantized operator" not in what:
         assert "fits" in result.culprits[0].causes[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("model", "scale", "factor", "node"),
+    [
+        ("branches", "w1_scale", 1.3, "cb_quant"),
+        ("branches", "x_scale", 1.3, "ca_quant"),  # both biases are quantized with it
+        ("attention", "up_scale", 0.7, "u_quant"),  # a float operator follows
+    ],
+)
+def test_a_wrong_scale_of_quantized_operators_is_one_culprit(model, scale, factor, node, made):
+    case = made(model)
+    path = case.quantize("operators", quant_format=QuantFormat.QOperator)
+
+    (culprit,) = case.bisect(changed(path, scale, lambda numbers: numbers * factor)).culprits
+
+    assert (culprit.name, culprit.findings[0].verdict) == (node, "wrong scale")
+    assert f"scale '{scale}' is" in culprit.findings[0].because
+    assert f"(x{1 / factor:.3g}"[:5] in culprit.findings[0].because
+
+
+@pytest.mark.parametrize(("value", "node"), [("l", "act_quant"), ("x", "x_QuantizeLinear")])
+def test_a_range_of_a_quantized_operator_that_is_too_narrow_is_one_culprit(value, node, made):
+    case = made("branches")
+    path = case.quantize("operators", quant_format=QuantFormat.QOperator)
+    wrong = changed(path, f"{value}_scale", lambda scale: scale * 0.6)
+
+    (culprit,) = case.bisect(wrong).culprits
+
+    assert culprit.name == node
+    assert "saturated" in {finding.verdict for finding in culprit.findings}
+
+
+def test_what_an_unknown_quantized_operator_makes_is_not_said_to_agree_or_to_be_wrong(
+    made, monkeypatch
+):
+    case = made("embedded")
+    monkeypatch.delitem(expanding._FORMS, "QLinearSoftmax")
+
+    result = case.bisect(case.quantize("operators", quant_format=QuantFormat.QOperator))
+
+    assert (result.verdict, result.culprits) == ("inconclusive", [])
+    assert "as what QLinearSoftmax rounds is not known: 'p'" in result.notes[-1]
 
 
 def test_a_range_that_is_too_narrow_is_called_saturated_with_the_range_that_is_needed(made):

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from test_verdicts import parsed
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.causes.workarounds import work_around
@@ -158,6 +159,28 @@ def test_an_operator_that_a_program_gets_wrong_is_worked_around(model_of, progra
     assert [finding.verdict for finding in culprit.findings] == ["kernel"]
     assert culprit.causes[0].repair[1:3] == ["edit", "rewrite"]
     assert culprit.causes[0].repair[-1] == "hard-swish"
+
+
+def test_an_error_of_a_program_that_a_normalization_hides_is_found_where_the_other_side_fuses(
+    program,
+):
+    weights = {name: np.random.default_rng(1).normal(size=8).astype(np.float32) for name in "gb"}
+    model = parsed(
+        """net (float[1,2,8] x) => (float[1,2,8] y) {
+            r = Relu(x) a = Add(r, x) n = LayerNormalization(a, g, b) y = Neg(n)
+        }""",
+        **weights,
+    )
+    adding = FAULTY.replace("op_sqrt", "op_add").replace("Sqrt", "Add").replace("x)", "x, y)")
+    wrong = program(adding.replace("1.01),", "1) + np.float32(0.1),"))
+
+    found = osl.bisect(
+        model, a="runtime=ort", b=f"runtime={wrong}", feeds={"x": np.eye(2, 8)[None]}
+    )
+
+    assert [(c.value, c.op_type) for c in found.culprits] == [("a", "Add")]
+    assert found.masked == ["a"]
+    assert found.outputs["y"].match
 
 
 @pytest.mark.parametrize(

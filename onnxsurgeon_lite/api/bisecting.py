@@ -84,9 +84,9 @@ def _own_feeds(
 
 @contextmanager
 def other_side(
-    index: "GraphIndex", feeds: "Feeds", how: "RuntimeOptions"
+    index: "GraphIndex", feeds: "Feeds", how: "RuntimeOptions", fused: bool = False
 ) -> "Iterator[ReferenceSet]":
-    """Return the references that a model gives under some settings."""
+    """Return the references that a model gives under some settings; `fused` as of `computed_references`."""
     from onnxsurgeon_lite.debug.bisection import computed_references
     from onnxsurgeon_lite.runtime.choice import runtime_of
 
@@ -95,7 +95,7 @@ def other_side(
         optimized = None
         if how.opt != "none" and runtime.abilities.optimized_graph:
             optimized = stack.enter_context(runtime_of(how))
-        with computed_references(index, feeds, runtime, optimized) as references:
+        with computed_references(index, feeds, runtime, optimized, fused) as references:
             yield references
 
 
@@ -262,7 +262,8 @@ class Bisecting:
             yield self._alignment.of(stored, self.index), given
             return
         other, theirs = self.other
-        with other_side(other, given, theirs) as references:
+        apart = theirs.runtime != self.runtime.options.runtime  # what one fuses the other may not
+        with other_side(other, given, theirs, apart) as references:
             named = aligned_models(
                 references, other, self.index, given, self.runtime, self.mapping, tell
             )

@@ -16,7 +16,8 @@ from onnxsurgeon_lite.tensors.grid import Grid, Wide
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 DYNAMIC = "DynamicQuantizeLinear"
 QUANTIZERS = (QUANTIZE, DEQUANTIZE, DYNAMIC)
-_SUFFIXES = ("_DequantizeLinear_Output", "_QuantizeLinear_Input", "_quantized")
+INTEGERS = "_quantized"
+_SUFFIXES = ("_DequantizeLinear_Output", "_QuantizeLinear_Input", INTEGERS)
 """What quantization tools append to the name of a value of the float model."""
 
 
@@ -70,9 +71,22 @@ class Quantizers:
     def origin(self, name: str) -> list[str]:
         """Return the names that a value around a pair of quantizers may have in the float model, the best first."""
         source = self.sources.get(name, name)
-        sides = [self.behind.get(source, name), name, source]
-        plain = ([side, *map(side.removesuffix, _SUFFIXES)] for side in sides)
-        return list(dict.fromkeys(itertools.chain.from_iterable(plain)))
+        sides = [self.behind.get(source, name), name, source, *self._read(name)]
+        return list(dict.fromkeys(itertools.chain(*((side, plain_name(side)) for side in sides))))
+
+    def _read(self, name: str) -> list[str]:
+        """Return what a DequantizeLinear reads, unless its scale is computed elsewhere."""
+        index = self.index
+        made = [index.nodes[index.producer[name]]] if name in index.producer else []
+        read = [node.input[0] for node in made if node.op_type == DEQUANTIZE]
+        makers = (index.nodes[index.producer[n]] for n in read if n in index.producer)
+        return [] if any(node.op_type == DYNAMIC for node in makers) else read
+
+
+def plain_name(name: str) -> str:
+    """Return a name without what quantization tools append to it."""
+    suffix = next((suffix for suffix in _SUFFIXES if name.endswith(suffix)), "")
+    return name.removesuffix(suffix)
 
 
 def _cut_alike(index: GraphIndex, name: str) -> Iterator[str]:
@@ -132,6 +146,13 @@ def _dtype_without_zero(
     if isinstance(tensor, TensorProto):
         return numpy_dtype(tensor.data_type)
     return numpy_dtype(TensorProto.UINT8)
+
+
+def computes_quantized(node: NodeProto) -> bool:
+    """Return whether an operator computes on quantized numbers, and rounds within."""
+    op = node.op_type
+    started = ("QLinear", "QGemm", "QAttention", "QEmbed", "DynamicQuantize")
+    return op != DYNAMIC and (op.startswith(started) or "Integer" in op)
 
 
 def limits_of(dtype: np.dtype[np.generic]) -> tuple[int, int] | None:

@@ -24,7 +24,11 @@ from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet, Stored
 
 @contextmanager
 def computed_references(
-    index: GraphIndex, feeds: Feeds, runtime: Runtime, optimized: Runtime | None = None
+    index: GraphIndex,
+    feeds: Feeds,
+    runtime: Runtime,
+    optimized: Runtime | None = None,
+    fused: bool = False,
 ) -> Iterator[ReferenceSet]:
     """Compute references with a model, lazily, as a reference set.
 
@@ -32,6 +36,7 @@ def computed_references(
         feeds: by name, else in order; float feeds are cast to the dtypes that the model declares.
         runtime: with optimization off.
         optimized: with optimization on; the values are then those of the optimized graph.
+        fused: values that this graph lacks are computed without optimization.
 
     Raises:
         FeedsError: the feeds do not fit the model.
@@ -43,7 +48,16 @@ def computed_references(
     with optimized_graph(index, optimized) as graph:
         found = _Computed.of(graph, given, runtime)
         known = {name: entry for name, entry in found.entries.items() if name in index}
-        yield replace(found, entries=known)
+        if not fused:
+            yield replace(found, entries=known)
+            return
+        others = _Computed.of(index, given, runtime)
+
+        def prefetch(names: Sequence[str]) -> None:
+            found.prefetch([name for name in names if name in known])
+            others.prefetch([name for name in names if name not in known])
+
+        yield replace(others, entries={**others.entries, **known}, prefetch=prefetch)
 
 
 @dataclass

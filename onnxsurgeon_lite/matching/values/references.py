@@ -9,7 +9,7 @@ from onnx import TypeProto
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import Quantizers
+from onnxsurgeon_lite.graph.quantizers import Quantizers, plain_name
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.facts import side_of_model, side_of_references
 from onnxsurgeon_lite.matching.values.mapping import (
@@ -206,9 +206,10 @@ def names_settle(index: GraphIndex, other: GraphIndex) -> bool:
 def is_quantized_copy(index: GraphIndex, other: GraphIndex) -> bool:
     """Return whether a model is another one, quantized: most values around its quantizers are named as in the other."""
     quantizers = Quantizers.of(index)
-    if not quantizers.sources or Quantizers.of(other).sources:
-        return False
     around = {*quantizers.sources.values()} & index.producer.keys()
+    around |= {name for name in index.producer if plain_name(name) != name}
+    if not around or Quantizers.of(other).sources:
+        return False
     named = [name for name in around if {*quantizers.origin(name)} & other.producer.keys()]
     return 4 * len(named) >= 3 * len(around)
 
@@ -294,9 +295,13 @@ def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
         return False  # only values in bodies: their names are ids of this model
     values = [name for name in computed if name not in index.inputs]
     inner = [name for name in values if name not in index.outputs] or values
-    common = [name for name in inner if name in index.producer]
+    held = {plain_name(name): name for name in index.producer} | {n: n for n in index.producer}
     shapes = static_shapes(index)
-    fitting = [n for n in common if _has_shape(references.entries[n], shapes.get(n))]
+    fitting = [
+        name
+        for name in inner
+        if name in held and _has_shape(references.entries[name], shapes.get(held[name]))
+    ]
     around = {*Quantizers.of(index).sources.values()} & index.producer.keys()
     if around and 2 * len(around & {*fitting}) >= len(around):
         return False  # of the float model

@@ -1,11 +1,12 @@
 """Find the nodes of a quantized model whose error rounding does not explain."""
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from onnx import ModelProto
 
+from onnxsurgeon_lite.debug.bisection.quantized.expanding import is_bias_scale
 from onnxsurgeon_lite.debug.bisection.quantized.grids import (
     Saturation,
     UnlikeBias,
@@ -104,9 +105,12 @@ class Examination:
         if self.theirs is not None:
             suspects = unlike_weights(index, self.values, self.theirs)
             sure += [Fault(s.value, s.position, [s.finding]) for s in suspects]
-        sure += self._saturated({fault.value for fault in found})
+        saturated = [*self._saturated({fault.value for fault in found})]
+        sure += saturated
         by_node: dict[int, Fault] = {}
         proven = {fault.position for fault in sure}
+        readers = {p for fault in saturated for p in index.consumers.get(fault.value, ())}
+        proven |= {p for p in readers if index.nodes[p].op_type == QUANTIZE}
         found = [fault for fault in found if not proven & self._before(fault)]
         for fault in [*sure, *found]:
             first = by_node.setdefault(fault.position, fault)
@@ -114,7 +118,7 @@ class Examination:
         for fault in found:
             if not by_node[fault.position].findings:
                 fault.findings = self._why(fault.value)
-        return sorted(by_node.values(), key=lambda fault: index.places[fault.position])
+        return _one_each(sorted(by_node.values(), key=lambda fault: index.places[fault.position]))
 
     def _before(self, fault: Fault) -> set[int]:
         """Return the nodes of a fault's region before the faulty value."""
@@ -232,11 +236,12 @@ class Examination:
         producer, behind = self.values.index.producer, self.values.quantizers.behind
         little = []
         for found in saturations(self.values):
-            if behind[found.value] in wrong:
+            if behind.get(found.value, found.value) in wrong:
                 continue
-            if found.fault and found.value in producer:
+            if found.fault:
                 finding = Finding("saturated", found.because, self._wider(found))
-                yield Fault(found.value, producer[found.value], [finding])
+                made = found.value if found.value in producer else found.node.output[0]
+                yield Fault(made, producer[made], [finding])
             else:
                 little.append(found)
         if little:
@@ -246,10 +251,7 @@ class Examination:
 
     def _wider(self, found: Saturation) -> tuple[Pass, ...]:
         """Return the edits that give a quantizer the range that it needs."""
-        index = self.values.index
-        readers = (index.nodes[position] for position in index.consumers[found.value])
-        node = next(node for node in readers if node.op_type == QUANTIZE)
-        numbers = zip(node.input[1:], (found.scale, found.zero), strict=False)
+        numbers = zip(found.node.input[1:], (found.scale, found.zero), strict=False)
         return tuple(SetConstant(name, number) for name, number in numbers if name)
 
     def _of_bias(self, unlike: UnlikeBias) -> Iterator[Fault]:
@@ -316,7 +318,7 @@ class Examination:
         part = isolated.part()
         actual = next(isolated.run(part))[name]
         nodes = [index.nodes[position] for position in isolated.positions]
-        dequantizers = [node for node in nodes if node.op_type == DEQUANTIZE]
+        dequantizers = [n for n in nodes if n.op_type == DEQUANTIZE or is_bias_scale(n)]
         fits = [
             found
             for parameter in parameters_of(index, dequantizers)
@@ -370,13 +372,32 @@ class Examination:
         node = next((node for node in users if node.op_type == QUANTIZE), None)
         if grid is None or node is None or len(node.input) < 3:
             return
+        reference = self.values.read(name)
         for zero in {float(grid.low), float(grid.high)}:
-            excess = self._excess(name, actual, replace(grid, zero=np.full(grid.zero.shape, zero)))
-            if excess <= 1:
+            other = replace(grid, zero=np.full(grid.zero.shape, zero))
+            if not isinstance(reference, np.ndarray) or other.outside(reference).any():
+                continue  # what the reference has is not to be cut off
+            if self._excess(name, actual, other) <= 1:
                 own = float(np.atleast_1d(grid.zero)[0])
                 because = f"zero point {node.input[2]!r} is {own:g}, {zero:g} fits the reference"
                 edit = (SetConstant(node.input[2], zero),)
-                yield excess, Finding("wrong zero point", because, edit)
+                yield 0.0, Finding("wrong zero point", because, edit)
+
+
+def _one_each(faults: Iterable[Fault]) -> list[Fault]:
+    """Return the faults with those of one scale or zero point as one, the first."""
+    found: list[Fault] = []
+    first: dict[str, Fault] = {}
+    for fault in faults:
+        edits = (edit for finding in fault.findings for edit in finding.edits)
+        names = [edit.value for edit in edits if isinstance(edit, SetConstant)]
+        same = next((first[name] for name in names if name in first), fault)
+        first |= dict.fromkeys(names, same)
+        if same is fault:
+            found.append(fault)
+        else:
+            same.findings += fault.findings
+    return found
 
 
 def _seen(grid: Grid | None, array: Array) -> Wide:

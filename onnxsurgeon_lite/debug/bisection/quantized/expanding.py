@@ -1,16 +1,21 @@
 """A model of quantized operators, written with quantizers around float operators."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onnxsurgeon_lite.debug.bisection.result import BisectResult
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE, constant_of
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
+from onnxsurgeon_lite.graph.quantizers import (
+    DEQUANTIZE,
+    QUANTIZE,
+    constant_of,
+)
 
 _SUFFIX = "_quantized"
+_OPERAND, _BIAS = "\x01operand ", "\x01bias"
 
 
 @dataclass(frozen=True)
@@ -18,13 +23,23 @@ class _Form:
     """Where a quantized operator has its operands, result and bias: the input slot of each; -1 for none.
 
     Attributes:
-        op_type: the float operator.
+        op_type: the float operator. plain: the slots that it reads first, as they are.
     """
 
     op_type: str
     operands: tuple[int, ...]
     result: int
     bias: int = -1
+    plain: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, node: NodeProto) -> "_Form | None":
+        form = _FORMS.get(node.op_type)
+        if form is None or any(a.name == "channels_last" and a.i for a in node.attribute):
+            return None
+        return (
+            form if form.operands else replace(form, operands=tuple(range(2, len(node.input), 3)))
+        )
 
 
 _FORMS = {
@@ -38,6 +53,9 @@ _FORMS = {
     "QLinearLeakyRelu": _Form("LeakyRelu", (0,), 3),
     "QLinearGlobalAveragePool": _Form("GlobalAveragePool", (0,), 3),
     "QLinearAveragePool": _Form("AveragePool", (0,), 3),
+    "QLinearReduceMean": _Form("ReduceMean", (0,), 3),
+    "QLinearWhere": _Form("Where", (1, 4), 7, plain=(0,)),
+    "QLinearConcat": _Form("Concat", (), 0),  # all that follow are operands
 }
 _DROPPED = ("channels_last", "opset")
 _INTEGER = {
@@ -49,18 +67,18 @@ _INTEGER = {
 def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
     """Return (the model with each quantized operator as a float one behind quantizers, the node behind each node).
 
-    None if there is no such operator, or one that is not known here.
+    One that is not known here stays as it is. None if there is no other.
     """
-    quantized = [node.op_type for node in index.nodes if _is_quantized(node)]
-    if not quantized or not {*quantized} <= _FORMS.keys() | _INTEGER.keys():
+    if not any(_Form.of(node) or node.op_type in _INTEGER for node in index.nodes):
         return None
     result = index.model.copy()
     del result.proto.graph.node[:], result.proto.graph.value_info[:]
     behind: list[int] = []
     for position, node in enumerate(index.nodes):
         nodes = [node]
-        if node.op_type in _FORMS:
-            nodes = list(_parts(index, result.proto, node, _FORMS[node.op_type]))
+        form = _Form.of(node)
+        if form is not None:
+            nodes = list(_parts(index, result.proto, node, form))
         elif node.op_type in _INTEGER:
             nodes = list(_of_integers(index, result.proto, node))
         result.proto.graph.node.extend(nodes)
@@ -68,32 +86,31 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
     return GraphIndex.of(result), behind
 
 
-def _is_quantized(node: NodeProto) -> bool:
-    return node.op_type.startswith(("QLinear", "QGemm")) or node.op_type.endswith("Integer")
-
-
 def _parts(
     index: GraphIndex, model: ModelProto, node: NodeProto, form: _Form
 ) -> Iterator[NodeProto]:
     """Yield the nodes that compute what a quantized operator does."""
-    made, operands = node.output[0], []
+    made, operands = node.output[0], [node.input[slot] for slot in form.plain]
     for number, slot in enumerate(form.operands):
-        name = f"{made}\x01operand {number}"
+        name = f"{made}{_OPERAND}{number}"
         operands.append(name)
         axis = _weight_axis(node) if slot else 1
         given = node.input[slot : slot + 3]
         yield helper.make_node(DEQUANTIZE, given, [name], name=f"{made}\x01{slot}", axis=axis)
     if 0 <= form.bias < len(node.input) and node.input[form.bias]:
-        name = f"{made}\x01bias"
+        name = f"{made}{_BIAS}"
         operands.append(name)
-        scale = _product(index, model, node, form.operands, name)
-        given = [node.input[form.bias], scale]
+        scales = [node.input[slot + 1] for slot in reversed(form.operands)]
+        yield helper.make_node("Mul", scales, [f"{name} scale"], name=f"{name} scale")
+        given = [node.input[form.bias], f"{name} scale"]
         yield helper.make_node(DEQUANTIZE, given, [name], name=name, axis=0)
     result = made.removesuffix(_SUFFIX) if made.endswith(_SUFFIX) else f"{made}\x01float"
     result = f"{made}\x01float" if result in index else result
     float_node = helper.make_node(form.op_type, operands, [result], name=node.name)
     float_node.attribute.extend(a for a in node.attribute if a.name not in _DROPPED)
     float_node.metadata_props.extend(node.metadata_props)
+    if form.op_type == "ReduceMean":
+        _read_axes(model, float_node)
     yield float_node
     given = [result, *node.input[form.result : form.result + 2]]
     yield helper.make_node(QUANTIZE, given, [made], name=f"{made}\x01quantize")
@@ -103,7 +120,7 @@ def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Itera
     """Yield the nodes that compute what an operator on integers does, in float: its operands have the scale 1."""
     made, operands = node.output[0], []
     for slot in (0, 1):
-        name, scale = f"{made}\x01operand {slot}", f"scale of {node.input[slot]} in {made}"
+        name, scale = f"{made}{_OPERAND}{slot}", f"scale of {node.input[slot]} in {made}"
         zero = node.input[slot + 2] if len(node.input) > slot + 2 else ""
         number = constant_of(index, zero) if zero else None
         given = [node.input[slot], scale, *([zero] if number is not None else [])]
@@ -114,7 +131,7 @@ def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Itera
         if zero and number is None:
             shift, name = f"{name} zero", f"{name} shifted"
             yield helper.make_node("Cast", [zero], [shift], name=shift, to=TensorProto.FLOAT)
-            yield helper.make_node("Sub", [f"{made}\x01operand {slot}", shift], [name], name=name)
+            yield helper.make_node("Sub", [f"{made}{_OPERAND}{slot}", shift], [name], name=name)
         operands.append(name)
     float_node = helper.make_node(_INTEGER[node.op_type], operands, [made], name=node.name)
     float_node.attribute.extend(node.attribute)
@@ -128,28 +145,45 @@ def _weight_axis(node: NodeProto) -> int:
     return 0 if node.op_type == "QLinearConv" or transposed else 1
 
 
-def _product(
-    index: GraphIndex, model: ModelProto, node: NodeProto, slots: Sequence[int], name: str
-) -> str:
-    """Add the scale of a bias: the product of the operands' scales."""
-    scales = [constant_of(index, node.input[slot + 1]) for slot in slots]
-    product = np.ones((), np.float32)
-    for scale in scales:
-        wide = np.ones(()) if scale is None else scale.astype(np.float64)
-        product = (product * np.squeeze(wide)).astype(np.float32)
-    tensor: TensorProto = numpy_helper.from_array(np.asarray(product), f"{name} scale")
-    model.graph.initializer.append(tensor)
-    return tensor.name
+def is_bias_scale(node: NodeProto) -> bool:
+    """Return whether a node multiplies a weight's scale by an input's, which gives that of a bias."""
+    return node.name.endswith(f"{_BIAS} scale")
+
+
+def _read_axes(model: ModelProto, node: NodeProto) -> None:
+    """Make an input of the axes of a ReduceMean where the opset has it so."""
+    axes = next((a for a in node.attribute if a.name == "axes"), None)
+    if axes is None or opset_versions(model.opset_import)[""] < 18:
+        return
+    node.attribute.remove(axes)
+    node.input.append(f"{node.output[0]}\x01axes")
+    model.graph.initializer.append(numpy_helper.from_array(np.array(axes.ints), node.input[1]))
 
 
 def as_written(result: BisectResult, index: GraphIndex, behind: Sequence[int]) -> BisectResult:
     """Return a result on the expanded model with the nodes of the model as it is written."""
     result.body = index.model
+    read = {
+        repr(node.output[0]): repr(node.input[0])
+        for node in index.nodes
+        if node.op_type == DEQUANTIZE and _OPERAND in node.output[0]
+    }
     for culprit in result.culprits:
+        culprit.findings = [
+            replace(finding, because=_renamed(finding.because, read), edits=())
+            for finding in culprit.findings
+        ]
         culprit.id = _behind(culprit.id, behind)
         culprit.region = list(dict.fromkeys(_behind(node, behind) for node in culprit.region))
         culprit.nodes = {_behind(node, behind): title for node, title in culprit.nodes.items()}
     return result
+
+
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return a text with the names of what quantized operators read for those of their dequantized operands."""
+    for name in filter(text.__contains__, names):
+        text = text.replace(name, names[name])
+    return text
 
 
 def _behind(node_id: str, behind: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
 from onnxsurgeon_lite.debug.bisection.quantized.parameters import own_numbers
 from onnxsurgeon_lite.debug.bisection.result import Finding
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import QUANTIZE, grid_of
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.grid import Grid, Wide
 
@@ -94,13 +95,13 @@ class Saturation:
     """Elements of a reference that a quantizer cannot hold.
 
     Attributes:
-        value: what is quantized. elements: all of them. outside: those out of range.
+        node: what quantizes. elements: all of them. outside: those out of range.
         fault: True when they err far more than rounding.
         because: how many there are, and which range would hold them.
         scale, zero: the parameters of that range.
     """
 
-    value: str
+    node: NodeProto
     elements: int
     outside: int
     fault: bool
@@ -108,20 +109,25 @@ class Saturation:
     scale: float
     zero: float
 
+    @property
+    def value(self) -> str:
+        return str(self.node.input[0])
+
 
 def saturations(values: FloatValues) -> Iterator[Saturation]:
     """Yield the quantizers whose range does not hold the reference."""
-    for source, name in values.quantizers.behind.items():
+    nodes = [node for node in values.index.nodes if node.op_type == QUANTIZE]
+    for source, node in {node.input[0]: node for node in reversed(nodes)}.items():
         stored = values.read(source) if source in values.known else values.feeds.get(source)
-        grid = values.quantizers.before[name]
-        if not isinstance(stored, np.ndarray) or not grid.fits(stored.shape) or not stored.size:
+        grid = grid_of(values.index, node)
+        if grid is None or not isinstance(stored, np.ndarray):
             continue
-        found = _saturation(source, grid, stored)
+        found = _saturation(node, grid, stored) if grid.fits(stored.shape) and stored.size else None
         if found is not None:
             yield found
 
 
-def _saturation(name: str, grid: Grid, stored: Array) -> Saturation | None:
+def _saturation(node: NodeProto, grid: Grid, stored: Array) -> Saturation | None:
     wide = stored.astype(np.float64)
     if (grid.zero == grid.low).all():
         wide = np.maximum(wide, 0)  # a ReLU is merged
@@ -141,7 +147,7 @@ def _saturation(name: str, grid: Grid, stored: Array) -> Saturation | None:
         f"the reference needs {needed[0]:.6g} to {needed[1]:.6g}, a scale of {scale:.6g}"
     )
     zero = round(float(grid.low) - needed[0] / scale)
-    return Saturation(name, wide.size, count, fault, because, scale, zero)
+    return Saturation(node, wide.size, count, fault, because, scale, zero)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,13 @@ import numpy as np
 from onnx import ModelProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import DYNAMIC, QUANTIZE, Quantizers
+from onnxsurgeon_lite.graph.quantizers import (
+    DYNAMIC,
+    INTEGERS,
+    QUANTIZE,
+    Quantizers,
+    computes_quantized,
+)
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer, recomputed
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float, numpy_dtype, type_of
@@ -51,7 +57,9 @@ class FloatValues:
         kind = self.index.type_of(name)
         element = kind.tensor_type.elem_type if kind is not None else 0
         own = not self.quantizers.sources and name in self.references
-        return not element or own or is_float(numpy_dtype(element))
+        if not element:
+            return own or not name.endswith(INTEGERS)
+        return own or is_float(numpy_dtype(element))
 
     def behind_quantizers(self) -> "FloatValues":
         """Return the same without the values that are known behind their quantizers."""
@@ -93,7 +101,15 @@ class FloatValues:
     def computed(self) -> list[str]:
         """The values with a reference that nodes make of others, in topological order: all but quantized ones."""
         names = (name for name in self.known if not self._is_quantized(name))
-        return sorted(names, key=self.index.rank.__getitem__)
+        left = {*self.left}
+        return sorted((n for n in names if n not in left), key=self.index.rank.__getitem__)
+
+    @cached_property
+    def left(self) -> list[str]:
+        """The values that an operator computes in a way that is not known here."""
+        nodes = self.index.nodes
+        unknown = {p for p, node in enumerate(nodes) if computes_quantized(node)}
+        return [name for name in self.known if unknown and unknown & self.region(name)]
 
     def _is_quantized(self, name: str) -> bool:
         """Return whether a value is another one, quantized; if both have their own references, it should be."""

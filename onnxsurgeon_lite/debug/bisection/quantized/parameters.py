@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, NodeProto, numpy_helper
 
+from onnxsurgeon_lite.debug.bisection.quantized.expanding import is_bias_scale
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import constant_of, limits_of
 from onnxsurgeon_lite.names import is_glob
@@ -50,12 +51,15 @@ class Parameter:
         return self.numbers * (factor.reshape(self.numbers.shape) if alike else np.median(factor))
 
     def put(self, part: ModelProto, numbers: Wide) -> ModelProto:
-        """Return the part with other numbers for this node alone."""
+        """Return the part with other numbers for this node alone, and for the scale of its bias."""
         result = ModelProto()
         result.CopyFrom(part)
         name = f"{self.name}\x01fitted"
-        node = next(n for n in result.graph.node if n.output[0] == self.node.output[0])
-        node.input[self.slot] = name
+        for node in result.graph.node:
+            if node.output[0] == self.node.output[0] or is_bias_scale(node):
+                slots = [slot for slot, given in enumerate(node.input) if given == self.name]
+                for slot in slots:
+                    node.input[slot] = name
         tensor = numpy_helper.from_array(np.asarray(numbers.astype(self.dtype)), name)
         result.graph.initializer.append(tensor)
         return result

@@ -25,7 +25,7 @@ from onnxsurgeon_lite.debug.bisection.result import (
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.targets import targets_of
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
+from onnxsurgeon_lite.graph.quantizers import QUANTIZERS, computes_quantized
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -37,6 +37,7 @@ from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _RUNS = 8  # with noise
+_NAMED = 4  # values in a note
 _ROOM = 2.0  # rounding may make this much more than the largest that so many runs showed
 
 Again = Callable[[ReferenceSet], BisectResult]
@@ -94,7 +95,19 @@ class QuantizedSearch:
         elif not self._optimized_agrees(targets, outputs, errors, result):
             return self._search_optimized(result)
         settle(result, values.references, targets, values.index.outputs)
+        if values.left and not faults:
+            self._say_left(result)
         return result
+
+    def _say_left(self, result: BisectResult) -> None:
+        """Say which values were not compared: nothing agrees then."""
+        index, left = self.values.index, self.values.left
+        nodes = (index.nodes[p] for name in left for p in self.values.region(name))
+        ops = dict.fromkeys(node.op_type for node in nodes if computes_quantized(node))
+        names = [*dict.fromkeys(map(self.values.known.__getitem__, left))]
+        shown = ", ".join(map(repr, names[:_NAMED])) + " ..." * (len(names) > _NAMED)
+        result.notes.append(f"not compared, as what {', '.join(ops)} rounds is not known: {shown}")
+        result.verdict, result.findings = "inconclusive", []
 
     def _examination(self) -> Examination:
         theirs = self.changed.theirs if isinstance(self.changed, ChangedInitializers) else None
