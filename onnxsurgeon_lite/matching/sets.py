@@ -16,10 +16,10 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import known
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in
 from onnxsurgeon_lite.tensors.grid import Grid, is_biased
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import Entry, Stored
+from onnxsurgeon_lite.tensors.references.sets import Stored
 
 Allowed = Tolerance | Callable[[str], Tolerance | None] | None
 """What tensors may differ by: all the same, each by its name, or None for each dtype's own."""
@@ -120,7 +120,7 @@ def _compare_named(
     see(name, value, stored, compared)
     result.compared |= compared
     entry = reference.entries[name]
-    if place := _place(entry):
+    if place := place_text(entry.scope, entry.class_name.rpartition(".")[2], entry.source):
         result.places[name] = place
     if entry.stored_as not in ("", name):
         result.stored_as[name] = entry.stored_as
@@ -147,10 +147,6 @@ def _judge_in_quanta(
         comparison.match, comparison.reason, comparison.exceeding = True, "", 0
         # two numbers that are rounded to neighbors are less than two quanta apart
         comparison.worst, comparison.allowed = None, 2 * float(grid.quantum(stored.shape).max())
-
-
-def _place(entry: Entry) -> str:
-    return place_text(entry.scope, entry.class_name.rpartition(".")[2], entry.source)
 
 
 def compare_model(
@@ -221,18 +217,12 @@ def _run(
 
 
 def compare_value(
-    name: str,
-    actual: Stored | None,
-    reference: Stored | None,
-    tolerance: Tolerance | None = None,
+    name: str, actual: Stored | None, reference: Stored | None, tolerance: Tolerance | None = None
 ) -> dict[str, Comparison]:
     """Compare a tensor, or each tensor of a sequence; an absent optional equals only another absent one."""
     if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
         return {name: compare(actual, reference, tolerance)}
-    actuals, references = (
-        value if isinstance(value, list) else [] if value is None else [value]
-        for value in (actual, reference)
-    )
+    actuals, references = (arrays_in(value) for value in (actual, reference))
     missing = np.empty((0,), dtype=object)
     if not actuals and not references:
         return {name: compare(missing, missing)}

@@ -100,9 +100,7 @@ def fresh(base: str, taken: set[str] | Taken) -> str:
         used, number = 0, 1
         while f"{base}_{number}" in taken:
             used, number = number, 2 * number
-        while (
-            number - used > 1
-        ):  # between one that is taken and one that is free: many nodes may have this name
+        while number - used > 1:  # between a taken and a free one: many nodes may have this name
             middle = (used + number) // 2
             used, number = (middle, number) if f"{base}_{middle}" in taken else (used, middle)
         name = f"{base}_{number}"
