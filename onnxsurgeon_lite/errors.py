@@ -97,7 +97,7 @@ class UnknownNameError(SurgeonError):
         )
         if self.closest:
             hint = f"closest names: {', '.join(map(repr, self.closest))}"
-        elif len(candidates) <= 6:
+        elif len(candidates) <= 6 or kind == "field":
             hint = f"it has {', '.join(map(repr, candidates))}" if candidates else hint
         super().__init__(f"{place} has no {kind} {name!r} (it has {len(candidates)})", hint)
 

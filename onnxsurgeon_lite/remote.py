@@ -29,15 +29,8 @@ _PAUSE = 0.2  # seconds before the second try, twice as many before each further
 _LEAST, _LARGEST = 1 << 12, 1 << 20  # bytes that are read ahead of what is asked for
 _FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, SourceChangedError, UsageError)
 _VERSION = (
-    "ETag",
-    "etag",
-    "version_id",
-    "LastModified",
-    "last_modified",
-    "Last-Modified",
-    "mtime",
-    "created",
-)
+    "ETag", "etag", "version_id", "LastModified", "last_modified", "Last-Modified", "mtime", "created",
+)  # fmt: skip
 
 
 def placed(path: str | os.PathLike[str]) -> Path:

@@ -42,7 +42,7 @@ def lacking(verb: str, kind: type | None) -> list[str]:
     its_own = kind is not None and kind.__name__ == name and kind.__module__.endswith(f".{stem}")
     held = (
         (f'{file}: a class {name} with name = "{verb}"', its_own),
-        (f'passes/__init__.py: "{verb}": "{name}" in VERBS', verb in PASSES),
+        (f'passes/__init__.py: "{verb}" in _NAMES', verb in PASSES),
         (f"passes/__init__.py: {imported.strip()}", imported in registry),
         (f"api/verbs.pyi: def {stem}(...)", re.search(rf"^def {stem}\(", stub, re.M)),
         ("cli/edit.py: a command, with help", told),

@@ -560,6 +560,28 @@ def test_settings_that_differ_by_one_quantum_are_rounding(made):
     assert (result.verdict, result.culprits) == ("agrees", [])
 
 
+def test_compare_says_how_many_quanta_a_quantized_value_is_off_its_float_reference(made):
+    case = made("attention")
+    narrow = changed(case.quantize("u8"), "u_scale", lambda scale: scale / 2)
+    onnx.save(narrow, case.folder / "narrow.onnx")
+    refs = case.folder / "refs"
+
+    healthy = osl.compare_sets(case.quantize("u8"), refs, every=True).compared
+    cut = osl.compare_sets(case.folder / "narrow.onnx", refs, every=True).compared["u"]
+    (strict,) = osl.compare_sets(
+        case.quantize("u8"),
+        {"n": osl.open_references(refs).read("n")},
+        feeds=case.feeds,
+        atol=1e-6,
+    ).compared.values()
+
+    assert (healthy["n"].match, strict.match) == (True, False)  # rounded once
+    assert "off by at most 1 of its quanta" in strict.notes[0]
+    assert not cut.match
+    assert "saturated (" in cut.notes[0]
+    assert "; 0 saturated" not in cut.notes[0]
+
+
 @pytest.mark.parametrize("name", ["relu", "attention"])
 def test_rank_agrees_with_the_loss_debugger_of_onnxruntime(name, made, tmp_path):
     case = made(name)

@@ -344,6 +344,8 @@ def _inputs(name: str, draw) -> tuple[dict[str, np.ndarray], dict[str, object], 
                 {"epsilon": draw(st.sampled_from([1e-5, 1e-3])), "axes": [axis]},
                 {"scale"},
             )
+        case "matmul-add":
+            return {"x": made(n, m), "w": made(m, k), "b": made(k)}, {}, {"w", "b"}
         case "attention":
             perm = draw(st.sampled_from([[0, 1, 3, 2], [0, 2, 3, 1]]))
             key = (2, m, 5, 4) if perm[1] == 1 else (2, 5, m, 4)
@@ -396,9 +398,10 @@ def _convolution_inputs(
 ) -> tuple[dict[str, np.ndarray], dict[str, object], set[str]]:
     n = draw(st.integers(2, 4))
     match name:
-        case "conv-add":
+        case "conv-add" | "conv-mul":
             added = made(n, 1, 1)[None] if draw(st.booleans()) else made(n, 1, 1)
             arrays = {"x": made(1, 3, 8, 8), "w": made(n, 3, 3, 3), "b": made(n), "added": added}
+            arrays["factor"] = added
             return arrays, {"group": 1, "strides": [2, 1]}, {*arrays} - {"x"}
         case "pad-conv":
             ahead, behind, pads = ([draw(st.integers(0, 2)) for _ in range(2)] for _ in range(3))
@@ -476,7 +479,7 @@ def test_every_shipped_rule_leaves_the_numbers_of_random_graphs(name, runtime):
     replaced = 0
 
     examples = (
-        5 if name in ("conv-add", "conv-batch-norm", "rotary") else 12
+        5 if name in ("conv-add", "conv-batch-norm", "conv-mul", "rotary") else 12
     )  # they compute constants
 
     @settings(max_examples=examples, deadline=None, derandomize=True, database=None,

@@ -310,6 +310,11 @@ PEERS = {
     "convolution and add": ("""g (float[1,2,4,4] x) => (float[1,2,2,2] y)
         <float[2,2,1,1] w = {1,2,3,4}, float[1,2,1,1] b = {5,6}> {
         m = Conv<strides = [2,2]>(x, w) y = Add(m, b) }""", 1),
+    "convolution and factor": ("""g (float[1,2,4,4] x) => (float[1,2,2,2] y)
+        <float[2,2,1,1] w = {1,2,3,4}, float[2] b = {1,2}, float[1,2,1,1] f = {5,6}> {
+        m = Conv<strides = [2,2]>(x, w, b) y = Mul(m, f) }""", 1),
+    "product and row": ("""g (float[1,2] x) => (float[1,2] y) <float[2,2] w = {1,2,3,4}, float[2] b = {5,6}> {
+        m = MatMul(x, w) y = Add(m, b) }""", 1),
     "padded convolution": ("""g (float[1,1,4,4] x) => (float[1,1,4,4] y)
         <float[1,1,3,3] w = {1,2,3,4,5,6,7,8,9}, int64[8] p = {0,0,1,1,0,0,1,1}, float z = {0}> {
         m = Pad<mode = "constant">(x, p, z) y = Conv<kernel_shape = [3,3], pads = [0,0,0,0]>(m, w) }""", 1),

@@ -71,7 +71,7 @@ def test_what_no_node_makes_is_what_protobuf_says(nodes):
 def test_what_is_known_of_another_version_is_what_its_nodes_say(nodes, edit):
     named = [node for node in nodes if any(node.output)]
     known = _table(named)
-    _ = known.rows, known.made, known.outside()
+    _ = known.rows, known.made, known.outside(), known.bodied, known.is_sorted
     edited = {
         "inserted": [*named[:200], *nodes[3:9], *named[200:]],
         "removed": [*named[:9], *named[10:]],
@@ -88,6 +88,8 @@ def test_what_is_known_of_another_version_is_what_its_nodes_say(nodes, edit):
     assert [each.tolist() for each in table.made] == [each.tolist() for each in fresh.made]
     assert table.readers(["a", "bé"]) == fresh.readers(["a", "bé"])
     assert table.outside() == fresh.outside()
+    assert table.bodied == fresh.bodied
+    assert table.is_used(["a"]) == fresh.is_used(["a"])
 
 
 def _chain(swapped: tuple[int, int] = (0, 0), doubled: str = "") -> Model:
@@ -105,6 +107,30 @@ def test_a_large_graph_is_known_to_be_sorted_or_not():
     assert NodeTable.of(_chain().proto.graph).is_sorted
     assert not NodeTable.of(_chain((3, 400)).proto.graph).is_sorted
     assert GraphIndex.of(_chain((3, 400))).order.index(3) > 300
+
+
+@pytest.mark.parametrize(
+    ("place", "reads", "makes", "is_sorted"),
+    [
+        (300, "v7", "v301", True),
+        (300, "v300", "v301", True),
+        (300, "v400", "v301", False),
+        (300, "v300", "v9", False),
+        (300, "v300", "v300", False),
+        (0, "v500", "v0", False),
+    ],
+)
+def test_another_version_of_a_sorted_graph_is_known_to_be_sorted_or_not(
+    place, reads, makes, is_sorted
+):
+    graph = _chain().proto.graph
+    known = NodeTable(graph.SerializeToString())
+    assert known.is_sorted
+
+    graph.node[place].input[:], graph.node[place].output[:] = [reads], [makes]
+    edited = graph.SerializeToString()
+
+    assert NodeTable(edited, known).is_sorted is NodeTable(edited).is_sorted is is_sorted
 
 
 def test_a_large_graph_with_two_producers_of_a_value_is_refused():

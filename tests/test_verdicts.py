@@ -14,6 +14,7 @@ from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, judge
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Recipe, make_feeds
+from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
@@ -619,3 +620,16 @@ def test_no_constant_is_blamed_for_a_reference_that_is_not_finite(number):
 
     assert found.verdict == "mismatch"
     assert "wrong constant" not in {f.verdict for f in found.culprits[0].findings}
+
+
+def test_float64_of_a_model_that_calls_the_domain_of_onnx_by_its_name(optimized, model_of):
+    model = model_of(
+        "g (float[2, 3] x, float[3] w) => (float[2, 3] y) { y = LayerNormalization(x, w) }"
+    )
+    model.proto.opset_import[0].domain = "ai.onnx"
+    feeds = {"x": np.eye(2, 3, dtype=np.float32), "w": np.ones(3, np.float32)}
+    observer = Observer(GraphIndex.of(model), optimized)
+
+    _, how = Float64(observer).evaluate([0], feeds, "y")
+
+    assert how == "onnxruntime in float64"

@@ -199,8 +199,7 @@ class Call:
         """Return the whole path of a file with operators."""
         if not Path(path).is_file():
             raise UsageError(
-                f"there is no operator {kind} at {str(path)!r}",
-                f"give the path of a {suffix} file",
+                f"there is no operator {kind} at {str(path)!r}", f"give the path of a {suffix} file"
             )
         return str(Path(path).resolve())
 

@@ -111,10 +111,7 @@ def move(
 
 @spelled
 def gc(
-    model: "ModelLike",
-    dry_run: bool = False,
-    *,
-    progress: Callable[[str], None] = lambda _: None,
+    model: "ModelLike", dry_run: bool = False, *, progress: Callable[[str], None] = lambda _: None
 ) -> "Collected":
     """Rewrite a model's data files, in place, to exactly the bytes that it refers to.
 

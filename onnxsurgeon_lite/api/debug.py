@@ -149,7 +149,7 @@ def bisect(
         live = theirs.runtime == TORCH
         stored_at = _of_module(index, theirs, feeds, call) if live else reference
         places = (index.model, output, None if resume else journal, repair, force)
-        runtime = call.runtime_of(_unoptimized(searched), child)
+        runtime = call.runtime_of(replace(searched, opt="none", lean=True), child)
         optimized = None
         also = not quick and not find and searched.opt != "none"
         if also and not runtime.abilities.faithful:
@@ -376,14 +376,8 @@ def require_optimizers(
     for name in (*a.disabled, *b.disabled):
         if name not in known:
             raise UsageError(
-                f"disabled={name}: the runtime has no such optimizer",
-                f"it has {', '.join(known)}",
+                f"disabled={name}: the runtime has no such optimizer", f"it has {', '.join(known)}"
             )
-
-
-def _unoptimized(how: RuntimeOptions) -> RuntimeOptions:
-    """Return the same runtime with optimization off."""
-    return replace(how, opt="none", lean=True)
 
 
 def _of_module(

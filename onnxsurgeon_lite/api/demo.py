@@ -39,10 +39,7 @@ _SESSION = (
         "Cut out what lies between two values:",
         ["extract", "model.onnx", "--inputs", "22", "--outputs", "28"],
     ),
-    (
-        "A copy of the model in which something is wrong:",
-        ["compare", "faulty.onnx", "references"],
-    ),
+    ("A copy of the model in which something is wrong:", ["compare", "faulty.onnx", "references"]),
     ("Which node is it?", ["bisect", "faulty.onnx", "--reference", "references"]),
 )
 

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 _MODELS = ("second", "model")  # fields that hold a model
 _RETURNS = "    The edited model, what changed, and what running it showed."
-_ALONE = (
-    "extract",
-    "expose",
-)  # verbs whose result is shown by itself: there is nothing to compare it with
+_ALONE = ("extract", "expose")  # their result is shown by itself: nothing is to be compared with
 _PROVED = ("set-shape", "rebatch")
 
 

@@ -178,11 +178,7 @@ def record(
     target = Path(output)
     with Call(**how) as call:
         if is_torch:
-            useless: dict[str, object] = {
-                "--value": value,
-                "--float64": float64,
-                "--fill": call.fill,
-            }
+            useless = {"--value": value, "--float64": float64, "--fill": call.fill}
             _refuse("a PyTorch module", useless, "leave it out")
             require_replaceable(target, force)
             made = fspath(model) if isinstance(model, str | PathLike) else model

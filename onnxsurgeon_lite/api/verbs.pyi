@@ -63,11 +63,7 @@ def cse(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def dedupe(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def dequantize(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def expose(
-    model: ModelLike,
-    /,
-    values: _Names = (),
-    all_values: bool = False,
-    **how: Unpack[Limiting],
+    model: ModelLike, /, values: _Names = (), all_values: bool = False, **how: Unpack[Limiting]
 ) -> EditResult: ...
 def extract(
     model: ModelLike,
@@ -191,11 +187,7 @@ def script(
     **how: Unpack[_Edit],
 ) -> EditResult: ...
 def set(
-    model: ModelLike,
-    /,
-    fields: Mapping[str, str | int],
-    target: str = "",
-    **how: Unpack[_Edit],
+    model: ModelLike, /, fields: Mapping[str, str | int], target: str = "", **how: Unpack[_Edit]
 ) -> EditResult: ...
 def set_attr(
     model: ModelLike,

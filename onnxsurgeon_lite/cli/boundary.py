@@ -15,9 +15,7 @@ from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.report import plain
 
 MISMATCH, FAILED, INTERNAL, INTERRUPTED = 1, 2, 70, 130
-_CommandLineError = cast(
-    type[Exception], typer.BadParameter.__mro__[2]
-)  # click's own, for which typer has no name
+_CommandLineError = cast(type[Exception], typer.BadParameter.__mro__[2])  # click has its name
 _BEGINNING = len("--ref")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 

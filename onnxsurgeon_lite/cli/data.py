@@ -133,10 +133,7 @@ def unstrip(model: Path, original: Path, **how: Unpack[Writing]) -> None:
 
 
 def _write(
-    change: "Callable[..., Written | Stripped]",
-    source: Path,
-    how: Writing,
-    **more: object,
+    change: "Callable[..., Written | Stripped]", source: Path, how: Writing, **more: object
 ) -> None:
     """Write a model with its data elsewhere, and say so."""
     from onnxsurgeon_lite.model.storage import Stripped

@@ -13,9 +13,7 @@ from onnxsurgeon_lite.report.plain import say, show_notes
 from onnxsurgeon_lite.report.progress import progress
 
 _LOOK = Typed(
-    completes=lambda: [*options.LOOKS],
-    metavar=f"[{'|'.join(options.LOOKS)}]",
-    parser=options.look,
+    completes=lambda: [*options.LOOKS], metavar=f"[{'|'.join(options.LOOKS)}]", parser=options.look
 )
 
 

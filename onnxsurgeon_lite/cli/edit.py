@@ -79,11 +79,7 @@ def insert(
 
 
 def rewire(
-    old: Value,
-    new: Value,
-    *,
-    to: Nodes = (),
-    slot: Annotated[int | None, Typed(least=0)] = None,
+    old: Value, new: Value, *, to: Nodes = (), slot: Annotated[int | None, Typed(least=0)] = None
 ) -> "passes.Pass":
     """Make what reads one value read another.
 

@@ -110,15 +110,7 @@ def _edit(
     if shared.in_place and shared.output:
         raise UsageError("-o and --in-place exclude each other", "leave one of them out")
     with progress(f"editing {source}") as how["progress"]:
-        result = applied(
-            make,
-            source,
-            shared.verify,
-            shared.unproved,
-            shared.feeds,
-            proved,
-            **how,
-        )
+        result = applied(make, source, shared.verify, shared.unproved, shared.feeds, proved, **how)
     options.show(result)
     if not result.match:
         plain.show_notes(["the outputs differ: nothing was written"])

@@ -21,7 +21,7 @@ from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import RunValue, is_float, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, has_floats, numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -108,7 +108,7 @@ def _target(values: FloatValues, actual: ReferenceSet, of: str | None) -> _Targe
     found = []
     for name in (n for n in names if n in values.known):
         pair = actual.read(name), values.read(name)
-        error = _difference(*pair) if of or _is_float(pair[0]) else None
+        error = _difference(*pair) if of or has_floats(pair[0]) else None
         if error is not None and np.isfinite(error).all():
             found.append(_Target(name, error, sqnr(*pair)))
     if not found:
@@ -117,10 +117,6 @@ def _target(values: FloatValues, actual: ReferenceSet, of: str | None) -> _Targe
             "choose another output, or look for NaN first: onnxdbg bisect MODEL --find nan",
         )
     return min(found, key=lambda target: target.output_db)
-
-
-def _is_float(value: RunValue) -> bool:
-    return isinstance(value, np.ndarray) and is_float(value.dtype)
 
 
 def _difference(actual: RunValue, expected: Stored) -> Wide | None:

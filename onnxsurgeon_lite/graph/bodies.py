@@ -29,9 +29,10 @@ from onnxsurgeon_lite.graph.index import (
     check_functions,
     function_key,
     function_path,
+    opset_versions,
     reached_functions,
 )
-from onnxsurgeon_lite.graph.table import captured_by
+from onnxsurgeon_lite.graph.table import captured_by, plain_domain
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Enclosing, Model
@@ -207,7 +208,7 @@ class InnerGraph:
         function = function_of(index, node) if body == FUNCTION else None
         captured = frozenset[str]()
         if function is not None:
-            made = _of_function(index, node, function)
+            made = _of_call(index, node, function)
         else:
             graph = dict(walk.bodies(node))[body]
             captured = frozenset(captured_by(graph))
@@ -274,33 +275,37 @@ def body_model(
     return made
 
 
-def _of_function(index: GraphIndex, node: NodeProto, function: FunctionProto) -> ModelProto:
-    made = ModelProto(ir_version=index.model.proto.ir_version, opset_import=function.opset_import)
-    imported = {opset.domain for opset in function.opset_import}
-    made.opset_import.extend(
-        opset for opset in index.model.proto.opset_import if opset.domain not in imported
-    )
-    made.graph.node.extend(bound_nodes(function, node))
+def function_model(model: ModelProto, function: FunctionProto) -> ModelProto:
+    """Return a function as a model of its own, with what the model imports for bodies and calls below it."""
+    made = ModelProto(ir_version=model.ir_version, opset_import=function.opset_import)
+    imported = opset_versions(function.opset_import)
+    others = (o for o in model.opset_import if plain_domain(o.domain) not in imported)
+    made.opset_import.extend(others)
+    made.graph.name = function.name
+    made.graph.node.extend(function.node)
     made.graph.value_info.extend(function.value_info)
+    made.graph.input.extend(ValueInfoProto(name=name) for name in function.input)
+    made.graph.output.extend(ValueInfoProto(name=name) for name in function.output)
+    return made
+
+
+def _of_call(index: GraphIndex, node: NodeProto, function: FunctionProto) -> ModelProto:
+    made = function_model(index.model.proto, function)
+    del made.graph.node[:], made.graph.input[:]
+    made.graph.node.extend(bound_nodes(function, node))
     given = dict(zip(function.input, node.input, strict=False))
     for name in function.input:
         if given.get(name):
             _bring(index, given[name], name, made.graph)
         else:
             _omit(made.graph.node, name)
-    made.graph.output.extend(ValueInfoProto(name=name) for name in function.output)
     return made
 
 
 def standing(model: Model, function: FunctionProto) -> GraphIndex:
     """Return a function as a model of its own, for all calls: nothing is known of its inputs and attributes."""
-    made = ModelProto(ir_version=model.proto.ir_version, opset_import=function.opset_import)
+    made = function_model(model.proto, function)
     made.functions.extend(reached_functions(model.proto, function.node))
-    made.graph.name = function.name
-    made.graph.node.extend(function.node)
-    made.graph.value_info.extend(function.value_info)
-    made.graph.input.extend(ValueInfoProto(name=name) for name in function.input)
-    made.graph.output.extend(ValueInfoProto(name=name) for name in function.output)
     return GraphIndex.of(model.with_proto(made))
 
 

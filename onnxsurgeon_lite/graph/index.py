@@ -350,10 +350,7 @@ class GraphIndex:
         yield ordered, True
 
     def _inferred(
-        self,
-        positions: Sequence[int],
-        data_prop: bool,
-        known: Mapping[str, TypeProto],
+        self, positions: Sequence[int], data_prop: bool, known: Mapping[str, TypeProto]
     ) -> Sequence[ValueInfoProto]:
         try:
             inferred = infer_encoded(self._part(positions, known), data_prop=data_prop)
@@ -443,7 +440,8 @@ class GraphIndex:
 
     def _where_inside(self, name: str) -> str | None:
         """Return a hint that says where a value is, if a body contains it."""
-        found = next((b.path for b in self.inner_bodies if name in _defined(b)), None)
+        makers = ((b.path, node) for b in self.inner_bodies for node in b.nodes)
+        found = next((path for path, node in makers if name in node.output), None)
         if found is None or not found.startswith(FUNCTION_PATH):
             return found and f"it is inside a body: {f'{found}/{name}'!r}"
         return f"it is inside function {found.removeprefix(FUNCTION_PATH)!r}: in one call it is '@NODE/function/{name}'"
@@ -699,13 +697,18 @@ def check_functions(model: ModelProto) -> None:
         )
 
 
-def _defined(body: Body) -> set[str]:
-    return {name for node in body.nodes for name in node.output}
-
-
 def has_shape(kind: TypeProto) -> bool:
     """Return whether a type is complete enough for a declaration: a tensor needs its rank."""
     return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
+
+
+def fixed_shape(kind: TypeProto | None) -> tuple[int, ...] | None:
+    """Return the shape of a tensor type in which every size is a number, else None."""
+    if kind is None or not kind.tensor_type.HasField("shape"):
+        return None
+    dims = kind.tensor_type.shape.dim
+    fixed = all(dim.HasField("dim_value") for dim in dims)
+    return tuple(dim.dim_value for dim in dims) if fixed else None
 
 
 def is_complete(kind: TypeProto) -> bool:

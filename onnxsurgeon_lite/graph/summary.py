@@ -126,7 +126,7 @@ def summarize(model: Model) -> ModelSummary:
         inputs=inputs,
         outputs=outputs,
         nodes=len(proto.graph.node),
-        parameters=sum(map(_elements, weights)),
+        parameters=sum(math.prod(tensor.dims) for tensor in weights),
         parameter_bytes=sum(map(_bytes, weights)),
         data_files=sorted(f.location for f in model.files.values() if f.location is not None),
         ops=dict(ops.most_common()),
@@ -172,15 +172,9 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
         name, _ = iterations_in(index, name)
     index.require(name)
     position = index.producer.get(name)
-    kinds = [
-        kind
-        for kind, holds in (
-            ("input", name in index.inputs),
-            ("initializer", name in index.initializers),
-            ("produced", position is not None),
-        )
-        if holds
-    ]
+    kinds = ["input"] if name in index.inputs else []
+    kinds += ["initializer"] if name in index.initializers else []
+    kinds += ["produced"] if position is not None else []
     kind = index.type_of(name)
     origin = UNKNOWN if position is None else index.origins[position]
     return ValueSummary(
@@ -200,7 +194,7 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
 def _numbers(index: GraphIndex, name: str) -> str:
     """Return the numbers of a small constant; '' for a large one, and for one that cannot be read."""
     tensor = constant(index, name)
-    if tensor is None or _elements(tensor) > _SHOWN:
+    if tensor is None or math.prod(tensor.dims) > _SHOWN:
         return ""
     try:
         array = index.model.array(tensor)
@@ -214,7 +208,7 @@ def model_text(model: Model) -> str:
     """Return the model in ONNX text syntax, weights omitted."""
     proto = copied(model.proto)
     for tensor in walk.tensors(proto):
-        if _elements(tensor) > ELIDED_ABOVE:
+        if math.prod(tensor.dims) > ELIDED_ABOVE:
             _elide(tensor)
     try:
         return names.shown_text(print_model(proto))
@@ -234,10 +228,6 @@ def _elide(tensor: TensorProto) -> None:
     )
     elided.external_data.add(key="elided", value=f"{_bytes(tensor)} bytes")
     tensor.CopyFrom(elided)
-
-
-def _elements(tensor: TensorProto) -> int:
-    return math.prod(tensor.dims)
 
 
 def _bytes(tensor: TensorProto) -> int:

@@ -137,7 +137,7 @@ class _Proof:
 
     def _cases(self, changing: Sequence[Symbol]) -> list[_Case]:
         """Return a case at the original or requested sizes, then cases that change one dimension."""
-        base = {_key(s): _base(s) for s in changing}
+        base = {_key(s): (s.own or 1) if s.name else s.sizes[-1] for s in changing}
         comparable = all(
             self._is_batch(s) or base[_key(s)] == (s.own or base[_key(s)]) for s in changing
         )
@@ -274,10 +274,6 @@ def _compare_with(second: Model, changed: Model, runtime: Runtime, recipe: Recip
                 "do both exports have the same weights? nothing was written",
             )
     return [f"agrees with {str(second.path)!r}"]
-
-
-def _base(symbol: Symbol) -> int:
-    return (symbol.own or 1) if symbol.name else symbol.sizes[-1]
 
 
 def _key(symbol: Symbol) -> str:

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.pool import Pool
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.dtypes import arrays_in
 from onnxsurgeon_lite.tensors.references import FolderWriter
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -91,5 +92,5 @@ def fitted(job: RecordSamples, index: GraphIndex, feeds: Feeds, runtime: Runtime
         return job
     size = 0
     for _, value in computed(index, feeds, runtime, job.values, budget=job.budget):
-        size += sum(array.nbytes for array in (value if isinstance(value, list) else [value]))
+        size += sum(array.nbytes for array in arrays_in(value))
     return replace(job, together=size <= job.budget)

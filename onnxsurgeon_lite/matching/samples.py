@@ -108,10 +108,7 @@ class SampleJob:
 
 
 def _begun(
-    index: GraphIndex,
-    given: ReferenceSet | None,
-    carry: Mapping[str, str],
-    dims: Mapping[str, int],
+    index: GraphIndex, given: ReferenceSet | None, carry: Mapping[str, str], dims: Mapping[str, int]
 ) -> ReferenceSet | None:
     """Return a step's set with an empty array for each input that it gets from the step before."""
     lacking = [name for name in carry if given is not None and name not in given]

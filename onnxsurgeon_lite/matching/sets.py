@@ -7,6 +7,7 @@ import numpy as np
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import Quantizers
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.recording.from_model import computed
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -15,9 +16,10 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import known
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, compare
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in
+from onnxsurgeon_lite.tensors.grid import Grid, is_biased
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import Entry, Stored
+from onnxsurgeon_lite.tensors.references.sets import Stored
 
 Allowed = Tolerance | Callable[[str], Tolerance | None] | None
 """What tensors may differ by: all the same, each by its name, or None for each dtype's own."""
@@ -103,22 +105,48 @@ def _compare_named(
     reference: ReferenceSet,
     allowed: Allowed,
     see: See,
+    grid: Grid | None = None,
 ) -> None:
-    """Add the comparison of a value with its reference, and what is known of the reference."""
+    """Add the comparison of a value with its reference, and what is known of the reference.
+
+    Args:
+        grid: the numbers that the value is quantized to.
+    """
     tolerance = allowed(name) if callable(allowed) else allowed
     stored = reference.read(name)
     compared = compare_value(name, value, stored, tolerance)
+    if grid is not None and isinstance(value, np.ndarray) and isinstance(stored, np.ndarray):
+        _judge_in_quanta(compared[name], grid, value, stored, tolerance is None)
     see(name, value, stored, compared)
     result.compared |= compared
     entry = reference.entries[name]
-    if place := _place(entry):
+    if place := place_text(entry.scope, entry.class_name.rpartition(".")[2], entry.source):
         result.places[name] = place
     if entry.stored_as not in ("", name):
         result.stored_as[name] = entry.stored_as
 
 
-def _place(entry: Entry) -> str:
-    return place_text(entry.scope, entry.class_name.rpartition(".")[2], entry.source)
+def _judge_in_quanta(
+    comparison: Comparison, grid: Grid, actual: Array, stored: Array, decides: bool
+) -> None:
+    """Say how far a value is off behind its quantizer; one quantum without a bias is rounding.
+
+    Args:
+        decides: no tolerance was asked for: rounding matches.
+    """
+    if comparison.reason != "values" or not grid.fits(stored.shape) or grid.holds(stored):
+        return
+    off = grid.integers(actual) - grid.integers(stored)
+    far = int((np.abs(off) > 1).sum())
+    cut = int(grid.outside(stored).sum())
+    comparison.notes.append(
+        f"behind the quantizer: off by at most {np.abs(off).max():g} of its quanta, {off.mean():+.3g} on average, "
+        f"{far} of {off.size} elements by more than one; {cut} saturated ({100 * cut / off.size:.3g}%)"
+    )
+    if decides and not far and not cut and not is_biased(off):
+        comparison.match, comparison.reason, comparison.exceeding = True, "", 0
+        # two numbers that are rounded to neighbors are less than two quanta apart
+        comparison.worst, comparison.allowed = None, 2 * float(grid.quantum(stored.shape).max())
 
 
 def compare_model(
@@ -171,10 +199,11 @@ def compared(
     """Compare the values that were fetched with their references."""
     inside = known(index, reference)
     result = SetComparison()
+    grids = Quantizers.of(index).grids
     for name, value in values:
         is_wanted = name in reference and (name in fetch or name in inside)
         if is_wanted and (value is not None or name in index):
-            _compare_named(result, name, value, reference, allowed, see)
+            _compare_named(result, name, value, reference, allowed, see, grids.get(name))
     fed = index.inputs.keys() | index.producer.keys() | inside.keys()
     result.only_actual = [name for name in index.outputs if name not in reference]
     result.only_reference = [name for name in reference if name not in {*result.compared} | fed]
@@ -188,18 +217,12 @@ def _run(
 
 
 def compare_value(
-    name: str,
-    actual: Stored | None,
-    reference: Stored | None,
-    tolerance: Tolerance | None = None,
+    name: str, actual: Stored | None, reference: Stored | None, tolerance: Tolerance | None = None
 ) -> dict[str, Comparison]:
     """Compare a tensor, or each tensor of a sequence; an absent optional equals only another absent one."""
     if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
         return {name: compare(actual, reference, tolerance)}
-    actuals, references = (
-        value if isinstance(value, list) else [] if value is None else [value]
-        for value in (actual, reference)
-    )
+    actuals, references = (arrays_in(value) for value in (actual, reference))
     missing = np.empty((0,), dtype=object)
     if not actuals and not references:
         return {name: compare(missing, missing)}

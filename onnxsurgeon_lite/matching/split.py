@@ -77,10 +77,7 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
     made = {name for part in parts for name in part.outputs}
     read = {name for part in parts for name in part.inputs}
     crossing = tuple(n for n in index.rank if n in made & read and n not in selection.names)
-    notes = [
-        *selection.notes,
-        *(f"{name!r} crosses parts too" for name in crossing),
-    ]
+    notes = [*selection.notes, *(f"{name!r} crosses parts too" for name in crossing)]
     notes += (
         f"no part makes {n!r}: it depends on no input" for n in index.outputs if n not in made
     )

@@ -111,10 +111,7 @@ def _parse(data: bytes, path: Path) -> ModelProto:
             f"{str(path)!r} is not an ONNX model: it has version {odd[0]}, beyond 32 bits"
         )
     if not proto.HasField("graph"):
-        raise ModelFileError(
-            f"{str(path)!r} is not an ONNX model: it has no graph",
-            _ANOTHER_KIND,
-        )
+        raise ModelFileError(f"{str(path)!r} is not an ONNX model: it has no graph", _ANOTHER_KIND)
     return proto
 
 

@@ -14,20 +14,13 @@ from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.model import external_tensors
 from onnxsurgeon_lite.model.wire import is_model, skeleton
 
-_FIRST_BYTES = frozenset(
-    b"\x08\x12\x1a\x22\x2a\x32\x3a\x42\x72\xa2\xca"
-)  # the tags of a `ModelProto`
+_FIRST_BYTES = frozenset(b"\x08\x12\x1a\x22\x2a\x32\x3a\x42\x72\xa2\xca")  # tags of a `ModelProto`
 _FORMATS = {
-    b"PK\x03\x04": "a zip archive",
-    b"PK\x05\x06": "a zip archive",
+    **dict.fromkeys((b"PK\x03\x04", b"PK\x05\x06"), "a zip archive"),
     b"\x1f\x8b\x08": "a gzip file",
     b"\x93NUMPY": "a .npy file",
-    b"\x80\x02}": "a pickle",
-    b"\x80\x02]": "a pickle",
-    b"\x80\x02c": "a pickle",
-    b"\x80\x03": "a pickle",
-    b"\x80\x04\x95": "a pickle",
-    b"\x80\x05\x95": "a pickle",
+    **dict.fromkeys((b"\x80\x02}", b"\x80\x02]", b"\x80\x02c", b"\x80\x03"), "a pickle"),
+    **dict.fromkeys((b"\x80\x04\x95", b"\x80\x05\x95"), "a pickle"),
     b"GGUF": "a GGUF file",
     b"\x89HDF": "an HDF5 file",
     b"SQLite format 3": "a database",

@@ -1,4 +1,4 @@
-"""One file per verb, imported on first use. A new verb is a line in `VERBS`, and one for type checkers."""
+"""One file per verb, imported on first use. A new verb is a name in `_NAMES`, and a line for type checkers."""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -55,51 +55,14 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.skip_noops import SkipNoops as SkipNoops
     from onnxsurgeon_lite.passes.sort import Sort as Sort
 
-VERBS = {
-    "append": "Append",
-    "add-constant": "AddConstant",
-    "attribution": "Attribution",
-    "batch-outputs": "BatchOutputs",
-    "clean": "Clean",
-    "cse": "Cse",
-    "dedupe": "Dedupe",
-    "dequantize": "Dequantize",
-    "expose": "Expose",
-    "extract": "Extract",
-    "fix": "Fix",
-    "fold": "Fold",
-    "freeze": "Freeze",
-    "gradient": "Gradient",
-    "infer": "Infer",
-    "inline": "Inline",
-    "insert": "Insert",
-    "name-outputs": "NameOutputs",
-    "opset": "Opset",
-    "outline": "Outline",
-    "pad-outputs": "PadOutputs",
-    "prepend": "Prepend",
-    "promote": "Promote",
-    "rebatch": "Rebatch",
-    "remove": "Remove",
-    "remove-input": "RemoveInput",
-    "remove-output": "RemoveOutput",
-    "rename": "Rename",
-    "reorder": "Reorder",
-    "replace": "Replace",
-    "rewire": "Rewire",
-    "rewrite": "Rewrite",
-    "script": "Script",
-    "set": "Set",
-    "set-attr": "SetAttr",
-    "set-constant": "SetConstant",
-    "set-layout": "SetLayout",
-    "set-op": "SetOp",
-    "set-shape": "SetShape",
-    "set-type": "SetType",
-    "simplify": "Simplify",
-    "skip-noops": "SkipNoops",
-    "sort": "Sort",
-}
+_NAMES = (
+    "append", "add-constant", "attribution", "batch-outputs", "clean", "cse", "dedupe", "dequantize", "expose",
+    "extract", "fix", "fold", "freeze", "gradient", "infer", "inline", "insert", "name-outputs", "opset",
+    "outline", "pad-outputs", "prepend", "promote", "rebatch", "remove", "remove-input", "remove-output",
+    "rename", "reorder", "replace", "rewire", "rewrite", "script", "set", "set-attr", "set-constant",
+    "set-layout", "set-op", "set-shape", "set-type", "simplify", "skip-noops", "sort",
+)  # fmt: skip
+VERBS = {verb: "".join(map(str.capitalize, verb.split("-"))) for verb in _NAMES}
 """Verb -> its pass, which is in the file of the verb's name; `PASSES` has the classes themselves."""
 _OTHERS = {"Pass": "protocol", "PassResult": "protocol", "Pipeline": "pipeline"}
 _FILES = {kind: verb.replace("-", "_") for verb, kind in VERBS.items()} | _OTHERS

@@ -77,10 +77,8 @@ class Attribution:
         work.require_floats([of, to])
         layer = self._layer(work, of, to) if self.method == "gradcam" else to
         weights = self._target(work, of)
-        made = {
-            "integrated-gradients": self._integrated,
-            "smoothgrad": self._smooth,
-        }.get(self.method, self._once)(work, of, layer, weights)
+        ways = {"integrated-gradients": self._integrated, "smoothgrad": self._smooth}
+        made = ways.get(self.method, self._once)(work, of, layer, weights)
         kind = copied(work.index.types[layer])
         if self.method == "gradcam":
             kind.tensor_type.shape.dim[1].Clear()

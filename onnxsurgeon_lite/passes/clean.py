@@ -109,11 +109,7 @@ def _known_as_used(graph: GraphProto, needed: set[str]) -> set[str] | None:
 
 
 def _clean_nodes(
-    nodes: Nodes,
-    rows: Sequence[Row],
-    needed: set[str],
-    place: str,
-    graph: GraphProto | None = None,
+    nodes: Nodes, rows: Sequence[Row], needed: set[str], place: str, graph: GraphProto | None = None
 ) -> list[str]:
     """Remove the nodes that `needed` does not depend on; add to it what the others read."""
     producer = {name: position for position, row in enumerate(rows) for name in row.outputs if name}

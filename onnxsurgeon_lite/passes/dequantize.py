@@ -33,21 +33,11 @@ _MOVING = frozenset((
     "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "SpaceToDepth",
     "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
 ))  # fmt: skip
-_PLAIN = {
-    "QLinearAdd": "Add",
-    "QLinearMul": "Mul",
-    "QLinearSigmoid": "Sigmoid",
-    "QLinearLeakyRelu": "LeakyRelu",
-    "QLinearGlobalAveragePool": "GlobalAveragePool",
-    "QLinearAveragePool": "AveragePool",
-    "QLinearMatMul": "MatMul",
-    "QLinearConv": "Conv",
-    "QGemm": "Gemm",
-    "QLinearConcat": "Concat",
-    "QLinearSoftmax": "Softmax",
-    "MatMulInteger": "MatMul",
-    "ConvInteger": "Conv",
-}
+_LINEAR = (
+    "Add", "Mul", "Sigmoid", "LeakyRelu", "GlobalAveragePool", "AveragePool", "MatMul", "Conv", "Concat", "Softmax",
+)  # fmt: skip
+_PLAIN = {f"QLinear{operator}": operator for operator in _LINEAR}
+_PLAIN |= {"QGemm": "Gemm", "MatMulInteger": "MatMul", "ConvInteger": "Conv"}
 """Operator on integers -> the one on the numbers that they stand for."""
 _QUANTIZED = {*QUANTIZERS, *_PLAIN}
 _INTERNAL = ("channels_last", "opset")

@@ -15,6 +15,7 @@ from onnxsurgeon_lite.errors import BuildError, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import Schema, check_node, schema_of
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.surgery.constants import data_type_named
 from onnxsurgeon_lite.surgery.edits import fresh
@@ -105,8 +106,11 @@ class _Writer:
 
     def _input(self, name: str, kind: TypeProto | None) -> str:
         if kind is None:
+            graph = self.model.proto.graph
+            known = few([info.name for info in (*graph.input, *graph.output)])
             raise BuildError(
-                f"nothing says what {name!r} is", f"declare it: {name}: float[N, 3, 224, 224]"
+                f"nothing says what {name!r} is",
+                f"declare it: {name}: float[N, 3, 224, 224]; the model has {known}",
             )
         self.graph.input.add(name=name, type=kind)
         self.names[name] = name

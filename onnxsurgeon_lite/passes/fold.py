@@ -11,7 +11,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import InnerGraph, put_back, standing
-from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
+from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, walk
@@ -25,13 +25,8 @@ from onnxsurgeon_lite.surgery.symbolic import infer_types, onnx_types
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
-_KEPT = RANDOM | {
-    "Dropout",
-    "Constant",
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "DynamicQuantizeLinear",
-}
+_QUANTIZERS = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
+_KEPT = RANDOM | {"Dropout", "Constant"} | _QUANTIZERS
 _SIZES = 64  # elements of a constant that can be a shape
 
 
@@ -320,13 +315,10 @@ def _is_open(node: NodeProto) -> bool:
 
 def _size(kind: TypeProto | None) -> int | None:
     """Return the bytes of a tensor type with a fixed shape, else None."""
-    if kind is None or not kind.tensor_type.HasField("shape"):
+    shape = fixed_shape(kind)
+    if kind is None or shape is None:
         return None
-    dims = kind.tensor_type.shape.dim
-    if not all(dim.HasField("dim_value") for dim in dims):
-        return None
-    elements = math.prod(int(dim.dim_value) for dim in dims)
-    return elements * dtypes.numpy_dtype(kind.tensor_type.elem_type).itemsize
+    return math.prod(shape) * dtypes.numpy_dtype(kind.tensor_type.elem_type).itemsize
 
 
 def _computed(index: GraphIndex, found: _Constants, count: _Count | None) -> dict[str, Array]:

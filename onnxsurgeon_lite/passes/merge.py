@@ -6,12 +6,7 @@ from collections.abc import Iterable, Sequence
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError
-from onnxsurgeon_lite.graph.index import (
-    GraphIndex,
-    call_key,
-    function_key,
-    opset_versions,
-)
+from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key, opset_versions
 from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, walk

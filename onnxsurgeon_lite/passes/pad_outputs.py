@@ -62,8 +62,7 @@ class PadOutputs:
         names = names or [name for name in index.outputs if is_ragged(index, name)]
         if not names:
             raise ShapeError(
-                "no output has an open dimension 0",
-                "name the outputs to pad: --outputs NAME,NAME",
+                "no output has an open dimension 0", "name the outputs to pad: --outputs NAME,NAME"
             )
         if self.count in index:
             raise UsageError(f"value {self.count!r} exists already", "choose another --count")

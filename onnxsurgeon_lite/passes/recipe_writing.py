@@ -47,14 +47,8 @@ def write_script(steps: Sequence[Pass], path: Path, source: str, target: str) ->
         lines = "".join(f"    {_call(step, stored)},\n" for step in steps)
         needs_numpy = "\nimport numpy as np\n" if "np." in lines else ""
         title = f"Edits of {source}, written by onnxdbg repl: python {path.name} [IN [OUT]]."
-        text = _SCRIPT.format(
-            title=python(title),
-            source=python(source),
-            numpy=needs_numpy,
-            steps=lines,
-            target=python(target),
-        )
-        stored.finish(text)
+        names = {"title": python(title), "source": python(source), "target": python(target)}
+        stored.finish(_SCRIPT.format(**names, numpy=needs_numpy, steps=lines))
 
 
 def write_recipe(steps: Sequence[Pass], path: Path) -> None:
@@ -73,21 +67,22 @@ class _Stored:
         self.numbers = itertools.count(1)
 
     def file(self, array: Array) -> str:
-        names = (self.path.with_suffix(f".{number}.npy") for number in self.numbers)
-        path = next(
-            name for name in names if not os.path.lexists(name)
-        )  # an older script has its own
+        path = self._free("npy")
         with self.staging.open(path) as file:
             np.save(file, array, allow_pickle=False)
         return str(path)
 
     def model(self, model: Model) -> str:
         """Write a small model of a step; return its path."""
-        names = (self.path.with_suffix(f".{number}.onnx") for number in self.numbers)
-        path = next(name for name in names if not os.path.lexists(name))
+        path = self._free("onnx")
         with self.staging.open(path) as file:
             file.write(model.materialize().SerializeToString())
         return str(path)
+
+    def _free(self, suffix: str) -> Path:
+        """Return where a file can stand: those of an older script stay."""
+        names = (self.path.with_suffix(f".{number}.{suffix}") for number in self.numbers)
+        return next(name for name in names if not os.path.lexists(name))
 
     def finish(self, text: str) -> None:
         with self.staging.open(self.path) as file:
@@ -160,8 +155,7 @@ def _toml(value: object, stored: _Stored) -> str:
         return f"[{', '.join(_toml(item, stored) for item in value)}]"
     if value is None:
         raise UsageError(
-            "TOML cannot express None inside a table",
-            "write a script instead: export session.py",
+            "TOML cannot express None inside a table", "write a script instead: export session.py"
         )
     if isinstance(value, bool):
         return "true" if value else "false"

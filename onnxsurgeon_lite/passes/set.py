@@ -4,16 +4,11 @@ from collections.abc import MutableSequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import (
-    FunctionProto,
-    ModelProto,
-    NodeProto,
-    OperatorSetIdProto,
-    StringStringEntryProto,
-)
+from onnx import FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex, described, function_path
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.names import is_count
@@ -136,12 +131,7 @@ def _set_opset(imports: MutableSequence[OperatorSetIdProto], domain: str, value:
     if not value:
         drop(imports, lambda one: one.domain in same)
     elif found is None:
-        imports.append(
-            OperatorSetIdProto(
-                domain=domain.removeprefix("ai.onnx") if domain == "ai.onnx" else domain,
-                version=version,
-            )
-        )
+        imports.append(OperatorSetIdProto(domain=plain_domain(domain), version=version))
     else:
         found.version = version
     return _change(f"{_OPSET}{domain}", before, version or None)

@@ -19,7 +19,9 @@ from onnxsurgeon_lite.surgery.symbolic import begin_types
 
 _RULES = (
     "conv-batch-norm",
+    "conv-mul",
     "conv-add",
+    "matmul-add",
     "pad-conv",
     "transpose-pairs",
     "reshape-pairs",

@@ -22,13 +22,8 @@ from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.passes.set_op import SetOp
 
 _TEXT = (AttributeProto.STRING, AttributeProto.STRINGS)
-_PLAIN = (
-    *_TEXT,
-    AttributeProto.INT,
-    AttributeProto.INTS,
-    AttributeProto.FLOAT,
-    AttributeProto.FLOATS,
-)
+_NUMBERS = (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS)
+_PLAIN = (*_TEXT, *_NUMBERS)
 
 
 def undoing(before: Model, after: Model) -> list[Pass]:

@@ -19,7 +19,7 @@ from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import changes_shown
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in
 from onnxsurgeon_lite.tensors.metrics import number_text
 from onnxsurgeon_lite.tensors.statistics import Statistics
 
@@ -141,8 +141,7 @@ def _statistics(line: Statistics) -> str:
 
 def _corner(value: RunValue) -> list[str]:
     """The numbers of a small tensor; of a large one the corners of its first matrix."""
-    arrays = value if isinstance(value, list) else [] if value is None else [value]
-    return [text for array in arrays for text in _numbers(array)]
+    return [text for array in arrays_in(value) for text in _numbers(array)]
 
 
 def _numbers(array: Array) -> list[str]:

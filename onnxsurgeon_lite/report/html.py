@@ -10,7 +10,7 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.debugging import text_of
 from onnxsurgeon_lite.report.picture import picture
 from onnxsurgeon_lite.report.svg import graph_svg
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue, arrays_in
 
 KINDS = (
     *(Stop, Reading, Readings, Stack, Listing, Breakpoints, PassResult),
@@ -31,8 +31,7 @@ def html_of(result: object) -> str:
 
 
 def _pictures(value: RunValue) -> str:
-    arrays = value if isinstance(value, list) else [] if value is None else [value]
-    found = filter(None, map(picture, arrays))
+    found = filter(None, map(picture, arrays_in(value)))
     style = "image-rendering: pixelated; min-width: 200px"
     sources = (f"data:image/png;base64,{b64encode(png).decode()}" for png in found)
     return "".join(f'<img style="{style}" src="{source}">' for source in sources)

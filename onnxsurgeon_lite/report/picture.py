@@ -50,9 +50,7 @@ def png(pixels: Pixels) -> bytes:
     height, width = pixels.shape[:2]
     color = 2 if pixels.ndim == 3 else 0
     header = struct.pack(">IIBBBBB", width, height, 8, color, 0, 0, 0)
-    lines = np.pad(
-        pixels.reshape(height, -1), ((0, 0), (1, 0))
-    )  # each line begins with its filter, 0
+    lines = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0)))  # a line begins with its filter
     parts = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -17,9 +17,8 @@ from onnxsurgeon_lite.report.picture import png
 from onnxsurgeon_lite.shown import Shown
 
 _PICTURED = {
-    *("BisectResult", "SetComparison", "Profile"),
-    *("Ranking", "Blame", "Float16Risks", "LeaveOneOut"),
-}
+    "BisectResult", "SetComparison", "Profile", "Ranking", "Blame", "Float16Risks", "LeaveOneOut",
+}  # fmt: skip
 """Results whose page has numbers or tensors without the model."""
 _MOST = 40  # nodes that are drawn
 _BOX, _COLUMN, _ROW = (150, 34), 170, 74
@@ -123,9 +122,7 @@ def graph_svg(nodes: Nodes) -> str:
 
 
 def _drawn(
-    layout: Layout,
-    labels: list[tuple[str, str, str]],
-    lines: list[tuple[int, int, list[str]]],
+    layout: Layout, labels: list[tuple[str, str, str]], lines: list[tuple[int, int, list[str]]]
 ) -> str:
     left = min(layout.x, default=0.0)
     places = [_placed(x - left, y) for x, y in zip(layout.x, layout.y, strict=True)]

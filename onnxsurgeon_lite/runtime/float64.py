@@ -12,6 +12,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.graph.index import onnx_opset
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
@@ -19,13 +20,8 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
-_FLOATS = {
-    TensorProto.FLOAT,
-    TensorProto.FLOAT16,
-    TensorProto.BFLOAT16,
-    TensorProto.FLOAT8E4M3FN,
-    TensorProto.FLOAT8E5M2,
-}
+_FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
+_FLOATS |= {TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2}
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _DOUBLE = "tensor(double)"
 _WIDE = "\x01float64"
@@ -87,7 +83,7 @@ class Float64:
         node = index.nodes[position]
         names = [name for name in node.output if name]
         constants = (index.initializers.get(name) for name in node.input)
-        if any(map(_is_wide, inputs.values())) or any(
+        if any(map(dtypes.has_floats, inputs.values())) or any(
             t.data_type in _FLOATS for t in constants if t
         ):
             found = {name: self.evaluate([position], inputs, name)[0] for name in names}
@@ -200,7 +196,7 @@ def convolve(node: NodeProto, x: Array, weight: Array, bias: Array | None = None
 def _widen(part: ModelProto) -> bool:
     """Cast the float inputs of the nodes to double, if the definitions of their operators allow it."""
     graph = part.graph
-    versions = {entry.domain: entry.version for entry in part.opset_import}
+    opset = onnx_opset(part)
     floats = {v.name for v in graph.input if v.type.tensor_type.elem_type in _FLOATS}
     floats |= {t.name for t in graph.initializer if t.data_type in _FLOATS}
     casts: dict[str, NodeProto] = {}
@@ -208,7 +204,7 @@ def _widen(part: ModelProto) -> bool:
     for node in nodes:
         if _makes_float(node):
             floats.update(node.output)
-        widens = _takes_double(node, versions.get("", 1))
+        widens = _takes_double(node, opset)
         if widens is None or len(widens) < len(node.input[:1]):
             return False
         for slot, name in enumerate(node.input):
@@ -256,13 +252,7 @@ def _takes_double(node: NodeProto, version: int) -> list[bool] | None:
 
 def widened(value: RunValue) -> RunValue:
     """Cast floats to float64; return everything else unchanged."""
-    if isinstance(value, np.ndarray) and dtypes.is_float(value.dtype):
-        return value.astype(np.float64)
-    return value
-
-
-def _is_wide(value: RunValue) -> bool:
-    return isinstance(value, np.ndarray) and dtypes.is_float(value.dtype)
+    return value.astype(np.float64) if dtypes.has_floats(value) else value
 
 
 def _narrowed(value: RunValue, kind: TypeProto | None) -> RunValue:

@@ -1,15 +1,7 @@
 """Observe values of the unoptimized model, running only the nodes that they need."""
 
 from bisect import bisect_right
-from collections.abc import (
-    Callable,
-    Collection,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -20,14 +12,11 @@ from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Held, Runtime
 from onnxsurgeon_lite.surgery.edits import clear_bodies
-from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, arrays_in, type_of
 
 BUDGET = 64 << 20  # bytes
 _PART, _LARGE_PART = 64, 512  # values of a sweep that are computed in one part; with a budget
-_FIRST, _GROWTH = (
-    16,
-    4,
-)  # values of the first part of a sweep with a budget; most times that the next is larger
+_FIRST, _GROWTH = 16, 4  # values of the first part with a budget; times as many in the next
 _APART = "\x01"  # marks values of a part that runs alone; model names are unlikely to contain it
 _RECOMPUTED = f"{_APART}recomputed"
 
@@ -348,11 +337,7 @@ class Observer:
 
 def _byte_count(value: RunValue) -> int:
     """Return the bytes of a value in memory."""
-    return sum(
-        array.nbytes
-        for array in (value if isinstance(value, list) else [value])
-        if array is not None
-    )
+    return sum(array.nbytes for array in arrays_in(value))
 
 
 def recomputed(name: str) -> str:

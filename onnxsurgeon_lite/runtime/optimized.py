@@ -20,24 +20,12 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import byte_count
 
 RULES = (  # onnxruntime's rule_based_graph_transformer runs these
-    *(
-        "CastChainElimination",
-        "CastElimination",
-        "ClipQuantRewrite",
-        "ConvAddFusion",
-        "ConvBNFusion",
-    ),
-    *("ConvMulFusion", "DivMulFusion", "EliminateDropout", "EliminateIdentity", "EliminateSlice"),
-    *(
-        "ExpandElimination",
-        "FuseReluClip",
-        "GemmSumFusion",
-        "GemmTransposeFusion",
-        "LabelEncoderFusion",
-    ),
-    *("MatMul_BatchNormalization_Fusion", "NoopElimination", "NotWhereFusion", "Pad_Fusion"),
-    *("PreShapeNodeElimination", "ReluQuantRewrite", "UnsqueezeElimination"),
-)
+    "CastChainElimination", "CastElimination", "ClipQuantRewrite", "ConvAddFusion", "ConvBNFusion", "ConvMulFusion",
+    "DivMulFusion", "EliminateDropout", "EliminateIdentity", "EliminateSlice", "ExpandElimination", "FuseReluClip",
+    "GemmSumFusion", "GemmTransposeFusion", "LabelEncoderFusion", "MatMul_BatchNormalization_Fusion",
+    "NoopElimination", "NotWhereFusion", "Pad_Fusion", "PreShapeNodeElimination", "ReluQuantRewrite",
+    "UnsqueezeElimination",
+)  # fmt: skip
 WEIGHTS_FILE = "weights"  # beside the graph, as runtime/worker.py says
 _QUICKLY_WRITTEN = 256 << 20  # bytes
 _BLOCKED = "com.microsoft.nchwc"

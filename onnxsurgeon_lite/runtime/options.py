@@ -14,6 +14,7 @@ ORT, REFERENCE, TORCH = "ort", "reference", "torch"
 TARGET = "target"
 """The setting that needs no key: the program of `command:PROGRAM`, the module of `torch:FILE.py:function`."""
 
+_PROVIDERS = ("CPU", "CUDA", "Tensorrt", "OpenVINO", "Dml", "QNN", "CoreML", "ROCM", "MIGraphX")
 _KNOWN = (
     "write opt=none, provider=cpu, threads=1, disabled=OPTIMIZER, else=reference or runtime=NAME"
 )
@@ -136,15 +137,5 @@ def require_ort(verb: str, *sides: RuntimeOptions) -> None:
 
 def provider_name(name: str) -> str:
     """Return onnxruntime's own name of a provider: `cuda` is `CUDAExecutionProvider`."""
-    short = {
-        "cpu": "CPU",
-        "cuda": "CUDA",
-        "tensorrt": "Tensorrt",
-        "openvino": "OpenVINO",
-        "dml": "Dml",
-        "qnn": "QNN",
-        "coreml": "CoreML",
-        "rocm": "ROCM",
-        "migraphx": "MIGraphX",
-    }
+    short = {known.lower(): known for known in _PROVIDERS}
     return f"{short[name.lower()]}ExecutionProvider" if name.lower() in short else name

@@ -421,9 +421,7 @@ class Runtime:
 
 
 def run_model(
-    model: Model,
-    feeds: Mapping[str, Array | list[Array]],
-    options: RuntimeOptions | None = None,
+    model: Model, feeds: Mapping[str, Array | list[Array]], options: RuntimeOptions | None = None
 ) -> dict[str, RunValue]:
     """Run a model once in a process of its own; return its outputs."""
     with Runtime(options) as runtime:

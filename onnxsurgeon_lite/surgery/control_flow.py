@@ -105,17 +105,10 @@ class _Straight:
         given = {name: name for name in captured_by(body)} | self._hoisted(body)
         inputs, outputs = ([value.name for value in values] for values in (body.input, body.output))
         imports = self.index.model.proto.opset_import
-        self.functions.append(
-            helper.make_function(
-                _DOMAIN,
-                named,
-                [*given, *inputs],
-                outputs,
-                body.node,
-                imports,
-                value_info=body.value_info,
-            )
-        )
+        ends = [*given, *inputs], outputs
+        made = helper.make_function(_DOMAIN, named, *ends, body.node, imports)
+        made.value_info.extend(body.value_info)
+        self.functions.append(made)
         return helper.make_node(named, list(given.values()), [], domain=_DOMAIN)
 
     def _hoisted(self, body: GraphProto) -> dict[str, str]:

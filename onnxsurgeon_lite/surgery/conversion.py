@@ -4,14 +4,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from onnx import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    defs,
-    helper,
-)
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, defs, helper
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below

@@ -100,9 +100,7 @@ def fresh(base: str, taken: set[str] | Taken) -> str:
         used, number = 0, 1
         while f"{base}_{number}" in taken:
             used, number = number, 2 * number
-        while (
-            number - used > 1
-        ):  # between one that is taken and one that is free: many nodes may have this name
+        while number - used > 1:  # between a taken and a free one: many nodes may have this name
             middle = (used + number) // 2
             used, number = (middle, number) if f"{base}_{middle}" in taken else (used, middle)
         name = f"{base}_{number}"
@@ -263,7 +261,8 @@ def reorder(nodes: Nodes, order: Sequence[int]) -> None:
 
 
 def _require_whole(before: GraphIndex, after: GraphIndex) -> None:
-    gone = {name for name in _changed(before, after) if name not in after}
+    gone = {*_changed(before, after)} - after.inputs.keys() - after.initializers.keys()
+    gone -= after.table.made_among(gone)
     if not gone:
         return
     dangling = {

@@ -1,19 +1,15 @@
 """Replace nodes by the functions that their schemas define: Gelu by Erf and what is around it, and so on."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, cast
 
-from onnx import FunctionProto, NodeProto, defs, parser
+from onnx import FunctionProto, NodeProto, TypeProto, defs, parser
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
-from onnxsurgeon_lite.graph.index import (
-    FunctionKey,
-    GraphIndex,
-    function_key,
-    opset_versions,
-)
+from onnxsurgeon_lite.graph.index import FunctionKey, GraphIndex, function_key, opset_versions
 from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.surgery.inlining import inline
@@ -100,12 +96,39 @@ def _function(index: GraphIndex, node: NodeProto, version: int) -> FunctionProto
         return _part_of_shape(node, version)
     if node.op_type == "Split":
         return _split_of_sizes(index, node, version)
-    schema = cast("Schema", defs.get_schema(node.op_type, version))
-    if schema.has_function:
-        latest = _latest(schema.function_opset_versions, version)
-        return _parsed(schema.get_function_with_opset_version(latest))
-    if not schema.has_context_dependent_function:
-        return None
+    return definition(node, version, partial(_types, index, node), later=True)
+
+
+def definition(
+    node: NodeProto,
+    version: int,
+    types: Callable[[], Sequence[TypeProto | None]],
+    later: bool = False,
+) -> FunctionProto | None:
+    """Return the function by which ONNX defines a node's operator, of the latest opset up to a version.
+
+    Args:
+        types: returns those of the inputs, on which some functions depend.
+        later: without such an opset, take the next later one.
+    """
+
+    def latest(versions: Sequence[int]) -> int:
+        known = [v for v in versions if v <= version]
+        return max(known, default=min(versions, default=0) if later else 0)
+
+    schema, body = cast("Schema", defs.get_schema(node.op_type, version)), b""
+    if opset := latest(schema.function_opset_versions):
+        body = schema.get_function_with_opset_version(opset)
+    elif opset := latest(schema.context_dependent_function_opset_versions):
+        encoded = [b"" if kind is None else kind.SerializeToString() for kind in types()]
+        body = schema.get_context_dependent_function_with_opset_version(
+            opset, node.SerializeToString(), encoded
+        )
+    function: FunctionProto | None = FunctionProto.FromString(body) if body else None
+    return function
+
+
+def _types(index: GraphIndex, node: NodeProto) -> list[TypeProto | None]:
     kinds = [index.type_of(name) if name else None for name in node.input]
     for name, kind in zip(node.input, kinds, strict=True):
         if name and kind is None:
@@ -113,12 +136,7 @@ def _function(index: GraphIndex, node: NodeProto, version: int) -> FunctionProto
                 f"{node.op_type} {node.name!r} is a function of the type of {name!r}, which is unknown",
                 "declare it: onnxdbg edit set-shape MODEL, or export with types",
             )
-    encoded = [b"" if kind is None else kind.SerializeToString() for kind in kinds]
-    latest = _latest(schema.context_dependent_function_opset_versions, version)
-    body = schema.get_context_dependent_function_with_opset_version(
-        latest, node.SerializeToString(), encoded
-    )
-    return _parsed(body) if body else None
+    return kinds
 
 
 def _part_of_shape(node: NodeProto, version: int) -> FunctionProto | None:
@@ -157,16 +175,6 @@ def _split_of_sizes(index: GraphIndex, node: NodeProto, version: int) -> Functio
             {known if size and min(sizes) >= 0 else ""}
             {parts} = Split <axis: int = {axis}> (data{", sizes" if size and min(sizes) >= 0 else ""})
         }}""")
-
-
-def _parsed(body: bytes) -> FunctionProto:
-    function: FunctionProto = FunctionProto.FromString(body)
-    return function
-
-
-def _latest(versions: Iterable[int], version: int) -> int:
-    known = [*versions]
-    return max((other for other in known if other <= version), default=min(known))
 
 
 def _needed(function: FunctionProto) -> list[NodeProto]:

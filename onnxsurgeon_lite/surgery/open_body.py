@@ -14,11 +14,10 @@ from onnx import (
     SparseTensorProto,
     TensorProto,
     ValueInfoProto,
-    helper,
 )
 
 from onnxsurgeon_lite.errors import EditError, UsageError
-from onnxsurgeon_lite.graph.bodies import body_model, graph_at
+from onnxsurgeon_lite.graph.bodies import body_model, function_model, graph_at, put_back
 from onnxsurgeon_lite.graph.index import (
     FUNCTION_PATH,
     GraphIndex,
@@ -71,7 +70,7 @@ class OpenBody:
                     f"{min(also)!r} is outside of function {path!r}, which reads its own inputs only",
                     f"name a value of the function: '{path}/NAME'",
                 )
-            made, names = _function_model(index, source), set[str]()
+            made, names = function_model(index.model.proto, source), set[str]()
         else:
             own, names = {*defined(source)}, {*index.values(), *index.model.enclosing.names}
             if hidden := also & own:
@@ -82,7 +81,7 @@ class OpenBody:
             also.update(captured_by(source))
             names = (names | also) - own
             made = body_model(index, index.nodes[_position(path)], source, also)
-            made.functions.extend(index.model.proto.functions)
+        made.functions.extend(index.model.proto.functions)
         made.graph.name = f"{index.graph.name}/{path}"
         model = index.model.with_proto(made)
         model.enclosing = Enclosing(f"{index.model.enclosing.path}{path}/", frozenset(names))
@@ -150,7 +149,10 @@ class OpenBody:
     def _require_same_interface(self, body: GraphProto) -> None:
         """Raise `EditError` if the node that has the body cannot use it any more."""
         before = graph_at(self.index.model.proto, self.path)
-        names = [[_name(value) for value in values] for values in (before.input, before.output)]
+        names = [
+            [value if isinstance(value, str) else value.name for value in values]
+            for values in (before.input, before.output)
+        ]
         now = [[value.name for value in values] for values in (body.input, body.output)]
         if list(map(len, names)) != list(map(len, now)):
             raise EditError(
@@ -213,42 +215,17 @@ def _position(path: str) -> int:
     return int(path[1 : path.index("/")])
 
 
-def _name(value: ValueInfoProto | str) -> str:
-    return value if isinstance(value, str) else value.name
-
-
 def _sources(graph: GraphProto) -> Iterator[tuple[str, _Source]]:
     """Yield what a graph declares that no node makes, by name."""
     yield from ((value.name, value) for value in (*graph.input, *graph.initializer))
     yield from ((sparse.values.name, sparse) for sparse in graph.sparse_initializer)
 
 
-def _function_model(index: GraphIndex, function: FunctionProto) -> ModelProto:
-    source = index.model.proto
-    made = ModelProto(ir_version=source.ir_version, opset_import=function.opset_import)
-    imported = opset_versions(function.opset_import)
-    made.opset_import.extend(
-        opset for opset in source.opset_import if plain_domain(opset.domain) not in imported
-    )
-    made.graph.node.extend(function.node)
-    made.graph.input.extend(ValueInfoProto(name=name) for name in function.input)
-    made.graph.output.extend(ValueInfoProto(name=name) for name in function.output)
-    made.graph.value_info.extend(function.value_info)
-    made.functions.extend(source.functions)
-    return made
-
-
 def _fill_function(function: FunctionProto, body: GraphProto) -> list[str]:
     """Replace a function's nodes and names; return a note on what has another form there."""
     function.input[:] = [value.name for value in body.input]
     function.output[:] = [value.name for value in body.output]
-    del function.node[:], function.value_info[:]
-    function.node.extend(
-        helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in body.initializer
-    )
-    function.node.extend(body.node)
-    function.value_info.extend(body.value_info)
+    put_back(body, function)
     new = few([tensor.name for tensor in body.initializer])
-    return (
-        [f"a function has no initializers: Constant nodes in front of it make {new}"] if new else []
-    )
+    what = "a function has no initializers: Constant nodes in front of it make"
+    return [f"{what} {new}"] if new else []

@@ -13,13 +13,9 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.dtypes import Array
 
-_BLOCK = (
-    1 << 13
-)  # elements compared at a time: they stay in the cache, and sums of them in one thread
+_BLOCK = 1 << 13  # elements compared at a time: they stay in the cache, sums of them in a thread
 
-_PIECE = (
-    1 << 19
-)  # bytes of each side that are compared at a time where they are read piece by piece
+_PIECE = 1 << 19  # bytes of each side that are compared at a time where they are read in pieces
 
 SMALLEST_SCALE = 1e-6  # a tensor that is smaller everywhere is compared as if it were zero
 
@@ -329,8 +325,7 @@ def distance(
 
 def _compare_strings(actual: Array, reference: Array, result: Comparison) -> None:
     different = np.asarray(
-        [_text(a) != _text(b) for a, b in zip(actual.flat, reference.flat, strict=True)],
-        dtype=bool,
+        [_text(a) != _text(b) for a, b in zip(actual.flat, reference.flat, strict=True)], dtype=bool
     )
     result.exceeding = int(different.sum())
     result.match = not result.exceeding

@@ -6,6 +6,7 @@ little-endian, sub-byte elements packed from the low bits up.
 
 import math
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,16 @@ def data_type_of_numpy(dtype: np.dtype[np.generic]) -> int:
 def is_float(dtype: np.dtype[np.generic]) -> bool:
     """Return whether a dtype is real floating-point, those of ml_dtypes included."""
     return dtype.kind == "f" or "float" in dtype.name
+
+
+def arrays_in(value: RunValue) -> list[Array]:
+    """Return the tensors that a value holds: one, those of a sequence, or none."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def has_floats(value: object) -> TypeGuard[Array]:
+    """Return whether a value is a tensor of floats."""
+    return isinstance(value, np.ndarray) and is_float(value.dtype)
 
 
 def type_of(value: Array | list[Array]) -> TypeProto:
@@ -125,9 +136,7 @@ def encode(array: Array) -> bytes:
 
 def to_array(tensor: TensorProto) -> Array:
     """Return the numbers of a tensor whose payload is in memory."""
-    if (
-        tensor.data_location == TensorProto.EXTERNAL
-    ):  # onnx would read it from the working directory
+    if tensor.data_location == TensorProto.EXTERNAL:  # onnx would read it from the working folder
         raise SurgeonError(f"tensor {tensor.name!r} refers to data in another file: refused")
     try:
         return np.asarray(numpy_helper.to_array(tensor))

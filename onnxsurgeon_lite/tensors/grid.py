@@ -63,6 +63,12 @@ class Grid:
         """Return the nearest numbers of the grid: what a QuantizeLinear and a DequantizeLinear make."""
         return self.numbers(self.integers(array))
 
+    def holds(self, array: Array) -> bool:
+        """Return whether a tensor is what a quantizer makes, and not all 0."""
+        if not self.fits(array.shape) or not array.any():
+            return False
+        return bool(np.allclose(self.rounded(array), array, rtol=1e-6, atol=0))
+
     def integers(self, array: Array) -> Wide:
         """Return what a QuantizeLinear makes."""
         with np.errstate(all="ignore"):

@@ -257,7 +257,9 @@ class _Forked:
         self.pid = os.fork()
         if not self.pid:
             _work(command[2:], *pass_fds, stdout)
-        while os.getpgid(self.pid) != self.pid:  # before it leads a session, killing that does nothing
+        while (
+            os.getpgid(self.pid) != self.pid
+        ):  # before it leads a session, killing that does nothing
             time.sleep(0)
 
     def send_signal(self, number: int) -> None:

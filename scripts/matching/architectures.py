@@ -1,5 +1,6 @@
 """The architectures, with random weights, and a second version of each with one more layer."""
 
+import types
 from collections.abc import Callable
 
 import torch
@@ -107,10 +108,73 @@ def whisper_decoder(small: bool) -> Made:
     return Heard(transformers.WhisperModel(config), tokens), given, output
 
 
+def swin(small: bool) -> Made:
+    sizes = {"image_size": 32, "patch_size": 2, "window_size": 4, "embed_dim": 16}
+    sizes |= {"depths": [2, 2], "num_heads": [2, 4]}
+    config = transformers.SwinConfig(attn_implementation="eager", **sizes if small else {})
+    image = torch.randn(1, 3, config.image_size, config.image_size)
+    return transformers.SwinForImageClassification(config), image, "logits"
+
+
+def mobilenet(small: bool) -> Made:
+    config = transformers.MobileNetV2Config(
+        **{"image_size": 32, "depth_multiplier": 0.25} if small else {}
+    )
+    image = torch.randn(1, 3, config.image_size, config.image_size)
+    return transformers.MobileNetV2ForImageClassification(config), image, "logits"
+
+
+def convnext(small: bool) -> Made:
+    sizes = {"image_size": 32, "hidden_sizes": [16, 24, 32, 32], "depths": [1, 1, 2, 1]}
+    config = transformers.ConvNextConfig(**sizes if small else {})
+    image = torch.randn(1, 3, config.image_size, config.image_size)
+    return transformers.ConvNextForImageClassification(config), image, "logits"
+
+
+def t5(small: bool) -> Made:
+    sizes = {"d_model": 48, "d_kv": 12, "d_ff": 96, "num_layers": 2, "num_heads": 4}
+    config = transformers.T5Config(
+        attn_implementation="eager", **sizes | {"vocab_size": 500} if small else {}
+    )
+    tokens = torch.randint(1, config.vocab_size, (1, 16))
+    return Heard(transformers.T5Model(config), tokens[:, :8]), tokens, "last_hidden_state"
+
+
+def llama(small: bool) -> Made:
+    sizes = _NARROW | {"num_hidden_layers": 2, "num_key_value_heads": 2, "vocab_size": 500}
+    config = transformers.LlamaConfig(
+        use_cache=False, attn_implementation="eager", **sizes if small else {}
+    )
+    tokens = torch.randint(0, config.vocab_size, (1, 16))
+    return transformers.LlamaForCausalLM(config), tokens, "logits"
+
+
+class Tagger(torch.nn.Module):
+    """A bidirectional LSTM of two layers between an embedding and a linear layer."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(500, size)
+        self.lstm = torch.nn.LSTM(size, size, 2, batch_first=True, bidirectional=True)
+        self.head = torch.nn.Linear(2 * size, 10)
+
+    def forward(self, given: torch.Tensor) -> types.SimpleNamespace:
+        return types.SimpleNamespace(logits=self.head(self.lstm(self.embed(given))[0]))
+
+
+def lstm(small: bool) -> Made:
+    return Tagger(24 if small else 256), torch.randint(0, 500, (1, 16)), "logits"
+
+
 ARCHITECTURES: dict[str, Callable[[bool], Made]] = {
     "resnet": resnet, "vit": vit, "bert": bert, "gpt2": gpt2, "dpt": dpt, "whisper": whisper,
     "whisper_decoder": whisper_decoder,
 }  # fmt: skip
+
+FURTHER: dict[str, Callable[[bool], Made]] = {
+    "swin": swin, "mobilenet": mobilenet, "convnext": convnext, "t5": t5, "llama": llama, "lstm": lstm,
+}  # fmt: skip
+"""Faults are planted in them on demand; some have no list of layers that one more could be added to."""
 
 
 class Output(torch.nn.Module):
@@ -163,7 +227,7 @@ def _first(made: object) -> torch.Tensor:
 
 def built(name: str, small: bool, noisy: bool) -> Made:
     torch.manual_seed(0)
-    module, given, output = ARCHITECTURES[name](small)
+    module, given, output = (ARCHITECTURES | FURTHER)[name](small)
     if noisy:
         with torch.no_grad():
             for parameter in module.parameters():

@@ -9,9 +9,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.debug.causes.constants import Order, orders, rotary_orders
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, wide
-from onnxsurgeon_lite.passes.insert import Insert
-from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import is_float
 
 _LONGEST = 4096  # elements of an axis that is arranged

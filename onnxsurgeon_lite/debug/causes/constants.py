@@ -12,8 +12,7 @@ from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, fitted, linears, wanted_at
 from onnxsurgeon_lite.debug.causes.place import Place, small, wide
-from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.passes import Pass, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 Order = NDArray[np.intp]

@@ -7,8 +7,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
-from onnxsurgeon_lite.passes.insert import Insert
-from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes import Insert, Pass
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, of RGB
 _COLORS = 3

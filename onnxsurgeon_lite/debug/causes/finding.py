@@ -29,11 +29,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.masks import missing_masks
 from onnxsurgeon_lite.debug.causes.newton import solved_small
 from onnxsurgeon_lite.debug.causes.norms import missing_norms, reset_norms
-from onnxsurgeon_lite.debug.causes.operations import (
-    missing_factors,
-    operations,
-    other_operations,
-)
+from onnxsurgeon_lite.debug.causes.operations import missing_factors, operations, other_operations
 from onnxsurgeon_lite.debug.causes.operators import extra_operations, extra_steps, other_operators
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, wide
 from onnxsurgeon_lite.debug.causes.precision import precision
@@ -51,16 +47,13 @@ from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, wiring
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import RANDOM
-from onnxsurgeon_lite.passes.pipeline import Pipeline
-from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.passes.set_attr import SetAttr
-from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.passes import Pass, Pipeline, SetAttr, SetConstant
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Family = Callable[[Place], Iterable[Hypothesis]]
@@ -289,11 +282,7 @@ class Finder:
         return sum(self._agreement(place, cause.steps) is not None for place in places)
 
     def _fitting(
-        self,
-        bench: Bench,
-        until: float,
-        families: Sequence[Family],
-        solved: Sequence[Solving],
+        self, bench: Bench, until: float, families: Sequence[Family], solved: Sequence[Solving]
     ) -> Iterator[list[Outcome]]:
         """Yield what fits, family by family."""
         now = time.monotonic()
@@ -562,9 +551,7 @@ def _everywhere(step: Pass) -> Pass:
 
 def _times(value: RunValue, factor: float) -> RunValue:
     """Return a value scaled, if it has floats."""
-    if not isinstance(value, np.ndarray) or not is_float(value.dtype):
-        return value
-    return (wide(value) * factor).astype(value.dtype)
+    return (wide(value) * factor).astype(value.dtype) if has_floats(value) else value
 
 
 def ordered(fits: Iterable[Outcome]) -> list[Outcome]:

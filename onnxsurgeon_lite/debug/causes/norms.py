@@ -12,8 +12,7 @@ from onnxsurgeon_lite.debug.causes.operations import right_inputs
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import described
 from onnxsurgeon_lite.graph.text import node_title
-from onnxsurgeon_lite.passes.insert import Insert
-from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.passes import Insert, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import is_float
 
 _NEAREST = 8  # normalizations whose constants are tried

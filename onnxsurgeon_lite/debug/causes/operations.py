@@ -13,9 +13,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import taken_back, wanted_at
 from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, fits, small, spread_over, wide
 from onnxsurgeon_lite.model import loaded
-from onnxsurgeon_lite.passes.insert import Insert
-from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.passes.replace import Replace
+from onnxsurgeon_lite.passes import Insert, Pass, Replace
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     data_type_of_numpy,

@@ -7,11 +7,7 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Attribute, Place, wide
-from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.passes.remove import Remove
-from onnxsurgeon_lite.passes.replace import Replace
-from onnxsurgeon_lite.passes.set_attr import SetAttr
-from onnxsurgeon_lite.passes.set_op import SetOp
+from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
 from onnxsurgeon_lite.tensors.dtypes import is_float
 
 _PAIRS = 256  # pairs of values of a region between which all is left out

@@ -320,9 +320,7 @@ def _plain(value: object) -> Attribute:
 
 
 def _constants_beside(
-    whole: GraphIndex,
-    part: ModelProto,
-    shapes: Container[tuple[int, ...]],
+    whole: GraphIndex, part: ModelProto, shapes: Container[tuple[int, ...]]
 ) -> list[TensorProto]:
     """Return the constants of the whole model with one of these shapes, nearest to the region first."""
     there = {tensor.name for tensor in part.graph.initializer}

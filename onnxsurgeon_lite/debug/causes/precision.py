@@ -6,8 +6,7 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
-from onnxsurgeon_lite.passes.insert import Insert
-from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes import Insert, Pass
 
 _HALF = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 

@@ -8,10 +8,8 @@ from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UsageError
 from onnxsurgeon_lite.model import Model, save
 from onnxsurgeon_lite.model.sharing import require_replaceable
-from onnxsurgeon_lite.passes.pipeline import Pipeline
-from onnxsurgeon_lite.passes.protocol import Pass, PassResult
+from onnxsurgeon_lite.passes import Pass, PassResult, Pipeline, SetAttr
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe
-from onnxsurgeon_lite.passes.set_attr import SetAttr
 
 _ROUNDS = 4  # searches of a model that was repaired in part
 

@@ -5,8 +5,7 @@ from itertools import combinations, islice
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
-from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.passes.rewire import Rewire
+from onnxsurgeon_lite.passes import Pass, Rewire
 
 _OPERANDS = 6  # of a node, which are exchanged
 _PAIRS = 32  # pairs of values that are exchanged

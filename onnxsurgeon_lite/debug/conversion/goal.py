@@ -9,7 +9,7 @@ import numpy as np
 from onnxsurgeon_lite.errors import FeedsError, SurgeonError, UsageError
 from onnxsurgeon_lite.matching.metric import Metric, MetricFunction, Pairs, Values
 from onnxsurgeon_lite.tensors.comparison import compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats
 from onnxsurgeon_lite.tensors.grid import Wide
 
 
@@ -123,7 +123,7 @@ def _measured(values: Values) -> dict[str, Array]:
 
 
 def _floats(values: Values) -> dict[str, Array]:
-    return {n: v for n, v in values.items() if isinstance(v, np.ndarray) and is_float(v.dtype)}
+    return {n: v for n, v in values.items() if has_floats(v)}
 
 
 def _finite(pairs: Pairs) -> Iterator[tuple[Values, Values]]:

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.debug.profiling.macs import Shape, macs
 from onnxsurgeon_lite.debug.profiling.parts import parts
 from onnxsurgeon_lite.debug.profiling.result import Cost, Held, Profile, ProfiledNode
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
+from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.model.messages import copied
@@ -140,12 +140,9 @@ class _Attribution:
         index = GraphIndex.of(self.original.model.with_proto(proto))
         with suppress(SurgeonError):  # what is known without inference is used
             index.learn_types(index.producer)
-        found = {name: tuple(t.dims) for name, t in self.original.initializers.items()}
-        for name, kind in index.types.items():
-            dims = kind.tensor_type.shape.dim
-            if kind.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
-                found.setdefault(name, tuple(dim.dim_value for dim in dims))
-        return found
+        found = ((name, fixed_shape(kind)) for name, kind in index.types.items())
+        weights = {name: tuple(t.dims) for name, t in self.original.initializers.items()}
+        return {name: shape for name, shape in found if shape is not None} | weights
 
     def _weights(self, covered: Iterable[int]) -> int:
         """Return the bytes of the weights that nodes are the first to read; the trace leaves packed ones out."""

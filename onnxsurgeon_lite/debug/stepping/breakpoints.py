@@ -61,8 +61,7 @@ class Breakpoint:
             return bool(np.any(self.condition(told)))
         except Exception as error:
             raise UsageError(
-                f"the condition of {self} fails: {type(error).__name__}: {error}",
-                _USABLE,
+                f"the condition of {self} fails: {type(error).__name__}: {error}", _USABLE
             ) from error
 
 

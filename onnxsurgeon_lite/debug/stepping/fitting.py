@@ -8,6 +8,7 @@ from onnx import TypeProto
 
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.errors import FeedsError
+from onnxsurgeon_lite.graph.index import fixed_shape
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -50,9 +51,8 @@ def _expected(
     frame: Frame, name: str, kind: TypeProto
 ) -> tuple[np.dtype[np.generic], Sequence[int]]:
     """(dtype, shape): as declared where that is fixed, else as computed."""
-    declared = kind.tensor_type
-    dims = declared.shape.dim
-    if declared.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
-        return dtypes.numpy_dtype(declared.elem_type), [dim.dim_value for dim in dims]
+    shape = fixed_shape(kind)
+    if shape is not None:
+        return dtypes.numpy_dtype(kind.tensor_type.elem_type), shape
     current = cast(dtypes.Array, frame.value(name))
     return current.dtype, current.shape

@@ -9,10 +9,11 @@ import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto, defs
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.patterns.conditions import Conditions, misfit, number
 from onnxsurgeon_lite.graph.patterns.rule import Rule
 from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -23,7 +24,6 @@ COMMUTATIVE = frozenset((
 _ANY = "_"
 _FEW = 64
 _PRECISION = {"float16": 1e-3, "bfloat16": 1e-2}  # of constants that an export rounded
-_ONNX = ("", "ai.onnx")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class PatternNode:
         """Return the node of a function."""
         asked = {attribute.name: attribute for attribute in node.attribute}
         others = asked.pop(_ANY, None) is not None
-        domain = _domain(node.domain)
+        domain = plain_domain(node.domain)
         return cls(node.op_type, domain, tuple(node.input), tuple(node.output), asked, others)
 
 
@@ -184,7 +184,7 @@ class Matcher:
     def fits(self, place: int, position: int, found: Match) -> Iterator[Match]:
         """Yield a match extended by one node, in each order of its operands in which it fits."""
         want, node = self.nodes[place], self.index.nodes[position]
-        if node.op_type != want.op_type or _domain(node.domain) != want.domain:
+        if node.op_type != want.op_type or plain_domain(node.domain) != want.domain:
             return
         attributes = found.attributes
         if node.attribute or want.attribute:
@@ -245,7 +245,8 @@ class Matcher:
         self, want: PatternNode, node: NodeProto, known: Mapping[str, AttributeProto]
     ) -> dict[str, AttributeProto] | None:
         """Return the variables with those that this node's attributes bind; None if an attribute differs."""
-        defaults = self._defaults(node)
+        domain = plain_domain(node.domain)
+        defaults = _defaults_of(node.op_type, domain, self._versions.get(domain, 1))
         given = {attribute.name: attribute for attribute in node.attribute}
         if not want.others:
             for name in given.keys() - want.attribute.keys():
@@ -258,14 +259,9 @@ class Matcher:
                 return None
         return bound
 
-    def _defaults(self, node: NodeProto) -> Mapping[str, AttributeProto]:
-        return _defaults_of(
-            node.op_type, _domain(node.domain), self._versions.get(_domain(node.domain), 1)
-        )
-
     @cached_property
     def _versions(self) -> dict[str, int]:
-        return {_domain(o.domain): o.version for o in self.index.model.proto.opset_import}
+        return opset_versions(self.index.model.proto.opset_import)
 
     def _holds(
         self, want: AttributeProto, value: str, attributes: dict[str, AttributeProto]
@@ -410,11 +406,7 @@ def attribute_of(name: str, value: object) -> AttributeProto:
 
 
 def _is_constant(node: NodeProto) -> bool:
-    return node.op_type == "Constant" and _domain(node.domain) == ""
-
-
-def _domain(domain: str) -> str:
-    return "" if domain in _ONNX else domain
+    return node.op_type == "Constant" and plain_domain(node.domain) == ""
 
 
 def _made(wanted: Sequence[str], given: Sequence[str], values: dict[str, str]) -> bool:

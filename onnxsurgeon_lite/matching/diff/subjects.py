@@ -43,10 +43,7 @@ def named(
 def zipped(names: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Pair names slot by slot, with '' for missing slots."""
     for slot in range(max(len(names), len(others))):
-        yield (
-            names[slot] if slot < len(names) else "",
-            others[slot] if slot < len(others) else "",
-        )
+        yield (names[slot] if slot < len(names) else "", others[slot] if slot < len(others) else "")
 
 
 def operator_text(node: NodeProto) -> str:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from onnx import FunctionProto, GraphProto, ModelProto
 
+from onnxsurgeon_lite.graph.bodies import function_model
 from onnxsurgeon_lite.graph.index import Body, GraphIndex, described, function_key
 from onnxsurgeon_lite.model import Model
 
@@ -48,13 +49,7 @@ class NamedGraph:
     @classmethod
     def of_function(cls, model: Model, function: FunctionProto) -> "NamedGraph":
         """Wrap the body of a function."""
-        proto = ModelProto()
-        proto.graph.node.extend(function.node)
-        proto.graph.value_info.extend(function.value_info)
-        for name in function.input:
-            proto.graph.input.add(name=name)
-        for name in function.output:
-            proto.graph.output.add(name=name)
+        proto = function_model(model.proto, function)
         path = f"fn:{'::'.join(filter(None, function_key(function)))}"
         return cls(GraphIndex.of(model.with_proto(proto)), path, positional=True)
 

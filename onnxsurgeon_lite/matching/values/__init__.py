@@ -18,16 +18,6 @@ from onnxsurgeon_lite.matching.values.references import (
 from onnxsurgeon_lite.matching.values.two_sets import aligned_sets
 
 __all__ = [
-    "Alignment",
-    "Pair",
-    "aligned",
-    "alignment",
-    "aligned_models",
-    "aligned_sets",
-    "feeds_in_order",
-    "feeds_of_other",
-    "load_map",
-    "lost_note",
-    "needs_alignment",
-    "save_map",
-]
+    "Alignment", "Pair", "aligned", "alignment", "aligned_models", "aligned_sets", "feeds_in_order",
+    "feeds_of_other", "load_map", "lost_note", "needs_alignment", "save_map",
+]  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared, feeds_from, required_inputs
@@ -112,10 +112,7 @@ def renamed(
 
     bodies = references.bodies
     return replace(
-        references,
-        entries=entries,
-        prefetch=prefetch,
-        bodies=None if bodies is None else inside,
+        references, entries=entries, prefetch=prefetch, bodies=None if bodies is None else inside
     )
 
 
@@ -180,11 +177,5 @@ def feeds_in_order(
 def static_shapes(index: GraphIndex) -> dict[str, tuple[int, ...]]:
     """Return the fixed shapes of values, declared or inferred."""
     index.learn_types(index.producer)
-    shapes = {}
-    for name in index.producer:
-        kind = index.types.get(name)
-        if kind is not None and kind.tensor_type.HasField("shape"):
-            dims = kind.tensor_type.shape.dim
-            if all(dim.HasField("dim_value") for dim in dims):
-                shapes[name] = tuple(dim.dim_value for dim in dims)
-    return shapes
+    found = ((name, fixed_shape(index.types.get(name))) for name in index.producer)
+    return {name: shape for name, shape in found if shape is not None}

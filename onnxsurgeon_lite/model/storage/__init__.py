@@ -5,16 +5,6 @@ from onnxsurgeon_lite.model.storage.moving import Collected, Moved, collect, emb
 from onnxsurgeon_lite.model.storage.stripping import Stripped, strip, unstrip
 
 __all__ = [
-    "Collected",
-    "Moved",
-    "DataListing",
-    "StoredTensor",
-    "Stripped",
-    "collect",
-    "embed",
-    "fingerprint",
-    "list_data",
-    "move",
-    "strip",
-    "unstrip",
-]
+    "Collected", "Moved", "DataListing", "StoredTensor", "Stripped", "collect", "embed", "fingerprint",
+    "list_data", "move", "strip", "unstrip",
+]  # fmt: skip

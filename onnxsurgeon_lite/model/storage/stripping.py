@@ -38,10 +38,7 @@ _QUANTIZED = frozenset(
     int(getattr(TensorProto, name))
     for name in ("INT8", "UINT8", "INT4", "UINT4", "INT2", "UINT2")  # shapes and indices are wider
 )
-_BIASES = (
-    ("DequantizeLinear", 0),
-    ("QLinearConv", 8),
-)  # slots that read quantized biases, of int32
+_BIASES = (("DequantizeLinear", 0), ("QLinearConv", 8))  # slots of quantized biases, of int32
 _PAYLOAD = (
     "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
     "external_data", "data_location",

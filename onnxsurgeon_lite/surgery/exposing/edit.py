@@ -8,7 +8,7 @@ from onnx import FunctionProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, BodyName, bound_nodes, function_of, inner_values
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.edits import fresh, names_in
@@ -228,7 +228,7 @@ class _Exposer:
         for declared in (function.node, function.attribute, function.attribute_proto):
             del declared[:]
         function.node.extend(bound_nodes(original, node))
-        if all(opset.domain for opset in function.opset_import):
+        if "" not in opset_versions(function.opset_import):
             function.opset_import.add(version=max(inner.opset, _OPSET))
         own = NewNodes(self.taken)
         wires = self._body(inner, function.node, own)

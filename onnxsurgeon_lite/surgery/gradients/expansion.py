@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
 
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, defs, helper
 
@@ -11,6 +10,7 @@ from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.edits import rename_uses
+from onnxsurgeon_lite.surgery.expansion import definition
 from onnxsurgeon_lite.surgery.gradients.tape import Tape
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
@@ -19,18 +19,6 @@ from onnxsurgeon_lite.surgery.resizing.inference import (
     State,
 )
 from onnxsurgeon_lite.tensors import dtypes
-
-
-class _Defined(Protocol):
-    """What ONNX's type stubs leave out of a schema."""
-
-    function_opset_versions: list[int]
-    context_dependent_function_opset_versions: list[int]
-
-    def get_function_with_opset_version(self, version: int) -> FunctionProto: ...
-    def get_context_dependent_function_with_opset_version(
-        self, version: int, node: bytes, types: list[bytes]
-    ) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -47,7 +35,7 @@ class Expansion:
 
 def expanded(tape: Tape, node: NodeProto) -> Expansion | None:
     """Write the nodes that define an operator; return None if ONNX does not define it by nodes, or by random ones."""
-    function = definition(tape, node)
+    function = definition_of(tape, node)
     if function is None or any(inner.op_type in RANDOM for inner in function.node):
         return None
     given = dict(zip(function.input, node.input, strict=False))
@@ -69,30 +57,11 @@ def complete(tape: Tape, node: NodeProto) -> NodeProto:
     return made
 
 
-def definition(tape: Tape, node: NodeProto) -> FunctionProto | None:
+def definition_of(tape: Tape, node: NodeProto) -> FunctionProto | None:
     """Return the function by which ONNX defines an operator, for the types of a node's inputs."""
     if node.domain not in ("", "ai.onnx") or not defs.has(node.op_type):
         return None
-    schema = cast(_Defined, defs.get_schema(node.op_type, tape.opset))
-    fitting = [v for v in schema.function_opset_versions if v <= tape.opset]
-    if fitting:
-        return _parsed(schema.get_function_with_opset_version(max(fitting)))
-    fitting = [v for v in schema.context_dependent_function_opset_versions if v <= tape.opset]
-    if not fitting:
-        return None
-    types = [tape.type_of(name) or TypeProto() for name in node.input]
-    encoded = [kind.SerializeToString() for kind in types]
-    return _parsed(
-        schema.get_context_dependent_function_with_opset_version(
-            max(fitting), node.SerializeToString(), encoded
-        )
-    )
-
-
-def _parsed(encoded: object) -> FunctionProto | None:
-    if isinstance(encoded, FunctionProto):
-        return encoded
-    return FunctionProto.FromString(encoded) if isinstance(encoded, bytes) and encoded else None
+    return definition(node, tape.opset, lambda: [*map(tape.type_of, node.input)])
 
 
 def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> list[NodeProto]:
@@ -135,18 +104,15 @@ def learn(tape: Tape, nodes: Sequence[NodeProto]) -> None:
             names.types[name] = state.types[0]
             if state.data is not None:
                 names.arrays[name] = state.data[0]
-            elif (
-                node.op_type == "Split"
-            ):  # inference leaves out its rank where it does not know the sizes
+            elif node.op_type == "Split":  # inference leaves out its rank where sizes are not known
                 names.types[name] = _with_rank(state.types[0], given[node.input[0]].types[0])
 
 
 def _state(tape: Tape, name: str) -> State:
     array = tape.array_of(name)
     few = array is not None and array.size <= MOST_ELEMENTS
-    return State(
-        (tape.type_of(name) or TypeProto(),), data=(array,) if few and array is not None else None
-    )
+    known = (array,) if few and array is not None else None
+    return State((tape.type_of(name) or TypeProto(),), data=known)
 
 
 def _with_rank(kind: TypeProto, like: TypeProto) -> TypeProto:

@@ -135,9 +135,7 @@ BODIES = {"If": through_if, "Loop": through_loop, "Scan": through_loop}
 
 def _written(tape: Tape, node: NodeProto, write: Callable[[Step], list[Term]]) -> Expansion:
     """Write a node as others that compute the same."""
-    apart = Tape(
-        tape.names, stage=tape.stage
-    )  # shares no node with others: all of them are differentiated
+    apart = Tape(tape.names, stage=tape.stage)  # its nodes are all differentiated: none is shared
     terms = write(Step(apart, node, []))
     tape.nodes.extend(apart.nodes)
     learn(tape, apart.nodes)
@@ -160,8 +158,7 @@ def missing_rule(node: NodeProto) -> MissingRule:
     """Return the error for a node."""
     operator = "::".join(filter(None, (node.domain, node.op_type)))
     error = MissingRule(
-        f"{operator} has no gradient rule",
-        "leave it out of the path: choose another --to or --of",
+        f"{operator} has no gradient rule", "leave it out of the path: choose another --to or --of"
     )
     error.node = node
     return error

@@ -258,21 +258,12 @@ class Tape:
             known[number, dtype] = self.array(np.array(number, dtypes.numpy_dtype(dtype))).name
         return Term(self, known[number, dtype], dtype)
 
-    def op(
-        self,
-        op_type: str,
-        *inputs: "Term | Number | None",
-        **attributes: Attribute,
-    ) -> Term:
+    def op(self, op_type: str, *inputs: "Term | Number | None", **attributes: Attribute) -> Term:
         """Add a node with one output of the first input's dtype, in which numbers become constants."""
         return self.ops(op_type, 1, *inputs, **attributes)[0]
 
     def ops(
-        self,
-        op_type: str,
-        outputs: int,
-        *inputs: "Term | Number | None",
-        **attributes: Attribute,
+        self, op_type: str, outputs: int, *inputs: "Term | Number | None", **attributes: Attribute
     ) -> list[Term]:
         """Add a node with several outputs; an equal one that exists is used instead."""
         first = next(term for term in inputs if isinstance(term, Term))

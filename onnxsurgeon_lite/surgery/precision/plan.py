@@ -151,7 +151,7 @@ class Plan:
         floats = [site for site in (*step.inputs, *step.outputs) if site is not None]
         if not floats and not step.bodies:
             return "none", ""
-        if step.node.op_type == "Constant" and _is_plain(step.node):
+        if step.node.op_type == "Constant" and not plain_domain(step.node.domain):
             return self._constant(step)
         if step.id in self.kept:
             return "wide", "kept"
@@ -360,10 +360,6 @@ def _elem_type(index: GraphIndex, name: str) -> int:
 def _has_references(node: NodeProto) -> bool:
     """Return whether a function's node takes an attribute from the call."""
     return any(attribute.ref_attr_name for attribute in node.attribute)
-
-
-def _is_plain(node: NodeProto) -> bool:
-    return plain_domain(node.domain) == ""
 
 
 def _slots_fit(step: Step) -> bool:

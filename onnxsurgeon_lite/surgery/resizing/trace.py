@@ -27,6 +27,8 @@ from onnxsurgeon_lite.graph.index import (
     call_key,
     check_functions,
     function_key,
+    onnx_opset,
+    opset_versions,
 )
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import captured
@@ -86,14 +88,14 @@ class _Tracer:
         self.model = model
         self.trials = inference.trials
         self.declared: dict[str, ValueInfoProto] = {}
-        opsets = list(model.proto.opset_import)
+        versions = opset_versions(model.proto.opset_import).items()
         self.functions = {
             function_key(function): function
             for function in model.proto.functions
-            if all(opset in opsets for opset in function.opset_import)
+            if opset_versions(function.opset_import).items() <= versions
         }
         self.with_bodies = {"If": self._if, "Loop": self._loop}
-        if all(opset.version >= _SCAN for opset in opsets if opset.domain == ""):
+        if onnx_opset(model.proto) >= _SCAN:
             self.with_bodies["Scan"] = self._scan
         self.context = TraceContext(model, self.trials, Plan(symbols), demands, hints, inference)
 

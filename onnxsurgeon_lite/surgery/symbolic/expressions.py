@@ -64,7 +64,7 @@ class Expressions:
 
     def text(self, size: Size) -> int | str | None:
         """Return the number or expression of a size; None if none fits."""
-        if self._is_constant(size):
+        if self._same(size, constant(size[self.live[0]], TRIALS)):
             return size[self.live[0]]
         same = (text for text, known in self._known.items() if self._same(size, known))
         text = next(same, None)
@@ -74,9 +74,6 @@ class Expressions:
         if text is not None:
             self._known[text] = size
         return text
-
-    def _is_constant(self, size: Size) -> bool:
-        return self._same(size, constant(size[self.live[0]], TRIALS))
 
     def _same(self, one: Size, other: Size) -> bool:
         return all(one[trial] == other[trial] for trial in self.live)

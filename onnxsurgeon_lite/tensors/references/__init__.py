@@ -12,14 +12,6 @@ from onnxsurgeon_lite.tensors.references.writing import (
 )
 
 __all__ = [
-    "Entry",
-    "FolderWriter",
-    "ReferenceSet",
-    "Samples",
-    "Tensors",
-    "make_folder",
-    "open_references",
-    "save_stream",
-    "save_tensors",
-    "write_test_data",
-]
+    "Entry", "FolderWriter", "ReferenceSet", "Samples", "Tensors", "make_folder", "open_references",
+    "save_stream", "save_tensors", "write_test_data",
+]  # fmt: skip

@@ -175,7 +175,7 @@ def _open_folder(
     path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
 ) -> ReferenceSet:
     if (path / INDEX).is_file():
-        return ReferenceSet(str(path), _own_entries(path, sample))
+        return ReferenceSet(str(path), own_samples(path).get(sample, {}))
     if any(path.glob("*.pb")):
         return ReferenceSet(str(path), _pb_entries(path, inputs, outputs))
     samples = sample_folders(path)
@@ -200,13 +200,9 @@ def sample_folders(path: Path) -> list[Path]:
     return sorted(path.glob("test_data_set_*"), key=_number)
 
 
-def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
-    return own_samples(path).get(sample, {})
-
-
 def own_samples(path: Path) -> dict[int, dict[str, Entry]]:
     """Return the entries of each sample of our own folder; its index is read once."""
-    index = _index_of(path)
+    index = _json_object(require_regular(path / INDEX, path, _LARGEST_INDEX).read_bytes())
     if index.get("version", 1) != 1:
         raise ReferenceSetError(
             f"{str(path / INDEX)!r} has version {index['version']}, but this program reads version 1"
@@ -238,10 +234,6 @@ def own_samples(path: Path) -> dict[int, dict[str, Entry]]:
 def is_values_name(name: object) -> bool:
     """Return whether a file of our folder that holds tensors can have this name."""
     return isinstance(name, str) and re.fullmatch(r"values(\.[0-9]+)?\.bin", name) is not None
-
-
-def _index_of(folder: Path) -> dict[str, Any]:
-    return _json_object(require_regular(folder / INDEX, folder, _LARGEST_INDEX).read_bytes())
 
 
 def _shape(sizes: object) -> tuple[int, ...]:

@@ -18,7 +18,6 @@ from onnxsurgeon_lite.graph.quantizers import (
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer, recomputed
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float, numpy_dtype, type_of
-from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -76,8 +75,9 @@ class FloatValues:
         if not (quantizers.sources or quantizers.weights) or integers & references.entries.keys():
             return None
         dequantized = quantizers.sources.keys() & references.entries.keys()
-        if any(_is_rounded(references.read(n), quantizers.grids[n]) for n in sorted(dequantized)):
-            return None
+        stored = ((quantizers.grids[n], references.read(n)) for n in sorted(dequantized))
+        if any(isinstance(array, np.ndarray) and grid.holds(array) for grid, array in stored):
+            return None  # the references are those of the quantized model
         found = cls(index, quantizers, references, feeds)
         return found if found.known else None
 
@@ -144,13 +144,6 @@ class FloatValues:
         stop = self.known.keys() | self.feeds.keys()
         reads = [read for read in self.index.reads[position] if read not in stop]
         return {position} | self.index.ancestors(reads, stop)
-
-
-def _is_rounded(stored: Stored, grid: Grid) -> bool:
-    """Return whether a reference is what a quantizer makes: the references are those of the quantized model."""
-    if not isinstance(stored, np.ndarray) or not grid.fits(stored.shape) or not stored.any():
-        return False
-    return bool(np.allclose(grid.rounded(stored), stored, rtol=1e-6, atol=0))
 
 
 def _with_known(values: FloatValues, known: Mapping[str, str]) -> FloatValues:

@@ -19,17 +19,9 @@ def _conv_x(s: Step) -> Term:
     return _window(s, s.a, s.y).spread(s, s.dy, s.b, s.a, s.integer("group", 1))
 
 
-def _conv_weight(s: Step) -> Term:
-    return _weight(s, s.a, s.dy, _window(s, s.a, s.y))
-
-
 def _transpose_x(s: Step) -> Term:
     window = _window(s, s.y, s.a)
     return s.tape.op("Conv", s.dy, s.b, group=s.integer("group", 1), **window.attributes())
-
-
-def _transpose_weight(s: Step) -> Term:
-    return _weight(s, s.dy, s.a, _window(s, s.y, s.a))
 
 
 def _weight(s: Step, large: Term, small: Term, window: Window) -> Term:
@@ -66,6 +58,6 @@ def _bias(s: Step) -> Term:
 
 
 RULES: dict[str, Rule] = {
-    "Conv": (_conv_x, _conv_weight, _bias),
-    "ConvTranspose": (_transpose_x, _transpose_weight, _bias),
+    "Conv": (_conv_x, lambda s: _weight(s, s.a, s.dy, _window(s, s.a, s.y)), _bias),
+    "ConvTranspose": (_transpose_x, lambda s: _weight(s, s.dy, s.a, _window(s, s.y, s.a)), _bias),
 }

@@ -12,16 +12,8 @@ _PDF = 1 / math.sqrt(2 * math.pi)
 _GELU_C, _GELU_K = math.sqrt(2 / math.pi), 0.044715
 
 
-def _sigmoid(s: Step) -> Term:
-    return s.dy * s.y * (1 - s.y)
-
-
 def _where_positive(s: Step, slope: float | Term) -> Term:
     return (s.a > 0).where(s.dy, s.dy * slope)
-
-
-def _relu(s: Step) -> Term:
-    return (s.y > 0).where(s.dy, 0)
 
 
 def _elu(s: Step) -> Term:
@@ -34,10 +26,6 @@ def _selu(s: Step) -> Term:
     return (s.a > 0).where(s.dy * gamma, s.dy * s.a.function("Exp") * (gamma * alpha))
 
 
-def _celu(s: Step) -> Term:
-    return _where_positive(s, (s.a / s.number("alpha")).function("Exp"))
-
-
 def _hard_sigmoid(s: Step) -> Term:
     inside = (s.y > 0).where((s.y < 1).where(s.dy, 0), 0)
     return inside * s.number("alpha")
@@ -46,10 +34,6 @@ def _hard_sigmoid(s: Step) -> Term:
 def _hard_swish(s: Step) -> Term:
     inner = (s.a < 3).where(s.dy * (s.a / 3 + 0.5), s.dy)
     return (s.a > -3).where(inner, 0)
-
-
-def _softsign(s: Step) -> Term:
-    return s.dy / (s.a.function("Abs") + 1) ** 2
 
 
 def _mish(s: Step) -> Term:
@@ -71,18 +55,6 @@ def _gelu(s: Step) -> Term:
         return s.dy * ((inner + 1) * 0.5 + s.a * (1 - inner * inner) * slope * 0.5)
     below = ((s.a / _SQRT2).function("Erf") + 1) * 0.5
     return s.dy * (below + s.a * (s.a * s.a * -0.5).function("Exp") * _PDF)
-
-
-def _shrink(s: Step) -> Term:
-    return (s.a.function("Abs") > s.number("lambd")).where(s.dy, 0)
-
-
-def _thresholded(s: Step) -> Term:
-    return (s.a > s.number("alpha")).where(s.dy, 0)
-
-
-def _clip(s: Step) -> Term:
-    return s.y.equals(s.a).where(s.dy, 0)
 
 
 def _bound(s: Step) -> Term:
@@ -124,14 +96,6 @@ def _chosen(s: Step) -> Term:
     hits = [term.equals(s.y).cast(s.y.dtype) for term in terms]
     share = s.dy if len(hits) == 1 else s.dy / s.tape.total(hits)
     return hits[s.slot] * share
-
-
-def _mean(s: Step) -> Term:
-    return s.dy / len(s.node.input)
-
-
-def _prelu_slope(s: Step) -> Term:
-    return (s.a > 0).where(s.dy.of(0), s.dy * s.a)
 
 
 def _dropout(s: Step) -> Term:
@@ -181,9 +145,9 @@ BROADCAST: dict[str, Rule] = {
     "Max": _chosen,
     "Min": _chosen,
     "Sum": lambda s: s.dy,
-    "Mean": _mean,
+    "Mean": lambda s: s.dy / len(s.node.input),
     "Where": (lambda s: None, lambda s: s.a.where(s.dy, 0), lambda s: s.a.where(s.dy.of(0), s.dy)),
-    "PRelu": (lambda s: _where_positive(s, s.b), _prelu_slope),
+    "PRelu": (lambda s: _where_positive(s, s.b), lambda s: (s.a > 0).where(s.dy.of(0), s.dy * s.a)),
 }
 
 RULES: dict[str, Rule] = {
@@ -196,8 +160,8 @@ RULES: dict[str, Rule] = {
     "Atanh": (lambda s: s.dy / (1 - s.a * s.a),),
     "Cast": (_cast,),
     "CastLike": (_cast,),
-    "Celu": (_celu,),
-    "Clip": (_clip, _bound, _bound),
+    "Celu": (lambda s: _where_positive(s, (s.a / s.number("alpha")).function("Exp")),),
+    "Clip": (lambda s: s.y.equals(s.a).where(s.dy, 0), _bound, _bound),
     "Cos": (lambda s: -(s.dy * s.a.function("Sin")),),
     "Cosh": (lambda s: s.dy * s.a.function("Sinh"),),
     "DequantizeLinear": (lambda s: None, _dequantized_scale),
@@ -215,23 +179,19 @@ RULES: dict[str, Rule] = {
     "Neg": (lambda s: -s.dy,),
     "Optional": (lambda s: s.dy,),
     "OptionalGetElement": (lambda s: s.dy,),
-    "Range": (
-        lambda s: s.tape.op("ReduceSum", s.dy, keepdims=0),
-        lambda s: None,
-        _range_step,
-    ),
+    "Range": (lambda s: s.tape.op("ReduceSum", s.dy, keepdims=0), lambda s: None, _range_step),
     "Reciprocal": (lambda s: -(s.dy * s.y * s.y),),
-    "Relu": (_relu,),
+    "Relu": (lambda s: (s.y > 0).where(s.dy, 0),),
     "Selu": (_selu,),
-    "Shrink": (_shrink,),
-    "Sigmoid": (_sigmoid,),
+    "Shrink": (lambda s: (s.a.function("Abs") > s.number("lambd")).where(s.dy, 0),),
+    "Sigmoid": (lambda s: s.dy * s.y * (1 - s.y),),
     "Sin": (lambda s: s.dy * s.a.function("Cos"),),
     "Sinh": (lambda s: s.dy * s.a.function("Cosh"),),
     "Softplus": (lambda s: s.dy * s.a.function("Sigmoid"),),
-    "Softsign": (_softsign,),
+    "Softsign": (lambda s: s.dy / (s.a.function("Abs") + 1) ** 2,),
     "Sqrt": (lambda s: s.dy / (s.y * 2),),
     "Swish": (_swish,),
     "Tan": (lambda s: s.dy * (s.y * s.y + 1),),
     "Tanh": (lambda s: s.dy * (1 - s.y * s.y),),
-    "ThresholdedRelu": (_thresholded,),
+    "ThresholdedRelu": (lambda s: (s.a > s.number("alpha")).where(s.dy, 0),),
 }

@@ -63,14 +63,6 @@ def _unique(s: Step) -> Term:
     return s.tape.scattered(indices, s.dy, s.a)
 
 
-def _cache(s: Step) -> Term:
-    return _cached(s, 0)
-
-
-def _update(s: Step) -> Term:
-    return _cached(s, 1)
-
-
 def _cached(s: Step, slot: int) -> Term:
     """Return the gradients of the elements that are this input's, as the node places them."""
     t = s.tape
@@ -114,7 +106,7 @@ RULES: dict[str, Rule] = {
     "ScatterND": (_taken_out, lambda s: None, _slice_updates),
     "TopK": (_top,),
     "Unique": (_unique,),
-    "TensorScatter": (_cache, _update),
+    "TensorScatter": (lambda s: _cached(s, 0), lambda s: _cached(s, 1)),
     "Col2Im": (_image_blocks,),
     "OneHot": (lambda s: None, lambda s: None, _one_hot),
 }

@@ -37,7 +37,4 @@ def _affine_grid(s: Step) -> Term:
     return t.transposed(dy, [0, 2, 1]) @ t.concat(places, ones, axis=-1)
 
 
-RULES: dict[str, Rule] = {
-    "Det": (_determinant,),
-    "AffineGrid": (_affine_grid,),
-}
+RULES: dict[str, Rule] = {"Det": (_determinant,), "AffineGrid": (_affine_grid,)}

@@ -44,10 +44,6 @@ def _layer_scale(s: Step) -> Term:
     return _summed(s, s.dy * _standard(s, _last(s))[0])
 
 
-def _rms_x(s: Step) -> Term:
-    return _through(s, s.dy * s.b, _last(s), centered=False)
-
-
 def _rms_scale(s: Step) -> Term:
     return _summed(s, s.dy * _standard(s, _last(s), centered=False)[0])
 
@@ -151,7 +147,7 @@ RULES: dict[str, Rule] = {
     "Softmax": (_softmax,),
     "LogSoftmax": (_log_softmax,),
     "LayerNormalization": (_layer_x, _layer_scale, lambda s: _summed(s, s.dy)),
-    "RMSNormalization": (_rms_x, _rms_scale),
+    "RMSNormalization": (lambda s: _through(s, s.dy * s.b, _last(s), centered=False), _rms_scale),
     "InstanceNormalization": (_instance_x, _instance_scale, lambda s: _over_batch(s, s.dy)),
     "BatchNormalization": (
         _batch_x,

@@ -45,25 +45,9 @@ def _product(s: Step) -> Term:
     return alone.where(s.spread(s.dy) * others, 0)
 
 
-def _l1(s: Step) -> Term:
-    return s.a.function("Sign") * s.spread(s.dy)
-
-
 def _l2(s: Step) -> Term:
     norm = s.spread(s.y)
     return s.a * (norm.equals(0).where(s.dy.of(0), s.spread(s.dy) / norm))
-
-
-def _log_sum(s: Step) -> Term:
-    return s.expanded(s.dy / s.y.function("Exp"))
-
-
-def _log_sum_exp(s: Step) -> Term:
-    return s.spread(s.dy) * (s.a - s.spread(s.y)).function("Exp")
-
-
-def _sum_square(s: Step) -> Term:
-    return s.spread(s.dy) * s.a * 2
 
 
 def _running_sum(s: Step) -> Term:
@@ -97,10 +81,10 @@ RULES: dict[str, Rule] = {
     "ReduceMax": (_extreme,),
     "ReduceMin": (_extreme,),
     "ReduceProd": (_product,),
-    "ReduceL1": (_l1,),
+    "ReduceL1": (lambda s: s.a.function("Sign") * s.spread(s.dy),),
     "ReduceL2": (_l2,),
-    "ReduceLogSum": (_log_sum,),
-    "ReduceLogSumExp": (_log_sum_exp,),
-    "ReduceSumSquare": (_sum_square,),
+    "ReduceLogSum": (lambda s: s.expanded(s.dy / s.y.function("Exp")),),
+    "ReduceLogSumExp": (lambda s: s.spread(s.dy) * (s.a - s.spread(s.y)).function("Exp"),),
+    "ReduceSumSquare": (lambda s: s.spread(s.dy) * s.a * 2,),
     "CumSum": (_running_sum,),
 }

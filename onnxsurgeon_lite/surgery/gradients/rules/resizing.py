@@ -6,14 +6,9 @@ from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 _KEPT = (
-    "antialias",
-    "coordinate_transformation_mode",
-    "cubic_coeff_a",
-    "exclude_outside",
-    "mode",
-    "nearest_mode",
+    "antialias", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "mode", "nearest_mode",
     "extrapolation_value",
-)
+)  # fmt: skip
 
 
 def _resize(s: Step) -> Term:

@@ -28,10 +28,6 @@ def _transpose(s: Step) -> Term:
     return s.tape.transposed(s.dy, [int(place) for place in np.argsort(perm)])
 
 
-def _expand(s: Step) -> Term:
-    return s.tape.summed_to(s.dy, s.a, s.tape.shape(s.y.name))
-
-
 def _tile(s: Step) -> Term:
     """Return the sum of the copies: each axis is split in copies and size."""
     t, rank = s.tape, s.rank
@@ -130,17 +126,13 @@ def _space_to_depth(s: Step) -> Term:
     return s.tape.op("DepthToSpace", s.dy, blocksize=s.integer("blocksize"), mode=mode)
 
 
-def _triangle(s: Step) -> Term:
-    return s.again(1, s.dy, *s.rest())[0]
-
-
 RULES: dict[str, Rule] = {
     "Reshape": (_back,),
     "Flatten": (_back,),
     "Squeeze": (_back,),
     "Unsqueeze": (_back,),
     "Transpose": (_transpose,),
-    "Expand": (_expand,),
+    "Expand": (lambda s: s.tape.summed_to(s.dy, s.a, s.tape.shape(s.y.name)),),
     "Tile": (_tile,),
     "Concat": _concat,
     "Split": (_split,),
@@ -149,7 +141,7 @@ RULES: dict[str, Rule] = {
     "CenterCropPad": (_filled,),
     "DepthToSpace": (_depth_to_space,),
     "SpaceToDepth": (_space_to_depth,),
-    "Trilu": (_triangle,),
+    "Trilu": (lambda s: s.again(1, s.dy, *s.rest())[0],),
     "ReverseSequence": (moved,),
     "Compress": (moved,),
 }
