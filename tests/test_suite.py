@@ -97,6 +97,13 @@ def test_annotations_are_lines_that_a_forge_reads(suite):
     assert "%0A" in lines[0]
 
 
+def test_a_name_that_would_color_a_terminal_is_printed_as_text(suite):
+    _, told = suite(LOST.replace('"lost"', '"\\u001b[31mlost"'), "--github")
+
+    assert "\x1b" not in told
+    assert "title=\\x1b[31mlost" in told
+
+
 def test_json_holds_every_comparison(suite):
     _, told = suite(GOOD, "--json")
 
