@@ -210,7 +210,7 @@ def is_quantized_copy(index: GraphIndex, other: GraphIndex) -> bool:
     around |= {name for name in index.producer if plain_name(name) != name}
     if not around or Quantizers.of(other).sources:
         return False
-    named = [name for name in around if {*quantizers.origin(name)} & other.producer.keys()]
+    named = [name for name in around if any(n in other for n in quantizers.origin(name))]
     return 4 * len(named) >= 3 * len(around)
 
 
