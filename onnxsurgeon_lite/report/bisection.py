@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from onnxsurgeon_lite.debug.bisection.result import (
     HARMLESS,
+    WORKAROUND,
     BisectResult,
     Cause,
     Culprit,
@@ -223,7 +224,7 @@ def _causes(culprit: Culprit) -> Iterator[str]:
 
 def kind_of(cause: Cause) -> str:
     """Say whether a cause is one: an edit that avoids an error of the runtime is none."""
-    return "workaround" if cause.hypothesis == "workaround" else "cause"
+    return "workaround" if cause.hypothesis == WORKAROUND else "cause"
 
 
 def edits_text(cause: Cause) -> str:

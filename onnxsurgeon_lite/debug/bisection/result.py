@@ -91,6 +91,10 @@ class ValueReport:
     introduced: Comparison | None = None
 
 
+WORKAROUND = "workaround"
+"""The hypothesis of what is no cause: the runtime is wrong."""
+
+
 @dataclass(frozen=True)
 class Cause:
     """A mistake that explains a culprit, and the edit that repairs it; proved by running the edited model.

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
+from onnxsurgeon_lite.debug.bisection.result import WORKAROUND, BisectResult, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.patterns.rule import shipped
@@ -27,8 +27,8 @@ def work_around(model: Model, result: BisectResult, again: Callable[[Model], Bis
     for culprit in result.culprits:
         if not any(f.verdict in ("kernel", "optimizer") for f in culprit.findings):
             continue
-        for step, does in _edits(GraphIndex.of(model), culprit):
-            outputs = _avoids(again, result, culprit, step.apply(model).model)
+        for step, does, edited in _edits(GraphIndex.of(model), culprit):
+            outputs = _avoids(again, result, culprit, edited)
             if outputs is not None:
                 culprit.causes = [_cause(model, step, does, outputs)]
                 break
@@ -36,10 +36,12 @@ def work_around(model: Model, result: BisectResult, again: Callable[[Model], Bis
             culprit.unexplained = "no edit that was tried avoids this error of the runtime"
 
 
-def _edits(index: GraphIndex, culprit: Culprit) -> Iterator[tuple[Pass, str]]:
-    """Yield edits around a culprit that compute the same otherwise, and what they do."""
+def _edits(index: GraphIndex, culprit: Culprit) -> Iterator[tuple[Pass, str, Model]]:
+    """Yield edits around a culprit that compute the same otherwise, what they do, and the edited model."""
     candidates = itertools.chain(_splits(index, culprit.covers), _rewritten())
-    return itertools.islice((each for each in candidates if _applies(index.model, each[0])), _MOST)
+    tried = ((step, does, _edited(index.model, step)) for step, does in candidates)
+    found = ((step, does, edited) for step, does, edited in tried if edited is not None)
+    return itertools.islice(found, _MOST)
 
 
 def _splits(index: GraphIndex, fused: Sequence[str]) -> Iterator[tuple[Pass, str]]:
@@ -57,11 +59,13 @@ def _rewritten() -> Iterator[tuple[Pass, str]]:
         yield Rewrite((rule,), reverse), f"computed in other steps, by the rule {rule!r},"
 
 
-def _applies(model: Model, step: Pass) -> bool:
+def _edited(model: Model, step: Pass) -> Model | None:
+    """Return the edited model; None if the edit does not fit, or changes nothing."""
     try:
-        return step.apply(model).changed
+        edit = step.apply(model)
     except SurgeonError:
-        return False
+        return None
+    return edit.model if edit.changed else None
 
 
 def _avoids(
@@ -80,7 +84,7 @@ def _avoids(
 
 def _cause(model: Model, step: Pass, does: str, outputs: Mapping[str, Comparison]) -> Cause:
     return Cause(
-        "workaround",
+        WORKAROUND,
         f"{does} the runtime gives the reference",
         None,
         next(iter(outputs.values()), None),
