@@ -232,6 +232,9 @@ _NEUTRAL = {
     "Mul": (1, (0, 1)),
     "Div": (1, (1,)),
     "Pow": (1, (1,)),
+    "And": (1, (0, 1)),
+    "Or": (0, (0, 1)),
+    "Xor": (0, (0, 1)),
 }
 """Operator -> the number that changes nothing, and where it can stand."""
 _TESTS: dict[str, Callable[[_Noops, NodeProto], bool]] = {
