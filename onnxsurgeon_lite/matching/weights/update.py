@@ -23,7 +23,6 @@ _ALIKE = 0.5  # the least cosine similarity that tells one parameter, or order o
 _FEW = 2  # distinct numbers of a mask, which no training made
 _AGAINST = "give the checkpoint that the model was exported from with --against"
 _AGAIN = "export the model again, or keep what cannot be followed as it is with --partial"
-
 _QUANTIZERS = {"DequantizeLinear", "MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"}
 
 
