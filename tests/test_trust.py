@@ -385,6 +385,19 @@ def test_rank_of_a_half_precision_model_measures_every_node(tmp_path, runtime):
     assert min(node.own_db for node in ranking.nodes) > 40
 
 
+def test_values_of_a_float_model_are_computed_together_for_a_ranking(tmp_path, monkeypatch):
+    steps = " ".join(f"v{i + 1} = Neg (v{i})" for i in range(200))
+    text = f"net (float[2] v0) => (float[2] v200) {{ {steps} }}"
+    onnx.save(parsed(text), tmp_path / "m.onnx")
+    opened, usual = [], osl.Runtime.open
+    monkeypatch.setattr(osl.Runtime, "open", lambda *given: opened.append(usual(*given)))
+
+    ranking = osl.rank(tmp_path / "m.onnx", against=tmp_path / "m.onnx")
+
+    assert len(ranking.nodes) == 200
+    assert len(opened) < 30
+
+
 def test_what_rounds_to_a_subnormal_does_not_vanish(tmp_path):
     onnx.save(parsed("net (float[2] x) => (float[2] y) { y = Neg (x) }"), tmp_path / "m.onnx")
 

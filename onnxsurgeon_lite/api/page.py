@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from onnxsurgeon_lite.errors import RuntimeFailure, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
     from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.sets import See
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.shown import Shown
     from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
-    from onnxsurgeon_lite.tensors.dtypes import RunValue
     from onnxsurgeon_lite.tensors.references import ReferenceSet
     from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -168,7 +166,8 @@ def _compare(
 
     index = observer.index
     judge = AgainstReferences(references, tolerance, coarse_values(index))
-    for name, value in _sweep(observer, judge):
+    compared = filter(judge.can_judge, index.producer)
+    for name, value in observer.sweep(compared, prepare=judge.prepare):
         reference = references.read(name)
         found = judge.distance(name, value, reference)
         if found is None:
@@ -176,17 +175,10 @@ def _compare(
         sight.compared[name] = found
         is_shown = not found.match and len(sight.tensors) < _TENSORS
         if is_shown or name in index.outputs:
-            compared = judge.compared(name, value, reference)
-            part = tensor_part(0, index.producer[name], name, value, reference, compared)
+            said = judge.compared(name, value, reference)
+            part = tensor_part(0, index.producer[name], name, value, reference, said)
             sight.tensors += [part] if part is not None else []
     sight.measures.append(against_references(sight.compared, index))
-
-
-def _sweep(observer: "Observer", judge: "AgainstReferences") -> "Iterator[tuple[str, RunValue]]":
-    """Yield the values that have references; these are prepared together, part by part."""
-    for part, needed in observer.parts(filter(judge.can_judge, observer.index.producer)):
-        judge.prepare(part)
-        yield from observer.stream(part, needed)
 
 
 def _compare_quantized(sight: "Sight", observer: "Observer", values: "FloatValues") -> None:
@@ -195,7 +187,8 @@ def _compare_quantized(sight: "Sight", observer: "Observer", values: "FloatValue
     from onnxsurgeon_lite.report.page.measures import Point, of_nodes
 
     places = measured(values)
-    found = ((name, sqnr(value, values.read(name))) for name, value in observer.sweep(places))
+    made = observer.sweep(places, prepare=values.hold)
+    found = ((name, sqnr(value, values.read(name))) for name, value in made)
     points = [
         Point(f"@{places[name]}", name, noise, noise == float("-inf")) for name, noise in found
     ]

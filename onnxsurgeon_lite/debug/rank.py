@@ -82,7 +82,8 @@ def rank(
     places = measured(values)
     observer = Observer(index, runtime)
     observer.feed(feeds)
-    total = {n: sqnr(v, values.read(n)) for n, v in observer.sweep(places, progress)}
+    made = observer.sweep(places, progress, values.hold)
+    total = {name: sqnr(value, values.read(name)) for name, value in made}
     own = {n: sqnr(v, values.read(n)) for n, v in alone(values, observer, list(total), progress)}
     found = []
     for name, position in places.items():

@@ -135,10 +135,19 @@ class Observer:
         )
 
     def sweep(
-        self, values: Iterable[str], progress: Callable[[str], None] = lambda _: None
+        self,
+        values: Iterable[str],
+        progress: Callable[[str], None] = lambda _: None,
+        prepare: Callable[[list[str]], None] = lambda _: None,
     ) -> Iterator[tuple[str, RunValue]]:
-        """Yield values in topological order, part by part; values that later parts need stay in the runtime."""
+        """Yield values in topological order, part by part; values that later parts need stay in the runtime.
+
+        Args:
+            prepare: receives the names of a part before its values: references that are computed one by one, each
+                from the inputs on, would take the square of the time.
+        """
         for part, needed in self.parts(values, progress):
+            prepare(part)
             self._swept = 0
             for name, value in self.stream(part, needed):
                 self._swept += _byte_count(value)

@@ -26,6 +26,7 @@ _FULL = {  # memory and time of a full search, against a session and one run
     "gpt2": (0.7, 1.3),
 }
 MARK_ALL = Path(__file__).with_name("mark_all.py")
+LEAST = Path(__file__).with_name("least.py")
 
 
 def bisection(name: str, *targets: Target) -> Callable[[Path, Path], list[Contest]]:
@@ -54,6 +55,7 @@ def triage(name: str) -> Callable[[Path, Path], list[Contest]]:
         planted = (folder / "planted.txt").read_text()
         argv = [ONNXDBG, "bisect", model, "--reference", references, "-o", target, "--force"]
         plain = Command("session, run", python(SESSION_AND_RUN, model, folder / "feeds.npz"))
+        least = Command("least.py", [PYTHON, LEAST, model, references], exit_code=1)
         saved = [POLYGRAPHY, "run", model, "--onnxrt", "--onnx-outputs", "mark", "all"]
         saved += ["--data-loader-script", folder / "loader.py"]
         saved += ["--load-outputs", folder / "outputs.json"]
@@ -69,7 +71,7 @@ def triage(name: str) -> Callable[[Path, Path], list[Contest]]:
 
         return [
             contest("quick", ["--quick", "--look", "unoptimized"], 1.15, 1.6, polygraphy),
-            contest("triage", [], *_FULL[name]),
+            contest("triage", [], *_FULL[name], Peer(least)),
             contest("optimized", ["--look", "optimized"], 1.5, 5.0),
         ]
 

@@ -452,7 +452,7 @@ class _Bisection:
         names = walk.space.names(sorted(walk.comparable))
         inner = [name for name in names if name not in self.targets and name not in walk.healed]
         replayed = {name: walk.observer.kept[name] for name in walk.healed}
-        values = walk.observer.sweep(inner, self.progress)
+        values = walk.observer.sweep(inner, self.progress, self.judge.prepare)
         wrong = [name for name, value in values if not self.judge.good(name, value)]
         walk.observer.feed(self.feeds)  # the sweep drops what it no longer needs
         for name, kind in replayed.items():

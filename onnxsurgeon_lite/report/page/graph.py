@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
-from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.bodies import InnerGraph, bodies
 from onnxsurgeon_lite.graph.browse import Graph
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.page.data import BoxKind, CloseUp, GraphPart, ModulePart
@@ -38,7 +39,7 @@ class Numbers(dict[Item, int], Generic[Item]):
 
 def learn_types(index: GraphIndex) -> None:
     """Infer the types of a graph's values, as far as ONNX can: a page without types is a page."""
-    with contextlib.suppress(RuntimeFailure):
+    with contextlib.suppress(SurgeonError):
         index.learn_types(index.producer)
 
 
@@ -361,20 +362,29 @@ def _fill(modules: list[_Module], root: int, place: _Place) -> None:
     if place.outer is not None:  # its nodes lie in the modules of the node around it
         origin = place.outer.index.origins[place.around - place.outer.first]
         known |= dict.fromkeys(origin.around(), root)
+    holders: dict[tuple[object, ...], int] = {}  # of nodes with one origin
     for position in index.order:
         origin = index.origins[position]
-        classes, parent = dict(origin.modules), root
-        for path in origin.around():
-            if path not in known:
-                known[path] = len(modules)
-                modules[parent].boxes.append(("module", known[path]))
-                label = path.removeprefix(f"{modules[parent].path}.")
-                modules.append(_Module(path, label, parent))
-            parent = known[path]
-            module = modules[parent]
-            if parent != root:
-                module.class_name = module.class_name or classes.get(path, "").rpartition(".")[2]
-        modules[parent].boxes.append(("node", place.first + position))
+        key = origin.scope, origin.modules
+        if key not in holders:
+            holders[key] = _holder(modules, root, known, origin)
+        modules[holders[key]].boxes.append(("node", place.first + position))
+
+
+def _holder(modules: list[_Module], root: int, known: dict[str, int], origin: Provenance) -> int:
+    """Return the module of an origin; make those around it that are not known."""
+    classes, parent = dict(origin.modules), root
+    for path in origin.around():
+        if path not in known:
+            known[path] = len(modules)
+            modules[parent].boxes.append(("module", known[path]))
+            label = path.removeprefix(f"{modules[parent].path}.")
+            modules.append(_Module(path, label, parent))
+        parent = known[path]
+        module = modules[parent]
+        if parent != root:
+            module.class_name = module.class_name or classes.get(path, "").rpartition(".")[2]
+    return parent
 
 
 def _split(modules: list[_Module], number: int) -> None:

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.names import is_count
 from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure, Node, Number, Table
-from onnxsurgeon_lite.tensors.comparison import Comparison, Distance
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.tensors.comparison import Comparison, Distance
 
 _ROWS = 200  # of a table
 
@@ -34,7 +36,7 @@ def marks_of(kind: MarkKind, found: Iterable[tuple[str, str]], graph: int = 0) -
 
 
 def against_references(
-    compared: Mapping[str, Comparison] | Mapping[str, Comparison | Distance],
+    compared: "Mapping[str, Comparison] | Mapping[str, Comparison | Distance]",
     index: GraphIndex | None,
 ) -> Measure:
     """Return the errors of values, with what is allowed."""

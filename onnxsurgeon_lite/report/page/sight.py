@@ -1,14 +1,17 @@
 """What was seen of the models while a result was found, as far as a page shows it."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from threading import Thread
+from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.report.page.data import GraphPart, Mark, Measure, TensorPart
 from onnxsurgeon_lite.report.page.graph import graph_part, learn_types
-from onnxsurgeon_lite.tensors.comparison import Comparison, Distance
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.tensors.comparison import Comparison, Distance
 
 _CLOSE = 4  # nodes whose neighborhood is drawn
 _FAINT = ("region", "fused", "cleared")
@@ -26,7 +29,7 @@ class Sight:
     """
 
     models: Sequence[GraphIndex] = ()
-    compared: dict[str, Comparison | Distance] = field(default_factory=dict)
+    compared: "dict[str, Comparison | Distance]" = field(default_factory=dict)
     tensors: list[TensorPart] = field(default_factory=list)
     measures: list[Measure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -44,14 +47,18 @@ class Sight:
         """
         marked = dict.fromkeys(m.node for m in marks if not m.graph and m.kind not in _FAINT)
         drawn = self.models[:most] if self.is_drawn else ()
-        with ThreadPoolExecutor(max(1, len(drawn))) as pool:  # ONNX infers in processes of its own
-            typed = [pool.submit(copy_context().run, learn_types, index) for index in drawn]
-            return [
-                graph_part(
-                    index, _title_of(index), () if number else [*marked][:_CLOSE], known.result
-                )
-                for number, (index, known) in enumerate(zip(drawn, typed, strict=True))
-            ]
+        typed = [*map(_typing, drawn)]
+        return [
+            graph_part(index, _title_of(index), () if number else [*marked][:_CLOSE], learned)
+            for number, (index, learned) in enumerate(zip(drawn, typed, strict=True))
+        ]
+
+
+def _typing(index: GraphIndex) -> Callable[[], None]:
+    """Infer types in a thread, because ONNX infers in a process of its own; return what waits for them."""
+    thread = Thread(target=copy_context().run, args=(learn_types, index))
+    thread.start()
+    return thread.join
 
 
 def _title_of(index: GraphIndex) -> str:
