@@ -196,6 +196,7 @@ def test_what_cannot_be_fixed_is_named_and_nothing_is_written(text, problem, tmp
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2
     assert "nothing to change" not in done.output
+    assert ("edit remove-output MODEL z" in done.output) == ("output 'z'" in problem)
     assert not (tmp_path / "fixed.onnx").exists()
 
 

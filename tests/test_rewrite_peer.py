@@ -26,6 +26,11 @@ CONSTANTS = """g (float[N] x) => (float[N] a, float[N] b) {
     p = Constant <value_float = 2.5> () n = Constant <value_float = -1.5> () a = Add(p, x) b = Add(n, x) }"""
 DROPPED = "g (float[4] x) => (float[4] y) { y = LeakyRelu <alpha = 0.3> (x) }"
 
+CUSTOM = """<ir_version: 10, opset_import: ["" : 18, "custom.domain" : 1]>
+    g (float[2,2] x) => (float[2,2] y) { h = custom.domain.Relu(x) y = Relu(h) }"""
+SHAPES = """g (float[N,M] x) => (int64[2] a, int64[2] b, int64[1] c) {
+    a = Shape(x) b = Shape <start = 0> (x) c = Shape <start = 1> (x) }"""
+
 
 def erf(op, x):
     return op.Mul(0.5, op.Mul(x, op.Add(op.Erf(op.Div(x, 1.4142135)), 1.0)))
@@ -92,6 +97,35 @@ EXAMPLES = {
         DROPPED,
         "pattern (x) => (y) { y = LeakyRelu(x) } replacement (x) => (y) { y = Relu(x) }",
         (lambda op, x: op.LeakyRelu(x, _allow_other_attributes=False), lambda op, x: op.Relu(x)),
+    ),
+    "domain": (
+        CUSTOM,
+        "pattern (x) => (y) { y = custom.domain.Relu(x) } replacement (x) => (y) { y = Neg(x) }",
+        (lambda op, x: op.Relu(x, _domain="custom.domain"), lambda op, x, **_: op.Neg(x)),
+    ),
+    "domain, another one put there": (
+        CUSTOM,
+        """pattern (x) => (y) { y = custom.domain.Relu(x) }
+           replacement (x) => (y) { y = com.microsoft.OptimizedRelu(x) }""",
+        (
+            lambda op, x: op.Relu(x, _domain="custom.domain"),
+            lambda op, x, **_: op.OptimizedRelu(x, _domain="com.microsoft"),
+        ),
+    ),
+    "domain refused": (
+        DROPPED.replace("LeakyRelu <alpha = 0.3>", "Relu"),
+        "pattern (x) => (y) { y = custom.domain.Relu(x) } replacement (x) => (y) { y = Neg(x) }",
+        (lambda op, x: op.Relu(x, _domain="custom.domain"), lambda op, x, **_: op.Neg(x)),
+    ),
+    "checked node": (
+        SHAPES,
+        "pattern (x) => (y) { y = Shape <start = 0> (x) } replacement (x) => (y) { y = local.Sizes(x) }",
+        (
+            lambda op, x: op.Shape(
+                x, _check=lambda _, node: node.attributes.get_int("start", 0) == 0
+            ),
+            lambda op, x, **_: op.Sizes(x, _domain="local"),
+        ),
     ),
     "outputs": (
         SPLIT,

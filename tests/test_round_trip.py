@@ -51,6 +51,23 @@ def test_what_text_cannot_say_comes_back_too_and_edits_are_all_that_changes(tmp_
     assert "alpha" in str(changed)
 
 
+def test_numbers_come_back_in_the_field_that_held_them(tmp_path):
+    """Tools that quantize write scales and zero points as numbers, others as raw data."""
+    kinds = ("FLOAT", "DOUBLE", "INT8", "UINT16", "INT32", "INT64", "UINT64", "BOOL", "FLOAT16", "BFLOAT16", "INT4",
+             "FLOAT8E4M3FN", "COMPLEX64")  # fmt: skip
+    model = osl.build("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    for kind in kinds:
+        numbers = [number % 2 for number in range(200)]
+        tensor = helper.make_tensor(kind, TensorProto.DataType.Value(kind), [200], numbers)
+        assert not tensor.raw_data
+        model.proto.graph.initializer.append(tensor)
+
+    text = osl.text(model, tmp_path / "w.safetensors")
+    built = osl.build(text, weights=tmp_path / "w.safetensors")
+
+    assert built.proto == model.proto
+
+
 def attributes() -> Iterator[AttributeProto]:
     """What ONNX's printer drops, or writes so that its parser refuses it."""
     yield helper.make_attribute("value", numpy_helper.from_array(np.ones(200, np.float32)))

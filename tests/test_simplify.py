@@ -307,6 +307,20 @@ PEERS = {
         m = Unsqueeze(x, a) y = Unsqueeze(m, b) }""", 1),
     "two unsqueezes by attribute": ("""g (float[3,4] x) => (float[3,4,1,1] y) {
         m = Unsqueeze<axes = [-1]>(x) y = Unsqueeze<axes = [-1]>(m) }""", 1),
+    "two unsqueezes of several axes": ("""g (float[3,4] x) => (float[1,3,1,4,1] y)
+        <int64[2] a = {0,-1}, int64[1] b = {2}> {
+        m = Unsqueeze(x, a) y = Unsqueeze(m, b) }""", 1),
+    "unsqueezes of one that is unsqueezed": ("""g (float[3,4] x) => (float[1,1,3,4] y, float[1,3,1,4] z)
+        <int64[1] a = {0}, int64[1] b = {2}> {
+        m = Unsqueeze(x, a) k = Unsqueeze(m, a) l = Unsqueeze(m, b) y = Neg(k) z = Neg(l) }""", 4),
+    "reduced and unsqueezed": ("""g (float[3,4] x) => (float[3,1] y) <int64[1] a = {1}> {
+        m = ReduceSum<keepdims = 0>(x, a) y = Unsqueeze(m, a) }""", 1),
+    "reduced by attribute and unsqueezed": ("""g (float[3,4] x) => (float[3,1] y) {
+        m = ReduceMean<axes = [1], keepdims = 0>(x) y = Unsqueeze<axes = [1]>(m) }""", 1),
+    "transposed around an unsqueeze": ("""g (float[2,3,4] x) => (float[2,3,1,4] y) <int64[1] a = {1}> {
+        t = Transpose<perm = [0,2,1]>(x) u = Unsqueeze(t, a) y = Transpose<perm = [0,3,1,2]>(u) }""", 1),
+    "true and": ("""g (float[2] x) => (bool[2] y) <bool[1] t = {1}, bool[1] f = {0}> {
+        b = Cast<to = 9>(x) m = And(t, b) k = Or(m, f) l = Xor(f, k) y = Not(l) }""", 2),
     "convolution and add": ("""g (float[1,2,4,4] x) => (float[1,2,2,2] y)
         <float[2,2,1,1] w = {1,2,3,4}, float[1,2,1,1] b = {5,6}> {
         m = Conv<strides = [2,2]>(x, w) y = Add(m, b) }""", 1),

@@ -394,6 +394,45 @@ def test_a_later_checkpoint_is_written_as_the_first_one_was_exported(tmp_path):
         osl.weights(path, old, update={n: a for n, a in new.items() if n != "a.weight"})
 
 
+@pytest.mark.parametrize(("outer", "inner"), [("", "model."), ("", "net.model."), ("module.", "")])
+def test_a_checkpoint_saved_from_inside_a_wrapper_updates_as_the_bare_one(outer, inner, tmp_path):
+    old, new = {"a.weight": noise(5, 4)}, {"a.weight": noise(5, 4)}
+    nodes = [linear("a", "w", "x", "y")]
+
+    result, weights = updated(
+        tmp_path,
+        nodes,
+        {"w": old["a.weight"].T},
+        {f"{outer}{name}": array for name, array in old.items()},
+        {f"{inner}{name}": array for name, array in new.items()},
+    )
+
+    assert result.updated == ["w"]
+    assert np.array_equal(weights["w"], new["a.weight"].T)
+
+
+def test_a_quantized_model_is_not_updated_and_the_way_is_said(tmp_path):
+    old, new = ({"a.weight": noise(4, 4)} for _ in range(2))
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "scale"], ["w"]),
+        linear("a", "w", "x", "y"),
+        helper.make_node("Add", ["y", "bias"], ["z"], name="/b/Add"),
+    ]
+    bias = {"b.bias": noise(4)}
+    weights = {
+        "q": (old["a.weight"].T * 40).round().astype(np.int8),
+        "scale": np.float32(1 / 40),
+        "bias": bias["b.bias"],
+    }
+
+    with pytest.raises(ReferenceSetError, match=r"'a\.weight', and the numbers of 'q'") as caught:
+        updated(tmp_path, nodes, weights, old | bias, new | bias)
+
+    assert caught.value.hint == (
+        "the model is quantized: update the float model, and quantize that again"
+    )
+
+
 def updated(folder: Path, nodes, weights, old, new, **how) -> tuple[WeightsResult, dict]:
     result = osl.weights(model_with(folder, nodes, weights), old, update=new, **how)
     return result, {t.name: result.model.array(t) for t in result.model.proto.graph.initializer}

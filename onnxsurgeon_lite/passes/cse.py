@@ -125,6 +125,8 @@ class _Merging:
         alike |= {
             t.name: _content(t) for t in graph.initializer if _is_small(t) and t.name not in inputs
         }
+        if outer is None and _all_differ(graph.node, rows, alike):
+            return
         seen = {
             key: visible
             for key, several in (outer or {}).items()
@@ -185,6 +187,13 @@ class _Merging:
             return True
         known = row.domain in _OWN and row.op_type not in _IMPURE
         return known and not (row.attributed and walk.bodies(node))
+
+
+def _all_differ(nodes: Sequence[NodeProto], rows: Sequence[Row], alike: _Alike) -> bool:
+    """Return whether no two nodes do the same to the same values, and none has a body."""
+    keys = {(row.op_type, row.domain, *[alike.get(n, n) for n in row.needs]) for row in rows}
+    nested = (row.attributed and walk.bodies(nodes[place]) for place, row in enumerate(rows))
+    return len(keys) == len(rows) and not any(nested)
 
 
 def _bare(attribute: AttributeProto) -> bytes:

@@ -21,6 +21,7 @@ from onnxsurgeon_lite.graph.schemas import fitting_version, has_dangling
 from onnxsurgeon_lite.graph.table import FEW, NodeTable, plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.sort import sort_nodes
 from onnxsurgeon_lite.surgery.edits import (
@@ -158,12 +159,12 @@ def _require_produced(model: Model) -> None:
     left = list(dangling(model.proto))
     if left:
         more = f"; and {len(left) - 1} more" if left[1:] else ""
-        raise GraphError(
-            f"cannot be fixed: {left[0]}{more}",
-            "join those whose spelling is clear: onnxdbg edit fix MODEL --join"
-            if any(missing.node is not None and missing.meant for missing in left)
-            else "rewire their readers: onnxdbg edit rewire, or find them all: onnxdbg check",
-        )
+        hint = "rewire their readers: onnxdbg edit rewire, or find them all: onnxdbg check"
+        if any(missing.node is not None and missing.meant for missing in left):
+            hint = "join those whose spelling is clear: onnxdbg edit fix MODEL --join"
+        elif left[0].node is None and left[0].name in {o.name for o in model.proto.graph.output}:
+            hint = f"remove the output: onnxdbg edit remove-output MODEL {command(left[0].name)}"
+        raise GraphError(f"cannot be fixed: {left[0]}{more}", hint)
 
 
 def _single_constants(graph: GraphProto) -> Iterable[str]:

@@ -59,6 +59,8 @@ class Fold:
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Fold the nodes of an indexed model."""
+        if not _Constants(index, None, self.limit).may_fold():
+            return PassResult(index.model, changed=False)
         result = index.model.copy()
         changes, notes = fold(result, None, self.limit)
         return PassResult.of(index.model, result, changes, notes, is_told=True)
@@ -173,11 +175,18 @@ class _Constants:
         """The nodes to replace."""
         return self.runs | {self.index.producer[name] for name in self.shapes}
 
+    def may_fold(self) -> bool:
+        """Return whether a node reads constants alone, or there are shapes, bodies or functions to look into."""
+        index, settled = self.index, self._constants()
+        if index.bodied or index.model.proto.functions or "Shape" in index.operators:
+            return True
+        reads = any(row.needs and settled.issuperset(row.needs) for row in index.rows)
+        return reads or self.may_decide()
+
     def decide(self, graph: GraphProto) -> int:
         """Replace operands that types decide; return how many nodes changed."""
         decided = 0
-        readers = [p for name in DECIDED for p in self.index.operators.get(name, ())]
-        if any(self._is_open(self.index.nodes[position]) for position in readers):
+        if self.may_decide():
             taken = value_names(self.index)
             self.types, _ = infer_types(self.index)
             for same in (graph, *([] if self.index.graph is graph else [self.index.graph])):
@@ -186,8 +195,12 @@ class _Constants:
             self.index = GraphIndex.of(self.index.model)
         return decided
 
-    def _is_open(self, node: NodeProto) -> bool:
+    def may_decide(self) -> bool:
         """Return whether types may decide an operand that is computed now."""
+        nodes = [self.index.nodes[p] for n in DECIDED for p in self.index.operators.get(n, ())]
+        return any(map(self._is_open, nodes))
+
+    def _is_open(self, node: NodeProto) -> bool:
         return any(constant(self.index, name) is None for name in node.input[1:2])
 
     def find(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
-from onnx import GraphProto, ModelProto, TensorProto
+from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from onnxsurgeon_lite.errors import BuildError, GraphError
 from onnxsurgeon_lite.graph.native import RejectedError, parsed
@@ -29,6 +29,7 @@ from onnxsurgeon_lite.tensors.references.reading import SAFETENSORS
 
 _STRUCTURE = "onnx.structure"
 _KEY = "weights"
+_FIELD = "field"
 _IN_TEXT = (
     "float",
     "double",
@@ -114,6 +115,9 @@ def _refer(tensor: TensorProto, key: str) -> None:
         elided.name = tensor.name
     elided.data_location = TensorProto.EXTERNAL
     elided.external_data.add(key=_KEY, value=key)
+    field = helper.tensor_dtype_to_field(tensor.data_type)
+    if getattr(tensor, field):  # numbers of quantizers often are no raw data
+        elided.external_data.add(key=_FIELD, value=field)
     describe_like(elided, tensor)
     tensor.CopyFrom(elided)
 
@@ -126,9 +130,24 @@ def _fill(tensor: TensorProto, key: str, stored: ReferenceSet) -> None:
     raw = _bytes(stored, key)
     if len(raw) != dtypes.byte_count(tensor.data_type, tensor.dims):
         raise BuildError(f"{key!r} does not have the size of tensor {tensor.name!r}")
+    is_typed = any(entry.key == _FIELD for entry in tensor.external_data)
     del tensor.external_data[:]
     tensor.ClearField("data_location")
-    tensor.raw_data = raw
+    if is_typed:
+        field = helper.tensor_dtype_to_field(tensor.data_type)
+        getattr(tensor, field).extend(_numbers(raw, tensor.data_type, field))
+    else:
+        tensor.raw_data = raw
+
+
+def _numbers(raw: bytes, data_type: int, field: str) -> list[float]:
+    """Return the elements of a typed field; of what is no integer, `int32_data` holds the bits."""
+    kind = dtypes.numpy_dtype(data_type)
+    if field == "int32_data" and kind.kind not in "iu":
+        kind = np.dtype(f"u{kind.itemsize}")
+    if kind.kind == "c":
+        kind = np.dtype(f"f{kind.itemsize // 2}")
+    return [*np.frombuffer(raw, kind).tolist()]
 
 
 def _bytes(stored: ReferenceSet, key: str) -> bytes:

@@ -23,6 +23,7 @@ _RULES = (
     "conv-add",
     "matmul-add",
     "pad-conv",
+    "reduce-unsqueeze",
     "transpose-pairs",
     "reshape-pairs",
     "unsqueeze-pairs",
@@ -42,7 +43,7 @@ class Simplify:
     """Fold constants, skip no-ops, merge equal nodes and remove unused ones until nothing changes; then infer types.
 
     The rules of `rewrite` that apply are those by which a BatchNormalization, an Add or a Pad goes into a convolution,
-    and one Transpose, Reshape or Unsqueeze into another.
+    one Transpose, Reshape or Unsqueeze into another, and an Unsqueeze into a reduction.
 
     Attributes:
         limit: bytes; nothing larger is folded.

@@ -94,7 +94,7 @@ class _Noops:
         values: dict[str, str] = {}
         annotations = self.index.graph.quantization_annotation
         fixed = {a.tensor_name for a in annotations} | self.index.outputs.keys()
-        candidates = [p for name in _HANDLED for p in self.index.operators.get(name, ())]
+        candidates = [p for name in _HANDLED for p in self._candidates(name)]
         for position in sorted(candidates, key=self.index.places.__getitem__):
             row = self.index.rows[position]
             if row.domain or self._uses_more(row.outputs):
@@ -112,6 +112,16 @@ class _Noops:
             found[position] = values[name] = source
             fixed |= {source} if name in fixed else set()
         return found
+
+    def _candidates(self, operator: str) -> Sequence[int]:
+        """Return the nodes of an operator that may be no-ops."""
+        places = self.index.operators.get(operator, [])
+        if not places or operator not in _NEUTRAL:
+            return places
+        number, _ = _NEUTRAL[operator]
+        neutral = {name for name in self.constants if self._is_all(name, number)}
+        rows = self.index.rows
+        return [p for p in places if not neutral.isdisjoint(rows[p].needs)] if neutral else []
 
     def _is_open(self, position: int) -> bool:
         """Return whether the call of a function decides an attribute."""
@@ -232,6 +242,9 @@ _NEUTRAL = {
     "Mul": (1, (0, 1)),
     "Div": (1, (1,)),
     "Pow": (1, (1,)),
+    "And": (1, (0, 1)),
+    "Or": (0, (0, 1)),
+    "Xor": (0, (0, 1)),
 }
 """Operator -> the number that changes nothing, and where it can stand."""
 _TESTS: dict[str, Callable[[_Noops, NodeProto], bool]] = {

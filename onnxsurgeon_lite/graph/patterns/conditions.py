@@ -7,8 +7,8 @@ from anywhere. What is not known, such as the shape of a value without one, is n
 import ast
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import EllipsisType
 
 import numpy as np
@@ -27,7 +27,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., object]] = {
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.Not: operator.not_,
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.Eq: lambda one, two: _equal(one, two), ast.NotEq: lambda one, two: not _equal(one, two),
-    ast.In: lambda one, two: one in two,
+    ast.In: lambda one, two: one in two, ast.NotIn: lambda one, two: one not in two,
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., object]] = {
     "abs": np.abs, "all": np.all, "any": np.any, "len": len, "max": np.max, "min": np.min, "sqrt": math.sqrt,
@@ -37,7 +37,7 @@ _OPSET = "opset"
 _OF_VALUES = ("rank", "shape", "dtype", "constant", "given")
 _ALLOWED = (
     ast.Name, ast.Constant, ast.List, ast.Tuple, ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.And, ast.Or,
-    ast.Call, ast.Subscript, ast.Slice, ast.Load, *_OPERATORS,
+    ast.Call, ast.Subscript, ast.Slice, ast.Load, ast.ListComp, ast.comprehension, ast.Store, *_OPERATORS,
 )  # fmt: skip
 
 
@@ -135,7 +135,20 @@ class Conditions:
                 return self._compared([left, *others], kinds)
             case ast.Subscript(held, place):
                 return self._item(self._value(held), place)
+            case ast.ListComp(item, loops):
+                return [*self._each(item, loops)]
         return self._computed(node)
+
+    def _each(self, item: ast.expr, loops: "list[ast.comprehension]") -> Iterator[object]:
+        """Yield the items of a list comprehension."""
+        if not loops:
+            yield self._value(item)
+            return
+        name, items = ast.unparse(loops[0].target), self._value(loops[0].iter)
+        for number in np.ravel(np.asarray(items)).tolist():
+            inner = replace(self, numbers={**self.numbers, name: number})
+            if all(map(inner._value, loops[0].ifs)):
+                yield from inner._each(item, loops[1:])
 
     def _computed(self, node: ast.expr) -> object:
         match node:

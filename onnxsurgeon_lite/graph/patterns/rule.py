@@ -1,7 +1,8 @@
 """Read rules: ONNX functions named `pattern`, and the one named `replacement` that follows them.
 
 Comments ask for more than the nodes say: `# where epsilon < 1e-3` is a condition, `# optional bias` names inputs that
-a node may omit, `# keep cos` names inner values that others may read: what makes them stays.
+a node may omit, `# keep cos` names inner values that others may read: what makes them stays. `# each Reduce: ReduceMax,
+ReduceSum` makes a rule for each of the operators, that it is written with `Reduce` for.
 """
 
 import ast
@@ -19,12 +20,14 @@ from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.patterns.conditions import parse_conditions
 from onnxsurgeon_lite.graph.text import parse_message
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 
 _SHIPPED = Path(__file__).parent / "rules"
 _SUFFIX = ".onnxtxt"
 _FRAME = "<ir_version: 10, opset_import: []> frame () => () {} "  # functions stand in models
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|#[^\n]*|[{}]')
 _REQUEST = re.compile(r"#\s*(where|optional|keep)\s+(.*\S)")
+_EACH = re.compile(r"#\s*each\s+(\w+):\s*(.*\S)")
 _NAMES = ("pattern", "replacement")
 
 
@@ -47,6 +50,13 @@ class Side:
     def variables(self) -> set[str]:
         """The attribute variables that the nodes mention."""
         return {a.ref_attr_name for node in self.function.node for a in node.attribute} - {""}
+
+    def with_operator(self, word: str, operator: str) -> "Side":
+        """Return the side with an operator for a word."""
+        function = copied(self.function)
+        for node in function.node:
+            node.op_type = operator if node.op_type == word else node.op_type
+        return replace(self, function=function)
 
 
 @dataclass(frozen=True)
@@ -127,7 +137,18 @@ def read_rules(source: "str | PathLike[str]") -> list[Rule]:
         raise UsageError(
             f"{name!r} holds no function 'pattern'", "write: pattern (x) => (y) { ... }"
         )
+    for word, operators in _EACH.findall(text):
+        rules = [one for rule in rules for one in _for_each(rule, word, operators)]
     return rules
+
+
+def _for_each(rule: Rule, word: str, operators: str) -> Iterator[Rule]:
+    for operator in re.split(r"[,\s]+", operators):
+        pattern, new = (
+            side and side.with_operator(word, operator) for side in (rule.pattern, rule.replacement)
+        )
+        assert pattern is not None
+        yield replace(rule, pattern=pattern, replacement=new)
 
 
 def _text(source: "str | PathLike[str]") -> tuple[str, str]:

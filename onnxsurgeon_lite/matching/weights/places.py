@@ -1,7 +1,8 @@
 """List candidate parameters of an initializer, by its name and by the modules that use it."""
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 
@@ -54,6 +55,17 @@ class Places:
         known = {*self._parameters, *self._owned}
         ways = [(drop, put) for drop in ("", *_heads(names)) for put in ("", *_heads(known))]
         return max(ways, key=lambda way: len({_moved(name, way) for name in names} & known))
+
+
+def wrapper(names: Iterable[str], inner: Container[str]) -> tuple[str, int]:
+    """Return the prefix, such as `model.`, behind which most names are those of another checkpoint, and how many."""
+    found = Counter(
+        name[: dot.end()]
+        for name in names
+        for dot in re.finditer(r"\.", name)
+        if name[dot.end() :] in inner
+    )
+    return found.most_common(1)[0] if found else ("", 0)
 
 
 def _heads(names: Iterable[str]) -> list[str]:

@@ -11,6 +11,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.compare import Weight, WeightsResult, digest
 from onnxsurgeon_lite.matching.weights.folding import Fold, batch_norm
 from onnxsurgeon_lite.matching.weights.pieces import Pieces
+from onnxsurgeon_lite.matching.weights.places import wrapper
 from onnxsurgeon_lite.model.walk import tensors as all_tensors
 from onnxsurgeon_lite.names import few, listed
 from onnxsurgeon_lite.surgery.constants import describe_like
@@ -22,6 +23,7 @@ _ALIKE = 0.5  # the least cosine similarity that tells one parameter, or order o
 _FEW = 2  # distinct numbers of a mask, which no training made
 _AGAINST = "give the checkpoint that the model was exported from with --against"
 _AGAIN = "export the model again, or keep what cannot be followed as it is with --partial"
+_QUANTIZERS = {"DequantizeLinear", "MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"}
 
 
 def update_weights(
@@ -41,6 +43,7 @@ def update_weights(
         ReferenceSetError: the new numbers of a weight are not known for sure: the checkpoint lacks a parameter, has it
             in another shape, or what the export did with it cannot be followed.
     """
+    new = _named_like(old, new) if old is not None else new
     update = _Update(index, found, old, new)
     if not is_partial and (hidden := update.hidden()):
         raise hidden
@@ -61,6 +64,18 @@ def update_weights(
             describe_like(changed, tensor)
             tensor.CopyFrom(changed)
     found.model = result
+
+
+def _named_like(old: ReferenceSet, new: ReferenceSet) -> ReferenceSet:
+    """Return a checkpoint by the names of another one, where one of them was saved from inside a wrapper module."""
+    drop, dropped = wrapper(new, old)
+    put, added = wrapper(old, new)
+    if max(dropped, added) <= len({*new} & {*old}):
+        return new
+    names = {n: n.removeprefix(drop) if dropped >= added else f"{put}{n}" for n in new}
+    return replace(
+        new, entries={names[n] if names[n] in old else n: e for n, e in new.entries.items()}
+    )
 
 
 @dataclass(frozen=True)
@@ -159,10 +174,13 @@ class _Update:
         where = few([*self._unexplained()] if changed else [])
         if not where and not any(self._read(p).size <= _FEW for p in changed):
             return None
+        hint = _AGAINST if self.old is None else _AGAIN
+        if not _QUANTIZERS.isdisjoint(self.index.operators):
+            hint = "the model is quantized: update the float model, and quantize that again"
         return ReferenceSetError(
             f"no weight is known to hold {few(changed)}, and the numbers of {where or 'constants'} "
             "do not tell how they were made",
-            _AGAINST if self.old is None else _AGAIN,
+            hint,
         )
 
     def _changes(self, parameter: str) -> bool:
