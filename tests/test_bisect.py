@@ -78,11 +78,11 @@ def plant(model: ModelProto, position: int) -> ModelProto:
     return wrong
 
 
-def recorded(proto: ModelProto, folder: Path, runtime: Runtime, only=None):
+def recorded(proto: ModelProto, folder: Path, runtime: Runtime, only=None, **recipe):
     """(references of every value, feeds), as a correct run computes them."""
     onnx.save(proto, folder / "right.onnx")
     index = GraphIndex.of(load(folder / "right.onnx"))
-    feeds, _ = make_feeds(index, Recipe(seed=3))
+    feeds, _ = make_feeds(index, Recipe(seed=3, **recipe))
     observer = Observer(index, runtime)
     observer.feed(feeds)
     values = {**feeds, **observer.fetch(list(index.producer))}
@@ -215,6 +215,16 @@ def test_a_reference_of_another_shape_is_refused_before_the_search(tmp_path, run
 
     with pytest.raises(ReferenceSetError, match=r"shape \[2, 4\], the model declares \[4\]"):
         bisected(chain(3), tmp_path, open_references(tmp_path / "other.npz"), feeds, runtime)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_references_of_another_batch_are_refused_not_blamed_on_a_node(tmp_path, runtime, quick):
+    text = "net (float[n,4] x) => (float[n,4] y) { h = Relu (x) y = Neg (h) }"
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18]> {text}')
+    references, feeds = recorded(model, tmp_path, runtime, dims={"n": 4})
+
+    with pytest.raises(ReferenceSetError, match=r"the feeds give \[2, 4\]: it has n = 4, not 2"):
+        bisected(model, tmp_path, references, {"x": feeds["x"][:2]}, runtime, quick=quick)
 
 
 def test_a_missing_feed_is_named(tmp_path):

@@ -16,6 +16,7 @@ from onnxruntime.quantization import (
     quantize_dynamic,
     quantize_static,
 )
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from test_verdicts import altered, parsed, random
 
 import onnxsurgeon_lite as osl
@@ -476,7 +477,7 @@ def test_a_dynamically_quantized_model_has_no_culprit_and_a_wrong_scale_of_it_is
 
     assert (healthy.verdict, healthy.culprits) == ("agrees", [])
     assert (culprit.value, culprit.findings[0].verdict) == (value, "wrong scale")
-    assert "(x0.7" in culprit.findings[0].because
+    assert f"another scale of '{weight}_quantized' (x0.7" in culprit.findings[0].because
 
 
 @pytest.mark.parametrize(("name", "weight"), [("attention", "wo"), ("embedded", "table")])
@@ -626,3 +627,64 @@ def test_the_exclude_list_reaches_the_wanted_sqnr_when_the_model_is_quantized_so
     assert abs(output_db(alone) - first.output_db) < 0.2
     together = case.quantize("together", nodes_to_exclude=found.exclude)
     assert output_db(together) >= before + 4
+
+
+@pytest.fixture(scope="module")
+def few_bits(made) -> Path:
+    """A copy of the attention block whose weights are blocks of four bits."""
+    case = made("attention")
+    quantizer = MatMulNBitsQuantizer(onnx.load(case.float), block_size=32, is_symmetric=True)
+    quantizer.process()
+    onnx.save(quantizer.model.model, case.folder / "few_bits.onnx")
+    return case.folder / "few_bits.onnx"
+
+
+def test_weights_of_four_bits_have_no_culprit_and_a_wrong_scale_of_them_is_one(made, few_bits):
+    case = made("attention")
+
+    healthy = case.bisect(few_bits)
+    (culprit,) = case.bisect(changed(few_bits, "up_scales", lambda scale: scale * 1.3)).culprits
+
+    assert (healthy.verdict, healthy.culprits) == ("agrees", [])
+    assert (culprit.op_type, culprit.value) == ("MatMulNBits", "u")
+    assert culprit.nodes == {culprit.id: "MatMulNBits 'u_Q4'"}
+
+
+def test_weights_of_four_bits_against_own_values_are_held_to_these(made, few_bits):
+    case = made("attention")
+    own_values = osl.run(few_bits, case.feeds, ["q", "u", "y"]) | case.feeds
+
+    results = [
+        osl.bisect(model, own_values)
+        for model in (few_bits, changed(few_bits, "up_scales", lambda scale: scale * 1.01))
+    ]
+
+    assert [result.verdict for result in results] == ["agrees", "mismatch"]
+    assert [c.name for c in results[1].culprits] == ["u_Q4"]
+
+
+def test_what_the_optimizer_rounds_in_weights_of_four_bits_is_no_fault(made):
+    case = made("attention")
+    quantizer = MatMulNBitsQuantizer(
+        onnx.load(case.float), block_size=32, is_symmetric=True, quant_format=QuantFormat.QDQ
+    )
+    quantizer.process()
+    onnx.save(quantizer.model.model, case.folder / "blocks.onnx")
+
+    result = osl.bisect(case.folder / "blocks.onnx", a="opt=none", b="opt=all", feeds=case.feeds)
+
+    assert (result.verdict, result.culprits) == ("agrees", [])
+
+
+def test_what_a_quantized_recurrent_operator_rounds_is_not_known(tmp_path):
+    weights = {"w": random(1, 64, 8) / 3, "r": random(1, 64, 16, seed=1) / 4}
+    text = """net (float[5,1,8] x) => (float[5,1,1,16] z)
+        { y, h, c = LSTM <hidden_size = 16> (x, w, r) z = Tanh (y) }"""
+    onnx.save(parsed(text, **weights), tmp_path / "float.onnx")
+    quantize_dynamic(tmp_path / "float.onnx", tmp_path / "dynamic.onnx")
+    osl.record(tmp_path / "float.onnx", tmp_path / "refs", feeds={"x": random(5, 1, 8)})
+
+    result = osl.bisect(tmp_path / "dynamic.onnx", tmp_path / "refs")
+
+    assert (result.verdict, result.culprits) == ("inconclusive", [])
+    assert "what DynamicQuantizeLSTM rounds is not known: 'y'" in result.notes[-1]

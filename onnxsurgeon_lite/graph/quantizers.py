@@ -151,8 +151,9 @@ def _dtype_without_zero(
 def computes_quantized(node: NodeProto) -> bool:
     """Return whether an operator computes on quantized numbers, and rounds within."""
     op = node.op_type
-    started = ("QLinear", "QGemm", "QAttention", "QEmbed", "DynamicQuantize")
-    return op != DYNAMIC and (op.startswith(started) or "Integer" in op)
+    started = ("QLinear", "QGemm", "QAttention", "QEmbed", "QMoE", "DynamicQuantize")
+    held = ("Integer", "NBits", "Bnb4", "BlockQuantized")
+    return op != DYNAMIC and (op.startswith(started) or any(part in op for part in held))
 
 
 def limits_of(dtype: np.dtype[np.generic]) -> tuple[int, int] | None:

@@ -5,9 +5,11 @@ import numpy as np
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.runtime.feeds import Feeds, sizes_of
 from onnxsurgeon_lite.surgery.types import infer
-from onnxsurgeon_lite.tensors.dtypes import fits
+from onnxsurgeon_lite.tensors.dtypes import RunValue, fits
 
 
 def targets_of(space: Space, judge: AgainstReferences) -> tuple[list[str], list[str]]:
@@ -50,3 +52,29 @@ def _require_fitting(space: Space, judge: AgainstReferences, name: str) -> None:
             f"reference {name!r} has shape {list(stored.shape)}, the model declares {shape_text(kind)}",
             f"was {judge.references.place} recorded from another model? record again: onnxdbg record",
         )
+
+
+def require_same_sizes(
+    index: GraphIndex, feeds: Feeds, name: str, stored: RunValue, actual: RunValue
+) -> None:
+    """Check that a value which mismatches has not just another size of the feeds' symbolic dimensions.
+
+    Raises:
+        ReferenceSetError: the reference was recorded with feeds of other sizes.
+    """
+    kind = index.type_of(name)
+    if kind is None or not isinstance(stored, np.ndarray) or not isinstance(actual, np.ndarray):
+        return
+    dims = kind.tensor_type.shape.dim
+    if stored.shape == actual.shape or not len(dims) == stored.ndim == actual.ndim:
+        return
+    sizes, others = sizes_of(index, feeds, {}), dict[str, int]()
+    for dim, size, made in zip(dims, stored.shape, actual.shape, strict=True):
+        other = others.setdefault(dim.dim_param, size) if size != made else size
+        if size != made and (sizes.get(dim.dim_param) != made or other != size):
+            return
+    differ = ", ".join(f"{symbol} = {size}, not {sizes[symbol]}" for symbol, size in others.items())
+    raise ReferenceSetError(
+        f"reference {name!r} has shape {[*stored.shape]}, the feeds give {[*actual.shape]}: it has {differ}",
+        "give the feeds that the references were recorded with, or record them again: onnxdbg record",
+    )

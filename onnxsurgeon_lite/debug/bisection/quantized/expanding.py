@@ -8,14 +8,13 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onnxsurgeon_lite.debug.bisection.result import BisectResult
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.graph.quantizers import (
-    DEQUANTIZE,
-    QUANTIZE,
-    constant_of,
-)
+from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE, constant_of
+from onnxsurgeon_lite.graph.text import node_title
+from onnxsurgeon_lite.tensors.dtypes import Array
 
 _SUFFIX = "_quantized"
 _OPERAND, _BIAS = "\x01operand ", "\x01bias"
+UNIT = "\x01scale"  # of 1, which stands for the one that the product gets
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,7 @@ _FORMS = {
     "QLinearWhere": _Form("Where", (1, 4), 7, plain=(0,)),
     "QLinearConcat": _Form("Concat", (), 0),  # all that follow are operands
 }
+_HALVES = 19  # the first opset whose DequantizeLinear has half precision
 _DROPPED = ("channels_last", "opset")
 _INTEGER = {
     "MatMulInteger": "MatMul",
@@ -69,7 +69,10 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
 
     One that is not known here stays as it is. None if there is no other.
     """
-    if not any(_Form.of(node) or node.op_type in _INTEGER for node in index.nodes):
+    if not any(
+        _Form.of(node) or node.op_type in _INTEGER or _Blocks.of(index, node)
+        for node in index.nodes
+    ):
         return None
     result = index.model.copy()
     del result.proto.graph.node[:], result.proto.graph.value_info[:]
@@ -81,9 +84,79 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
             nodes = list(_parts(index, result.proto, node, form))
         elif node.op_type in _INTEGER:
             nodes = list(_of_integers(index, result.proto, node))
+        elif (blocks := _Blocks.of(index, node)) is not None:
+            nodes = list(blocks.parts(result.proto, node))
         result.proto.graph.node.extend(nodes)
         behind += [position] * len(nodes)
     return GraphIndex.of(result), behind
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The weight of a MatMulNBits: integers of a few bits, with a scale for each block of a column.
+
+    Attributes:
+        columns, rows: of the weight. integers: a row for each block. scales, zeros: a number for each block.
+    """
+
+    columns: int
+    rows: int
+    integers: Array
+    scales: Array
+    zeros: Array
+
+    @classmethod
+    def of(cls, index: GraphIndex, node: NodeProto) -> "_Blocks | None":
+        """Return the weight; None for another operator, and where it is computed or its rows are permuted."""
+        names = [*node.input, *[""] * 5][1:5]
+        if node.op_type != "MatMulNBits" or names[3]:
+            return None
+        packed, scales, zeros = (constant_of(index, name) if name else None for name in names[:3])
+        if packed is None or scales is None or (zeros is None) != (not names[2]):
+            return None
+        if (
+            scales.dtype != np.float32
+            and opset_versions(index.model.proto.opset_import)[""] < _HALVES
+        ):
+            return None
+        sizes = {a.name: a.i for a in node.attribute}
+        columns, rows, bits = sizes["N"], sizes["K"], sizes.get("bits", 4)
+        count = -(-rows // sizes["block_size"])
+        if zeros is None:
+            zeros = np.full(columns * count, 2 ** (bits - 1), np.uint8)
+        elif zeros.dtype == np.uint8:
+            zeros = _unpacked(zeros.reshape(columns, -1), bits)[:, :count].reshape(-1)
+        else:
+            return None
+        integers = _unpacked(packed.reshape(columns * count, -1), bits)
+        return cls(columns, rows, integers, scales.reshape(-1), zeros)
+
+    def parts(self, model: ModelProto, node: NodeProto) -> Iterator[NodeProto]:
+        """Yield the nodes that compute the same: the blocks are dequantized, and joined to a matrix."""
+        made = node.output[0]
+        weight, bias = f"{made}{_OPERAND}1", [*node.input, "", "", ""][5]
+        arrays = {1: self.integers, 2: self.scales, 3: self.zeros}
+        given = [f"{[*node.input, ''][slot]}{_OPERAND}{slot} of {made}" for slot in arrays]
+        ends = [np.array(n) for n in ([self.columns, -1], [0], [self.rows], [1])]
+        shapes = [f"{weight} {what}" for what in ("shape", "start", "end", "axis")]
+        for name, array in zip([*given, *shapes], [*arrays.values(), *ends], strict=True):
+            model.graph.initializer.append(numpy_helper.from_array(array, name))
+        joined = [f"{weight} {what}" for what in ("joined", "cut", "matrix")]
+        yield helper.make_node(DEQUANTIZE, given, [weight], axis=0)
+        yield helper.make_node("Reshape", [weight, shapes[0]], [joined[0]])
+        yield helper.make_node("Slice", [joined[0], *shapes[1:]], [joined[1]])
+        yield helper.make_node("Transpose", [joined[1]], [joined[2]], perm=[1, 0])
+        product = f"{made}{_OPERAND}product" if bias else made
+        yield helper.make_node("MatMul", [node.input[0], joined[2]], [product], name=node.name)
+        if bias:
+            yield helper.make_node("Add", [product, bias], [made], name=node.name)
+
+
+def _unpacked(packed: Array, bits: int) -> Array:
+    """Return the numbers of a few bits each that bytes hold, the lowest bits first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    numbers = (packed.astype(np.uint8)[..., None] >> shifts) & np.uint8(2**bits - 1)
+    return np.asarray(numbers.reshape(len(packed), -1))
 
 
 def _parts(
@@ -120,7 +193,7 @@ def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Itera
     """Yield the nodes that compute what an operator on integers does, in float: its operands have the scale 1."""
     made, operands = node.output[0], []
     for slot in (0, 1):
-        name, scale = f"{made}{_OPERAND}{slot}", f"scale of {node.input[slot]} in {made}"
+        name, scale = f"{made}{_OPERAND}{slot}", f"{node.input[slot]}{UNIT} in {made}"
         zero = node.input[slot + 2] if len(node.input) > slot + 2 else ""
         number = constant_of(index, zero) if zero else None
         given = [node.input[slot], scale, *([zero] if number is not None else [])]
@@ -160,11 +233,13 @@ def _read_axes(model: ModelProto, node: NodeProto) -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.array(axes.ints), node.input[1]))
 
 
-def as_written(result: BisectResult, index: GraphIndex, behind: Sequence[int]) -> BisectResult:
+def as_written(
+    result: BisectResult, written: GraphIndex, index: GraphIndex, behind: Sequence[int]
+) -> BisectResult:
     """Return a result on the expanded model with the nodes of the model as it is written."""
     result.body = index.model
     read = {
-        repr(node.output[0]): repr(node.input[0])
+        repr(node.output[0]): repr(node.input[0].split(_OPERAND)[0])
         for node in index.nodes
         if node.op_type == DEQUANTIZE and _OPERAND in node.output[0]
     }
@@ -174,8 +249,9 @@ def as_written(result: BisectResult, index: GraphIndex, behind: Sequence[int]) -
             for finding in culprit.findings
         ]
         culprit.id = _behind(culprit.id, behind)
+        culprit.op_type = written.nodes[int(culprit.id[1:])].op_type
         culprit.region = list(dict.fromkeys(_behind(node, behind) for node in culprit.region))
-        culprit.nodes = {_behind(node, behind): title for node, title in culprit.nodes.items()}
+        culprit.nodes = {n: node_title(written.nodes[int(n[1:])]) for n in culprit.region}
     return result
 
 

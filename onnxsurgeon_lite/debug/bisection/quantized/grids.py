@@ -11,7 +11,7 @@ from onnxsurgeon_lite.debug.bisection.quantized.parameters import own_numbers
 from onnxsurgeon_lite.debug.bisection.result import Finding
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZE, grid_of
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Grid, Wide
 
 _EXACT = 1e-4  # relative difference of scales that are equal
@@ -201,6 +201,8 @@ def unlike_weights(index: GraphIndex, values: FloatValues, theirs: GraphIndex) -
         users = index.consumers.get(name, [])
         if tensor is None or not isinstance(integers, TensorProto) or not users:
             continue
+        if not is_float(numpy_dtype(tensor.data_type)) or quantizers.grids[name].block:
+            continue  # it is the quantized weight itself, or has no scale that could be named
         if list(tensor.dims) != list(integers.dims) or len(tensor.dims) < 2:
             continue
         right = theirs.model.array(tensor).astype(np.float64)

@@ -72,7 +72,10 @@ class FloatValues:
         quantizers = Quantizers.of(index)
         integers = {index.nodes[index.producer[name]].input[0] for name in quantizers.sources}
         integers |= {n.output[0] for n in index.nodes if n.op_type == DYNAMIC}
-        if not (quantizers.sources or quantizers.weights) or integers & references.entries.keys():
+        rounds = any(map(computes_quantized, index.nodes))
+        if not (quantizers.sources or quantizers.weights or rounds):
+            return None
+        if integers & references.entries.keys():
             return None
         dequantized = quantizers.sources.keys() & references.entries.keys()
         stored = ((quantizers.grids[n], references.read(n)) for n in sorted(dequantized))

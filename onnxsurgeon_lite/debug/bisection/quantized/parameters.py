@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, NodeProto, numpy_helper
 
-from onnxsurgeon_lite.debug.bisection.quantized.expanding import is_bias_scale
+from onnxsurgeon_lite.debug.bisection.quantized.expanding import UNIT, is_bias_scale
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import constant_of, limits_of
 from onnxsurgeon_lite.names import is_glob
@@ -77,6 +77,8 @@ class Parameter:
         where = "" if own.size == 1 else f" of channel {at}"
         by = f" (x{other[at] / own[at]:.4g})" if self.is_scale and own[at] else ""
         more = f"; {off.size} of {own.size} channels differ" if off.size > 1 else ""
+        if UNIT in self.name:
+            return f"another scale of {self.name.split(UNIT)[0]!r}{where}{by} {why}{more}"
         return f"{what} {self.name!r}{where} is {own[at]:.6g}, {other[at]:.6g}{by} {why}{more}"
 
 

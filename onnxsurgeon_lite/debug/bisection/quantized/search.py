@@ -38,6 +38,7 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _RUNS = 8  # with noise
 _NAMED = 4  # values in a note
+_TRIED = 8  # values that tell whose references they are
 _ROOM = 2.0  # rounding may make this much more than the largest that so many runs showed
 
 Again = Callable[[ReferenceSet], BisectResult]
@@ -236,6 +237,27 @@ class QuantizedSearch:
             found = self.again(own)
         found.notes = [*result.notes, *found.notes]
         return found
+
+
+def are_own(values: FloatValues, runtime: Runtime, tolerance: Tolerance | None) -> bool:
+    """Return whether references are the model's own: most values behind quantized weights equal them.
+
+    A model that quantizes the values between its operators tells by these.
+    """
+    index, quantizers = values.index, values.quantizers
+    rounds = {index.producer[name] for name in quantizers.weights}
+    rounds |= {p for p, node in enumerate(index.nodes) if computes_quantized(node)}
+    behind = [name for name in values.known if rounds & values.region(name)]
+    if quantizers.sources or not behind:
+        return False
+    judge, observer = AgainstReferences(values.named(), tolerance), Observer(index, runtime)
+    some = behind[:: -(-len(behind) // _TRIED)]
+    equal = 0
+    for name in some:
+        part = Isolated(values, observer, [name])
+        found = next(part.run(part.part()))
+        equal += name in found and judge.good(name, found[name])
+    return 2 * equal > len(some)
 
 
 def _between(index: GraphIndex, first: str, last: str) -> set[int]:
