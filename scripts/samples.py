@@ -19,6 +19,7 @@ import numpy as np
 import onnxruntime
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.runtime.cluster import workers_here
 
 JOBS = 2
 
@@ -147,11 +148,7 @@ def watch(peaks: list[int], stop: threading.Event) -> None:
 
 def kills(path: Path, archive: Path) -> None:
     """Print what it costs that a worker is killed every 5 seconds, and whether the answer stays."""
-    from distributed import LocalCluster
-
-    with LocalCluster(
-        n_workers=JOBS, threads_per_worker=1, dashboard_address=None, silence_logs=50
-    ) as cluster:
+    with workers_here(JOBS) as cluster:
         address = cluster.scheduler_address
         ours(path, archive, cluster=address)  # warm
         found: dict[bool, list[float]] = {False: [], True: []}

@@ -16,10 +16,9 @@ MODEL, OTHER = str(FIXTURES / "faulty_constant.onnx"), str(FIXTURES / "whole_mod
 
 @pytest.fixture(scope="module")
 def scheduler():
-    """A cluster of two processes."""
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
-    ) as cluster:
+    """A cluster of two processes, which may take a gigabyte each."""
+    how = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "1GiB"}
+    with distributed.LocalCluster(dashboard_address=None, silence_logs=50, **how) as cluster:
         yield cluster
 
 
@@ -55,18 +54,26 @@ def test_a_cluster_says_the_same_as_one_runtime(scheduler, images, alone, tmp_pa
     assert flowing == osl.compare_sets(MODEL, OTHER, f"{file}:rows", jobs=1, **how).to_json()
 
 
-def test_a_worker_that_is_killed_changes_nothing_and_is_told(scheduler, images, alone, tmp_path):
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
+OUT_OF_MEMORY = "held = np.ones(1 << 30, np.uint8); time.sleep(60)"
+
+
+@pytest.mark.parametrize("fate", [KILLED, OUT_OF_MEMORY], ids=["killed", "out of memory"])
+def test_a_worker_that_is_lost_changes_nothing_and_is_told(
+    fate, scheduler, images, alone, tmp_path
+):
     lost = tmp_path / "lost"
     file = tmp_path / "kill.py"
     file.write_text(
         f"""
-import os, signal
+import os, signal, time
+import numpy as np
 def gap(reference, actual):
     try:
         os.close(os.open({str(lost)!r}, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return 0.0
-    os.kill(os.getpid(), signal.SIGKILL)
+    {fate}
 """
     )
 
@@ -77,6 +84,34 @@ def gap(reference, actual):
     assert found.match
     assert found.to_json()["values"] == alone["values"]
     assert any("was lost" in line for line in found.repeated)
+
+
+def test_others_go_on_while_a_worker_is_slow(scheduler, images, alone, tmp_path):
+    slow, done = tmp_path / "slow", tmp_path / "done"
+    done.mkdir()
+    file = tmp_path / "slow.py"
+    file.write_text(
+        f"""
+import os, time, uuid
+from pathlib import Path
+def gap(reference, actual):
+    try:
+        os.close(os.open({str(slow)!r}, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        Path({str(done)!r}, uuid.uuid4().hex).touch()
+        return 0.0
+    last = time.monotonic() + 60
+    while len(os.listdir({str(done)!r})) < 3 and time.monotonic() < last:
+        time.sleep(0.01)
+    return 0.0 if time.monotonic() < last else 1.0
+"""
+    )
+
+    found = of_cluster(scheduler, images, metric=f"{file}:gap")
+
+    assert found.match
+    assert found.total == 60
+    assert found.to_json()["values"] == alone["values"]
 
 
 def test_a_runtime_that_is_killed_on_a_worker_is_started_again(scheduler, images, alone, tmp_path):

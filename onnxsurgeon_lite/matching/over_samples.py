@@ -11,12 +11,12 @@ import numpy as np
 
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import Quantizers
 from onnxsurgeon_lite.matching.metric import Metric, Values
 from onnxsurgeon_lite.matching.samples import Carried, Sample, SampleJob, Session
 from onnxsurgeon_lite.matching.sets import Allowed, SetComparison, compared, wanted
 from onnxsurgeon_lite.matching.values import feeds_of_other
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.shown import HIDDEN, Shown
@@ -156,6 +156,7 @@ class Comparing:
         self._other = None if job.other is None else GraphIndex.of(job.other)
         self._sessions: dict[_Place, Session] = {}
         self._carried: dict[_Place, Carried] = {}
+        self._grids = Quantizers.of(self.index).grids
         self._together = 1
 
     def __call__(self, samples: Sequence[Sample]) -> Iterator[SampleOutcome]:
@@ -221,7 +222,8 @@ class Comparing:
         self, references: ReferenceSet, values: Values, fetch: list[str]
     ) -> dict[str, Comparison]:
         """Compare them."""
-        return compared(self.index, references, values.items(), fetch, self.job.allowed).compared
+        given = values.items(), fetch, self.job.allowed
+        return compared(self.index, references, *given, grids=self._grids).compared
 
     def error(self, found: Mapping[str, Comparison]) -> float:
         """Return how far a sample is off."""
@@ -246,7 +248,7 @@ class Comparing:
         place, carry = (id(index), way, tuple(fetch)), self.job.carry
         if place not in self._sessions:
             every = dict.fromkeys((*fetch, *carry.values()))
-            self._sessions[place] = Session(index, runtime_of(way), [*every])
+            self._sessions[place] = Session.of_many(index, way, [*every])
             self._carried[place] = Carried(carry)
         session, carried = self._sessions[place], self._carried[place]
         if not carry:

@@ -18,12 +18,18 @@ from onnxsurgeon_lite.errors import (
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values import Alignment, feeds_in_order
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.saving import embedded_size
+from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from, known_size, sizes_of
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, words_of
 from onnxsurgeon_lite.runtime.run import Opened, opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples
+
+_PREPARED = (
+    4 << 30
+)  # bytes of weights of which a session keeps copies, laid out as its kernels read them
 
 
 @dataclass(frozen=True)
@@ -241,6 +247,12 @@ class Session:
         except (RuntimeCrash, RuntimeTimeout):
             self._reopen()
             raise
+
+    @classmethod
+    def of_many(cls, index: GraphIndex, options: RuntimeOptions, fetch: list[str]) -> "Session":
+        """Return a session for many runs: what it prepares once, each of them saves."""
+        lean = options.lean and embedded_size(index.model) > _PREPARED
+        return cls(index, runtime_of(replace(options, lean=lean)), fetch)
 
     def close(self) -> None:
         """End the process."""

@@ -195,18 +195,23 @@ def compared(
     fetch: Sequence[str],
     allowed: Allowed = None,
     see: See = lambda *_: None,
+    grids: Mapping[str, Grid] | None = None,
 ) -> SetComparison:
-    """Compare the values that were fetched with their references."""
+    """Compare the values that were fetched with their references.
+
+    Args:
+        grids: what `Quantizers` finds, where that is known.
+    """
     inside = known(index, reference)
     result = SetComparison()
-    grids = Quantizers.of(index).grids
+    grids = Quantizers.of(index).grids if grids is None else grids
     for name, value in values:
         is_wanted = name in reference and (name in fetch or name in inside)
         if is_wanted and (value is not None or name in index):
             _compare_named(result, name, value, reference, allowed, see, grids.get(name))
-    fed = index.inputs.keys() | index.producer.keys() | inside.keys()
     result.only_actual = [name for name in index.outputs if name not in reference]
-    result.only_reference = [name for name in reference if name not in {*result.compared} | fed]
+    ours = (result.compared, index.inputs, index.producer, inside)
+    result.only_reference = [n for n in reference if not any(n in each for each in ours)]
     return _require_some(result, reference, fetch)
 
 

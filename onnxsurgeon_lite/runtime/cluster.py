@@ -12,11 +12,17 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.pool import Pool, done, forget
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, LocalCluster
 
 _PATIENCE = 30  # seconds for a scheduler to answer, and for the first worker
 _GLANCE = 2.0  # seconds for which the number of workers is taken as known
-_KILLS = 100  # workers that may die under a task: it is they, not the task, that are killed
+_LOCAL = {
+    # workers that may die under a task: it is they, not the task, that are killed
+    "distributed.scheduler.allowed-failures": 100,
+    # another worker is a fork of a process that has imported all it needs
+    "distributed.worker.multiprocessing-method": "forkserver",
+}
+_IMPORTED = ["distributed", "onnxsurgeon_lite.matching.over_samples"]
 
 
 @contextlib.contextmanager
@@ -32,15 +38,12 @@ def cluster(place: str, jobs: int, notes: list[str]) -> Iterator[Pool]:
         UsageError: distributed is not installed, or no scheduler answers.
     """
     try:
-        import dask
         from distributed import KilledWorker
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--cluster {place} needs distributed", "pip install 'onnxsurgeon-lite[cluster]'"
         ) from error
-    kills = {"distributed.scheduler.allowed-failures": _KILLS}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(dask.config.set(kills if place == "local" else {}))
         client = stack.enter_context(_connected(place, jobs))
         notes.append(f"dashboard: {client.dashboard_link}")
         executor = client.get_executor(pure=False)
@@ -56,15 +59,12 @@ def cluster(place: str, jobs: int, notes: list[str]) -> Iterator[Pool]:
 
 @contextlib.contextmanager
 def _connected(place: str, jobs: int) -> "Iterator[Client]":
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     with contextlib.ExitStack() as stack:
         try:
             if place == "local":
-                count = jobs or os.cpu_count() or 1
-                how = {"threads_per_worker": 1, "dashboard_address": ":0", "host": "127.0.0.1"}
-                local = LocalCluster(n_workers=count, silence_logs=logging.CRITICAL, **how)
-                client = stack.enter_context(Client(stack.enter_context(local)))
+                client = stack.enter_context(Client(stack.enter_context(workers_here(jobs))))
             else:
                 where = {"scheduler_file": place} if Path(place).is_file() else {"address": place}
                 client = stack.enter_context(Client(timeout=_PATIENCE, **where))
@@ -75,6 +75,21 @@ def _connected(place: str, jobs: int) -> "Iterator[Client]":
                 "start one: dask scheduler, then dask worker ADDRESS; or give --cluster local",
             ) from error
         yield client
+
+
+@contextlib.contextmanager
+def workers_here(jobs: int) -> "Iterator[LocalCluster]":
+    """Start a worker for each job, or for each core, on this machine."""
+    import dask
+    from distributed import LocalCluster
+    from distributed.utils import get_mp_context
+
+    how = {"threads_per_worker": 1, "dashboard_address": ":0", "host": "127.0.0.1"}
+    count = jobs or os.cpu_count() or 1
+    with dask.config.set(_LOCAL):
+        get_mp_context().set_forkserver_preload(_IMPORTED)
+        with LocalCluster(n_workers=count, silence_logs=logging.CRITICAL, **how) as local:
+            yield local
 
 
 class _Width:

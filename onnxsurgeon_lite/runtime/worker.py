@@ -193,8 +193,7 @@ class Worker:
     ) -> tuple[Header, list[memoryview]]:
         """Run on tensors (name -> dtype, shape) whose bytes follow, sample by sample; hold the values of all."""
         fed = [{name: self._read(*kind) for name, kind in sample.items()} for sample in samples]
-        with _few_pages(self.folder):
-            made = [self._run(given, fetch) for given in fed]
+        made = [self._run(given, fetch) for given in fed]
         return {"samples": [self._hold(values, fetch)[0]["values"] for values in made]}, []
 
     def _run(self, given: dict[str, ort.OrtValue], names: list[str]) -> dict[str, ort.OrtValue]:

@@ -369,7 +369,7 @@ def _compare_numbers(actual: Array, reference: Array, result: Comparison) -> Non
     result.nan = (sums.counts[0], sums.counts[1])
     result.inf = (sums.counts[2], sums.counts[3])
     _finish(sums, result)
-    result.ulp = _ulp(actual, reference)
+    result.ulp = _ulp(actual, reference, sums.finite == actual.size)
     if sums.first_non_finite >= 0:
         result.non_finite = _index(sums.first_non_finite, actual.shape)
         result.cosine, result.sqnr_db = math.nan, -math.inf  # whatever the other elements say
@@ -402,8 +402,11 @@ def _shown(element: np.generic) -> Number:
 def _add_block(
     sums: _Sums, start: int, x: Numbers, y: Numbers, atol: float, result: Comparison
 ) -> None:
-    finite = np.isfinite(x) & np.isfinite(y)
-    if not finite.all():
+    squares = [float(np.vdot(side, side).real) for side in (x, y)]
+    count = x.size
+    if not math.isfinite(sum(squares)):
+        finite = np.isfinite(x) & np.isfinite(y)
+        count = int(finite.sum())
         for slot, hits in enumerate((np.isnan(x), np.isnan(y), np.isinf(x), np.isinf(y))):
             sums.counts[slot] += int(hits.sum())
         same = (x == y) | (np.isnan(x) & np.isnan(y))
@@ -412,21 +415,26 @@ def _add_block(
         if bad.any() and sums.first_non_finite < 0:
             sums.first_non_finite = start + int(bad.argmax())
         x, y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
+        squares = [float(np.vdot(side, side).real) for side in (x, y)]
     error, size = np.abs(x - y), np.abs(y)
-    excess = error - (atol + result.tolerance.rtol * size)
-    result.exceeding += int((excess > 0).sum())
+    excess = size * result.tolerance.rtol
+    excess += atol
+    np.subtract(error, excess, out=excess)
     top = int(excess.argmax())
+    if excess[top] > 0:
+        result.exceeding += int((excess > 0).sum())
     if excess[top] > sums.worst_excess:
         sums.worst_excess, sums.worst_at = float(excess[top]), start + top
     largest = int(error.argmax())
     if not start or error[largest] > result.max_abs:
         result.max_abs, sums.largest_size = float(error[largest]), float(size[largest])
-    relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
-    result.max_rel = max(result.max_rel, float(relative.max()))
-    sums.finite += int(finite.sum())
+    if error[largest]:
+        relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
+        result.max_rel = max(result.max_rel, float(relative.max()))
+    sums.finite += count
     sums.error += float(error @ error)
-    sums.actual += float(np.vdot(x, x).real)
-    sums.reference += float(np.vdot(y, y).real)
+    sums.actual += squares[0]
+    sums.reference += squares[1]
     sums.product += float(np.vdot(x, y).real)
 
 
@@ -459,7 +467,7 @@ def _blocks(actual: Array, reference: Array) -> Iterator[tuple[int, Numbers, Num
         yield start, a[start:stop].astype(wide), r[start:stop].astype(wide)
 
 
-def _ulp(actual: Array, reference: Array) -> int | None:
+def _ulp(actual: Array, reference: Array, all_finite: bool) -> int | None:
     """Return the largest distance in representable numbers: adjacent floats are adjacent integers, sign folded."""
     integers = {2: np.int16, 4: np.int32, 8: np.int64}.get(actual.dtype.itemsize)
     if actual.dtype != reference.dtype or integers is None or not _is_float(actual):
@@ -468,12 +476,14 @@ def _ulp(actual: Array, reference: Array) -> int | None:
     most = 0
     for start in range(0, a.size, _BLOCK):
         x, y = a[start : start + _BLOCK], r[start : start + _BLOCK]
+        bits = x.view(integers), y.view(integers)
+        if (
+            all_finite and (bits[0] ^ bits[1]).min() >= 0
+        ):  # of the same signs, whose line is the bits
+            apart = bits[0] - bits[1]
+            most = max(most, int(apart.max()), -int(apart.min()))
+            continue
         finite = np.isfinite(x) & np.isfinite(y)
-        if finite.all():
-            bits = x.view(integers), y.view(integers)
-            if ((bits[0] ^ bits[1]) >= 0).all():  # of the same signs, whose line is the bits
-                most = max(most, int(np.abs(bits[0] - bits[1]).max()))
-                continue
         lines = [_number_line(part[finite].view(integers)) for part in (x, y)]
         if lines[0].size:
             low, high = np.minimum(*lines), np.maximum(*lines)

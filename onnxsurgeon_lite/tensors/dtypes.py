@@ -4,6 +4,7 @@ bfloat16, float8, float4, int4 and int2 are numpy arrays of the ml_dtypes types.
 little-endian, sub-byte elements packed from the low bits up.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import TypeGuard
@@ -41,6 +42,7 @@ def data_type_of(name: str) -> int:
     return int(TensorProto.DataType.Value(name.upper()))
 
 
+@functools.cache
 def numpy_dtype(data_type: int) -> np.dtype[np.generic]:
     """Return the numpy dtype of one element; strings are objects."""
     try:
@@ -49,6 +51,7 @@ def numpy_dtype(data_type: int) -> np.dtype[np.generic]:
         raise SurgeonError(f"{data_type} is not an ONNX dtype that this version knows") from error
 
 
+@functools.cache
 def data_type_of_numpy(dtype: np.dtype[np.generic]) -> int:
     """Return the `TensorProto.DataType` of a numpy dtype."""
     if dtype.kind in "OUS":

@@ -1,6 +1,6 @@
 """How far each rounding moves the outputs, to first order: its error, times the gradient of the outputs by it."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import hypot, inf, isnan, prod
 
@@ -58,7 +58,7 @@ class Effects:
         self,
         units: Sequence[Site],
         samples: Sequence[Feeds],
-        right: Sequence[Values],
+        right: Iterable[Values],
         runtime: Runtime,
     ) -> dict[Site, Effect]:
         """Return the effects of roundings; they are not known inside bodies, nor before a node without a gradient."""

@@ -9,6 +9,7 @@ from onnxsurgeon_lite.debug.conversion.effects import Effect, Effects
 from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
 from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
 from onnxsurgeon_lite.debug.conversion.simulation import Simulating
+from onnxsurgeon_lite.debug.conversion.spool import Spooled
 from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.matching.metric import Values
 from onnxsurgeon_lite.model import Model, load, save
@@ -59,11 +60,11 @@ class Guard:
         return {*chosen}, *self.simulated(chosen)
 
     @cached_property
-    def reference(self) -> list[Values]:
+    def reference(self) -> Spooled:
         """The outputs of the original."""
         self.progress("running the original")
         run = self._opened(self.model)
-        return [run(feeds) for feeds in self.samples]
+        return Spooled(map(run, self.samples))
 
     def simulated(self, kept: frozenset[str]) -> tuple[float, float]:
         """Return (error as a multiple of the limit, measured number) with one rounding per edge."""

@@ -16,11 +16,11 @@ from onnxsurgeon_lite.debug.conversion.layer import Layer, Value
 from onnxsurgeon_lite.debug.conversion.result import Conversion, Kept
 from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
 from onnxsurgeon_lite.debug.conversion.slopes import Slopes, measured
+from onnxsurgeon_lite.debug.conversion.spool import Spooled
 from onnxsurgeon_lite.errors import EditError, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.select import select_nodes, split_names
-from onnxsurgeon_lite.matching.metric import Values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.saving import embedded_size
 from onnxsurgeon_lite.passes.derivative import Derivative
@@ -211,10 +211,10 @@ class Integers:
         return self.goal.worst((expected, run(feeds)) for feeds, expected in pairs)
 
     @cached_property
-    def reference(self) -> list[Values]:
+    def reference(self) -> Spooled:
         """The outputs of the float model."""
         run = opened(self.index, self.runtime)
-        found: list[Values] = [run(feeds) for feeds in self.samples]
+        found = Spooled(map(run, self.samples))
         for values in found:
             require_finite(values)
         return found

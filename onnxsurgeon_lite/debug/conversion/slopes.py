@@ -1,6 +1,6 @@
 """Numbers computed with the gradient of the outputs, all in one run forwards and backwards."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -32,7 +32,7 @@ def measured(
     model: Model,
     goal: Goal,
     samples: Sequence[Feeds],
-    right: Sequence[Values],
+    right: Iterable[Values],
     runtime: Runtime,
     names: Collection[str],
     write: Callable[[Derivative, Slopes], Sequence[Term]],
@@ -45,14 +45,14 @@ def measured(
     Raises:
         EditError: the model cannot be differentiated. RuntimeFailure: it does not run.
     """
-    outputs = [n for n, v in right[0].items() if getattr(v, "dtype", None) == np.float32]
+    outputs = [n for n, v in next(iter(right)).items() if getattr(v, "dtype", None) == np.float32]
     work = Derivative.of(_with_total(model, outputs), [_TOTAL])
     slopes = work.gradients(_TOTAL, work.tape.number(1.0, _FLOAT), names, strict=False)
     numbers = work.tape.concat(*map(work.tape.flat, write(work, slopes)))
     del work.index.model.proto.graph.output[:]
     work.output(_NUMBERS, numbers, helper.make_tensor_type_proto(_FLOAT, [None]))
     run = opened(GraphIndex.of(work.model()), runtime)
-    signs = [_signs(outputs, values, goal, seed) for seed, values in enumerate(right)]
+    signs = (_signs(outputs, values, goal, seed) for seed, values in enumerate(right))
     found = [run({**feeds, **own})[_NUMBERS] for feeds, own in zip(samples, signs, strict=True)]
     return np.stack([np.asarray(row, np.float64) for row in found])
 

@@ -228,14 +228,15 @@ def _step(stack: Array, rank: int, first: int | None) -> int | None:
 
 def _row(stack: Array, number: int, step: int, place: str) -> Array:
     rows = stack[number] if step == 0 else stack[number * step : (number + 1) * step]
-    return numpy_array(lambda: np.array(rows), place)
+    return numpy_array(lambda: np.asarray(rows), place)
 
 
 def _stack(entry: Entry) -> Array:
     """Return an array, mapped from a file where it lies there as in memory; of a sequence one without axes."""
     place = entry.read
     if isinstance(place, InFile) and entry.size and not isinstance(place.path, Remote):
-        return np.memmap(place.path, place.dtype, "r", place.offset, place.shape)
+        # a plain array over the mapping: to take rows of a memmap is slow
+        return np.asarray(np.memmap(place.path, place.dtype, "r", place.offset, place.shape))
     if entry.size > _IN_MEMORY and isinstance(place, partial) and place.func is read_npz:
         return _unpacked(*place.args)
     found = entry.read()

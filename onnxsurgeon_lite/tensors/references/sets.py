@@ -1,5 +1,6 @@
 """A reference set: named tensors, each read on demand."""
 
+import functools
 import lzma
 import os
 import stat
@@ -194,9 +195,13 @@ def require_regular(path: Path, folder: Path | None = None, limit: int | None = 
     return real
 
 
+@functools.cache
+def _memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def _require_memory(size: int, name: str) -> None:
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if size > memory:
+    if size > (memory := _memory()):
         raise ReferenceSetError(
             f"{name!r} takes {size} bytes, more than this machine's memory of {memory}"
         )
