@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import taken_back, wanted_at
 from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, fits, small, spread_over, wide
 from onnxsurgeon_lite.model import loaded
-from onnxsurgeon_lite.passes import Insert, Pass, Replace
+from onnxsurgeon_lite.passes import Insert, Pass, Replace, Rewire
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     data_type_of_numpy,
@@ -413,12 +413,17 @@ def _moved(place: Place) -> Iterator[Hypothesis]:
         known = place.attributes(node)
         attributes = tuple((a.name, known[a.name]) for a in node.attribute if a.name in known)
         wrong = f"{place.title(number)} stands at the wrong place"
+        own, mistake = (place.node(number),), ("moved", node.op_type, "between")
         for value, readers in _edges(place, number, made.shape):
             inputs = tuple(value if name == data[0] else name for name in node.input)
             to = tuple(map(place.node, readers))
             there = Insert(value, node.op_type, inputs, attributes, node.domain, to)
             sentence = f"{wrong}; between {value!r} and {' and '.join(map(place.title, readers))}"
-            yield Hypothesis("moved operation", sentence, (there, away), ("moved", node.op_type))
+            yield Hypothesis("moved operation", sentence, (there, away), mistake)
+            if node.output[0] in place.samples[0].wanted:  # which moves with its node
+                made_there = Rewire(value, node.output[0], to)
+                edits = (Rewire(node.output[0], data[0]), Rewire(data[0], value, own), made_there)
+                yield Hypothesis("moved operation", sentence, edits, mistake)
         if node.output[0] != place.value:
             end = place.value
             inputs = tuple(end if name == data[0] else name for name in node.input)
