@@ -29,6 +29,7 @@ _UNARY = (
 _CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
 _LARGEST_SIZE = 4097  # of a dimension that a factor follows from
+_ACTIVATING = 12  # nodes of an activation
 _MOVED_NODES = 16  # nodes of a region in which nodes are moved
 _IN_FRONT = (
     ("Add", True, "{other!r} is not added to {name!r}"),
@@ -322,22 +323,35 @@ _NUMBERS = {"a": 2**-0.5, "one": 1, "half": 0.5, "k": 0.044715, "c": (2 / np.pi)
 
 
 def _replaced(place: Place) -> Iterator[Hypothesis]:
-    """Yield activations in place of all nodes behind a value of the same shape."""
-    if not is_float(place.wanted.dtype):
-        return
-    shape = place.wanted.shape
-    for start, array in place.values.items():
-        if array.shape != shape or start == place.value or not is_float(array.dtype):
-            continue
-        given = place.some(array)
+    """Yield activations in place of all nodes between two values of the same shape."""
+    for start, end in _between(place):
+        given, made = place.some_of(start), place.some_of(end)
         for name, (title, nodes) in _ACTIVATIONS.items():
             with np.errstate(all="ignore"):
                 result = FORMULAS[name](given)
-            if place.close(result):
-                what = f"what computes {place.value!r} from {start!r}"
+            is_there = small(result - made, made)
+            if place.close(result) if end == place.value else not is_there:
+                what = f"what computes {end!r} from {start!r}"
                 sentence = f"{what} is not {title}; with {title}"
-                edits = _activation(place, start, place.value, place.wanted, name, nodes)
+                edits = _activation(place, start, end, place.values[end], name, nodes)
                 yield Hypothesis("activation", sentence, (edits,), ("activation", title))
+
+
+def _between(place: Place) -> Iterator[tuple[str, str]]:
+    """Yield two values of one shape: any and the wrong one, then an inner one that is a function of the other alone."""
+    values = {n: v for n, v in place.values.items() if is_float(v.dtype) and v.size}
+    shape = place.wanted.shape
+    yield from (
+        (n, place.value) for n, v in values.items() if n != place.value and v.shape == shape
+    )
+    for start, end in permutations(values, 2):
+        if end != place.value and values[start].shape == values[end].shape:
+            nodes = place.index.ancestors([end], stop=[start])
+            made = {name for number in nodes for name in place.index.nodes[number].output}
+            read = {name for number in nodes for name in place.index.reads[number]} - made
+            constants = {name for name in read if place.constant(name) is not None}
+            if read - constants == {start} and len(nodes) <= _ACTIVATING:
+                yield start, end
 
 
 def _activation(place: Place, start: str, end: str, made: Array, name: str, nodes: str) -> Pass:

@@ -58,11 +58,11 @@ def made_constant(place: Place) -> Iterator[Hypothesis]:
     array = place.constant(place.value)
     if array is None or array.shape != place.wanted.shape or array.dtype.kind in "OUS":
         return
-    how = f"is {text(array.item())}"
-    if array.size > 1:
-        how = described(wide(array), wide(place.wanted))
+    how = f"{described(wide(array), wide(place.wanted))}; with the numbers of the reference"
+    if array.size == 1:
+        how = f"is {text(array.item())}; with {text(place.wanted.item())}, as the reference has it,"
     edit = SetConstant(place.value, place.wanted.astype(array.dtype))
-    sentence = f"constant {place.value!r} of {place.maker} {how}; with the numbers of the reference"
+    sentence = f"constant {place.value!r} of {place.maker} {how}"
     yield Hypothesis("constant", sentence, (edit,))
 
 
