@@ -53,6 +53,7 @@ def operations(place: Place) -> Iterator[Hypothesis]:
 
 def other_operations(place: Place) -> Iterator[Hypothesis]:
     """Yield operations that are missing in front of a node, or at another place."""
+    yield from _lacking_operands_on_the_way(place)
     yield from _missing_on_the_way(place)
     yield from _missing_operands_on_the_way(place)
     if len(place.index.nodes) <= _MOVED_NODES:
@@ -160,8 +161,10 @@ def _missing_bias(place: Place, number: int, lacks: Wide) -> Iterator[Hypothesis
     """Yield a bias per channel that was not added, solved for."""
     node, scale = place.index.nodes[number], place.scale or 1.0
     value = node.output[0]
-    is_constant = any(place.constant(name) is not None for name in node.input[-1:])
-    if is_constant and node.op_type != "MatMul":
+    biases = [*node.input[2 if node.op_type in _PRODUCTS else -1 :]]
+    around = (node, *(place.index.nodes[n] for n in place.index.consumers.get(value, [])))
+    biases += (name for each in around if each.op_type == "Add" for name in each.input)
+    if any(place.constant(name) is not None for name in biases):
         return  # that constant is what is wrong
     for axis in dict.fromkeys((lacks.ndim - 1, 1)) if lacks.ndim > 1 else ():
         others = tuple(a for a in range(lacks.ndim) if a != axis)
@@ -303,6 +306,18 @@ def _missing_operands_on_the_way(place: Place) -> Iterator[Hypothesis]:
                     edit = Insert(name, op_type, operands, to=to)
                     sentence = f"{said.format(name=name, other=other)}; with it"
                     yield Hypothesis("missing operand", sentence, (edit,))
+
+
+def _lacking_operands_on_the_way(place: Place) -> Iterator[Hypothesis]:
+    """Yield references that no value has and that are the same for all of a batch: an embedding of positions."""
+    for (name, array), (step, right) in product(place.inputs.items(), place.lacking.items()):
+        if not isinstance(array, np.ndarray) or not is_float(array.dtype):
+            continue
+        if 1 < right.size < array.size and is_float(right.dtype) and fits(right.shape, array.shape):
+            constants = (("lacking", right.astype(array.dtype)),)
+            edit = Insert(name, "Add", constants=constants)
+            sentence = f"the references' {step!r} is not added to {name!r}; with its numbers"
+            yield Hypothesis("missing operand", sentence, (edit,))
 
 
 _ERF = "h = Mul(x, a) e = Erf(h) o = Add(e, one) m = Mul(x, o) y = Mul(m, half)"

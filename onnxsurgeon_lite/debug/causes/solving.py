@@ -189,10 +189,11 @@ def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hy
             right = np.divide(products, power, out=out, where=power > 0)
     solved = right.reshape(array.shape)
     same = unchanged(old, solved)
-    solved = np.where(same, old, solved)
     if not np.isfinite(solved).all() or same.all():
         return
-    how, solved, unknowns = _shifted(old, solved) or ("", solved, int((~same).sum()))
+    if 2 * same.sum() > same.size:  # else a few are alike by chance
+        solved = np.where(same, old, solved)
+    how, solved, unknowns = _shifted(old, solved) or ("", solved, int((solved != old).sum()))
     how = how or _borrowed(place, operand.name, array) or described(old, solved)
     right, equations = solved.astype(array.dtype), solved.size * per
     yield solved_constant(place, number, operand.name, right, how, unknowns, equations)
