@@ -30,7 +30,7 @@ VERBS = {
     "extract": ["extract", "MODEL", "--outputs", "h"],
     "expose": ["expose", "MODEL", "--all"],
     "run": ["run", "MODEL"],
-    "record": ["record", "MODEL", "-o", "recorded"],
+    "record": ["record", "MODEL", "--inner", "-o", "recorded"],
     "compare": ["compare", "MODEL", "refs.npz"],
     "bisect": ["bisect", "MODEL", "--reference", "refs.npz"],
     "diff": ["diff", "MODEL", "good.onnx"],

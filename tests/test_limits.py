@@ -122,6 +122,16 @@ def test_a_forked_process_does_not_talk_to_the_fork_of_its_parent():
     assert native._apart("the thing", who) == mine
 
 
+def test_what_is_begun_ahead_ends_at_its_limit_though_nobody_asks_for_it():
+    with limited(0.2, 10**9):
+        native._begin(hang)
+
+    ended = os.waitid(os.P_PID, native._forks.begun[0].process, os.WEXITED | os.WNOWAIT)
+    assert ended.si_status == signal.SIGALRM
+    with limited(0.2, 10**9), pytest.raises(RuntimeTimeout):
+        native._apart("the thing", hang)
+
+
 def test_limits_are_options_of_what_infers():
     endless = model(
         "g (float[1] x) => (float[N] y) <int64[1] n = {1099511627776}> { r = ConstantOfShape(n) y = Add(r, x) }"

@@ -12,7 +12,7 @@ from conftest import FIXTURES
 
 from onnxsurgeon_lite import ReferenceSet, load, open_references, save_tensors
 from onnxsurgeon_lite.debug.bisection import bisect
-from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UnknownNameError
+from onnxsurgeon_lite.errors import FeedsError, GraphError, ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values import aligned, feeds_in_order
 from onnxsurgeon_lite.matching.values.contents import agreeing
@@ -572,6 +572,15 @@ def test_a_map_that_is_none_is_refused(text, error, torch_refs, runtime, tmp_pat
         bisected(
             index_of(FIXTURES / "whole_model.onnx"), torch_refs, runtime, str(tmp_path / "map.json")
         )
+
+
+def test_an_input_that_a_node_makes_is_told_though_its_maker_comes_first(model_of, runtime):
+    text = "g (float[1] h) => (float[1] y) <float[1] x = {1}> { h = Neg (x) y = Relu (h) }"
+    index = GraphIndex.of(model_of(text))
+    feeds = {"h": np.ones(1, np.float32)}
+
+    with pytest.raises(GraphError, match="value 'h' is an input, and Neg @0 makes it"):
+        match_models(index, index, feeds, runtime)
 
 
 def test_references_of_nothing_in_the_model_are_refused(model_of, runtime, tmp_path):

@@ -415,14 +415,18 @@ class GraphIndex:
         check_functions(self.model.proto)
         try:
             _ = self.order if positions is None else topological_order(self, positions)
-        except GraphError as error:
-            for name in (self.inputs.keys() | self.initializers.keys()) & self.producer.keys():
-                kind = "an input" if name in self.inputs else "an initializer"
-                raise GraphError(
-                    f"value {name!r} is {kind}, and {self.describe(self.producer[name])} makes it",
-                    "repair it: onnxdbg edit fix MODEL",
-                ) from error
+        except GraphError:
+            self.require_one_source()
             raise
+
+    def require_one_source(self) -> None:
+        """Raise `GraphError` if a node makes an input or an initializer."""
+        for name in (self.inputs.keys() | self.initializers.keys()) & self.producer.keys():
+            kind = "an input" if name in self.inputs else "an initializer"
+            raise GraphError(
+                f"value {name!r} is {kind}, and {self.describe(self.producer[name])} makes it",
+                "repair it: onnxdbg edit fix MODEL",
+            )
 
     def makers(self, names: Iterable[str]) -> list[int]:
         """Return the positions of the nodes that produce a few values."""

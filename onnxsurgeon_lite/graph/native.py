@@ -200,9 +200,9 @@ def _serve(stream: BufferedRWPair, base: int) -> None:
     """Answer requests until the caller hangs up."""
     _forks.serves = True
     while request := _received(stream):
-        work, arguments, memory = pickle.loads(request)
+        work, arguments, seconds, memory = pickle.loads(request)
         try:
-            with _allowed(base + memory):
+            with _allowed(seconds, base + memory):
                 reply = _DONE + work(*arguments)
         except MemoryError:
             reply = _NO_MEMORY
@@ -218,14 +218,17 @@ def _message(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _allowed(memory: int) -> Iterator[None]:
+def _allowed(seconds: float, memory: int) -> Iterator[None]:
+    """Limit the memory, and the time: the caller that began it may never ask."""
     import resource
 
     unlimited = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (min(memory, sys.maxsize), unlimited[1]))
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, _LEAST))
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         resource.setrlimit(resource.RLIMIT_DATA, unlimited)
 
 
@@ -283,7 +286,7 @@ def _begin(work: Work, *arguments: object) -> None:
         return
     fork, (seconds, memory) = _free_fork(), _limits(arguments)
     with contextlib.suppress(OSError):
-        fork.ask(pickle.dumps((work, arguments, memory)), seconds)
+        fork.ask(pickle.dumps((work, arguments, seconds, memory)), seconds)
         _forks.begun = fork, work, arguments
 
 
@@ -317,15 +320,13 @@ def _apart(what: str, work: Work, *arguments: object) -> bytes:
         return _here(work, *arguments)
     seconds, memory = _limits(arguments)
     begun = _begun(work, arguments)
-    fork, reply, code = begun or _free_fork(), b"", 0
+    fork, reply, code, late = begun or _free_fork(), b"", 0, False
     try:
         if begun is None:
-            fork.ask(pickle.dumps((work, arguments, memory)), seconds)
+            fork.ask(pickle.dumps((work, arguments, seconds, memory)), seconds)
         reply = fork.reply()
-    except TimeoutError as error:
-        raise RuntimeTimeout(
-            f"{what} did not finish within {seconds:g} seconds", "allow more time with --timeout"
-        ) from error
+    except TimeoutError:
+        late = True
     except OSError:
         pass  # it died
     finally:
@@ -334,6 +335,10 @@ def _apart(what: str, work: Work, *arguments: object) -> bytes:
         else:
             code = fork.end()
     kind, found = reply[: len(_DONE)], reply[len(_DONE) :]
+    if late or code == -signal.SIGALRM:
+        raise RuntimeTimeout(
+            f"{what} did not finish within {seconds:g} seconds", "allow more time with --timeout"
+        )
     if not kind:
         raise _crash(what, code)
     if kind == _NO_MEMORY:
@@ -373,7 +378,7 @@ def _work_for(caller: int, connection: socket.socket) -> NoReturn:
     """Be the fork."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides what Ctrl-C means
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
         _hold_only(connection.fileno())
         if sys.platform == "linux":

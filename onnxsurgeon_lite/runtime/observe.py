@@ -51,6 +51,7 @@ class Observer:
     def feed(self, feeds: Feeds) -> None:
         """Set the graph's inputs."""
         self.index.require_sound()
+        self.index.require_one_source()
         for name, value in feeds.items():
             self.put(name, value, self.index.inputs[name].type)
 

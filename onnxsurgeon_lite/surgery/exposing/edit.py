@@ -8,7 +8,7 @@ from onnx import FunctionProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, BodyName, bound_nodes, function_of, inner_values
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
+from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, opset_versions
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.edits import fresh, names_in
@@ -43,7 +43,11 @@ def exposable(
     """Return (every inner value that can be exposed, a sentence for each that cannot); by default of all nodes.
 
     Only values that nodes produce count: the inputs of a body are values elsewhere.
+
+    Raises:
+        GraphError: a function calls itself.
     """
+    check_functions(index.model.proto)
     root = Demand(index)
     for name in inner_values(index, positions):
         root.add(name)
