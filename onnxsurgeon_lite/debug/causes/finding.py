@@ -45,7 +45,7 @@ from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
 from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, wiring
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import RANDOM
+from onnxsurgeon_lite.graph.schemas import RANDOM, constant
 from onnxsurgeon_lite.passes import Pass, Pipeline, SetAttr, SetConstant
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
@@ -269,19 +269,19 @@ class Finder:
 
     def _before(self, culprit: Culprit) -> list[str]:
         """Return where a region begins that has the nodes before it, too, which only arrange what it reads."""
+        begins = (name for read in culprit.inputs for name in self._behind(read, _STEPS_BEFORE))
+        return list(dict.fromkeys(begins))
+
+    def _behind(self, name: str, steps: int) -> list[str]:
+        """Return the known values that a value is an arrangement of, that alone; else the value itself."""
         index, references = self.index, self.case.samples[0][0]
-        entering = list(culprit.inputs)
-        for _ in range(_STEPS_BEFORE):
-            for name in list(entering):
-                position = index.producer.get(name)
-                if position is None or index.nodes[position].op_type not in _ARRANGING:
-                    continue
-                reads = [n for n in index.reads[position] if n not in index.initializers]
-                alone = len(index.consumers.get(name, [])) == 1 and name not in index.outputs
-                if alone and all(n in references or n in index.inputs for n in reads):
-                    entering.remove(name)
-                    entering += [n for n in reads if n not in entering]
-        return entering
+        node = index.nodes[index.producer[name]] if name in index.producer else None
+        alone = len(index.consumers.get(name, [])) == 1 and name not in index.outputs
+        if node is None or node.op_type not in _ARRANGING or not alone or not steps:
+            return [name]
+        reads = [n for n in index.reads[index.producer[name]] if constant(index, n) is None]
+        found = [begin for read in reads for begin in self._behind(read, steps - 1)]
+        return found if all(n in references or n in index.inputs for n in found) else [name]
 
     def _search_fork(self, culprit: Culprit, until: float) -> list[Cause]:
         """Return causes at all nodes that lie between references and whatever a culprit is seen at."""
@@ -545,7 +545,7 @@ class Finder:
         names = {n: instead if n == place.value and instead else n for n in sample.wanted}
         try:
             index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            known = self._known(*self.case.samples[0]) - {*sample.wanted, *names.values()}
+            known = self._known(*self.case.samples[0]) - {*place.index.producer, *names.values()}
             stop = {*place.nearby, *sample.inputs, *known}
             made = list(dict.fromkeys(name for name in names.values() if name not in stop))
             positions = sorted(index.ancestors(made, stop=stop), key=index.places.__getitem__)
