@@ -140,6 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", default="0")
     add("--commands", type=int, default=-1, help="how many each mutant meets; all by default")
     add("--heavy", type=int, default=-1, help="how many of those that run models; all by default")
+    add("--verbs", action="store_true", help="one that runs models of each verb, instead")
     add("--seconds", type=float, default=1e9, help="stop after this time")
     add("--broken", type=Path, default=Path("broken.jsonl"), help="file that keeps what breaks")
     add("--corpus", type=Path, default=Path(__file__).with_name("corpus.jsonl"), help="what broke")
@@ -161,7 +162,8 @@ def mutants_of(
         label = f"{name}-{given.seed}-{number}"
         draw = Random(label)
         chosen = _drawn(commands(LIGHT, known), given.commands, draw)
-        chosen += _drawn(commands(HEAVY, known), given.heavy, draw)
+        heavy = commands(HEAVY, known)
+        chosen += _of_each_verb(heavy, draw) if given.verbs else _drawn(heavy, given.heavy, draw)
         attack.judge(label, data)
         attack.attack(label, data, chosen)
         yield
@@ -169,6 +171,13 @@ def mutants_of(
 
 def _drawn(chosen: list[list[str]], number: int, draw: Random) -> list[list[str]]:
     return chosen if number < 0 else draw.sample(chosen, number)
+
+
+def _of_each_verb(chosen: list[list[str]], draw: Random) -> list[list[str]]:
+    verbs: dict[tuple[str, ...], list[list[str]]] = {}
+    for words in chosen:
+        verbs.setdefault(tuple(words[: 2 if words[0] == "edit" else 1]), []).append(words)
+    return [draw.choice(each) for each in verbs.values()]
 
 
 def every_byte(attack: Attack, models: dict[str, bytes], _: argparse.Namespace) -> Iterator[None]:
