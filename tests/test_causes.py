@@ -475,3 +475,67 @@ def test_an_activation_too_many_is_none_of_another_kind_where_all_is_positive():
     (culprit,) = found(wrong, right, x=numbers(4, 16)).culprits
 
     assert "Sigmoid (@1) is one too many" in culprit.causes[0].sentence
+
+
+def test_what_is_below_a_culprit_may_be_what_another_one_should_read():
+    norm = "n = LayerNormalization ({}, s, b)"
+    weights = {"w": numbers(16, 16), "v": numbers(16, 4, seed=1)}
+    weights |= {"s": numbers(16, seed=2), "b": numbers(16, seed=3)}
+    before = f"{norm.format('e')} q = MatMul(n, w) a = Add(e, q) y = MatMul(a, v)"
+    behind = f"q = MatMul(e, w) a = Add(e, q) {norm.format('a')} y = MatMul(n, v)"
+    right, wrong = (
+        model(f"g (float[8,16] x) => (float[8,4] y) {{ e = Neg(x) {nodes} }}", **weights)
+        for nodes in (before, behind)
+    )
+    x = numbers(8, 16, seed=4)
+    known = {name: value for name, value in references(right, x=x).items() if name not in "ae"}
+
+    result = osl.bisect(wrong, known, feeds={"x": x})
+
+    said = [culprit.causes[0].sentence for culprit in result.culprits]
+    assert "a normalization like LayerNormalization is missing behind 'e'" in said[0]
+    assert "LayerNormalization (@3) reads 'a'; with 'e'" in said[1]
+    assert "MatMul (@4) reads 'n'; with 'a'" in said[2]
+    fixed = osl.repair(wrong, result).model
+    assert osl.bisect(fixed, {"y": known["y"]}, feeds={"x": x}, cause=False).verdict == "agrees"
+
+
+def test_exchanged_channels_are_seen_behind_a_folded_normalization():
+    text = "g (float[2,4,9,9] x) => (float[2,4,7,7] y) { y = Conv(x, w) }"
+    kernel, scale = numbers(4, 4, 3, 3), np.array([2, 0.5, -1, 3], np.float32)[:, None, None, None]
+
+    result = found(
+        model(text, w=kernel.swapaxes(0, 1) * scale),
+        model(text, w=kernel * scale),
+        x=numbers(2, 4, 9, 9, seed=1),
+    )
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert "has its in and out channels exchanged; changed back, behind a scale" in sentence
+
+
+def test_an_activation_is_named_where_only_the_product_behind_it_is_known():
+    text = "g (float[64,16] x) => (float[64,4] y) {{ {} y = MatMul(a, w) }}"
+    wrong = "h = Mul(x, c) g = Sigmoid(h) a = Mul(x, g)"
+    weights = {"w": numbers(16, 4), "c": np.float32(1.702)}
+    x = numbers(64, 16, seed=1)
+    given = osl.run(model(text.format("a = Gelu(x)"), w=weights["w"]), {"x": x})
+
+    (culprit,) = osl.bisect(model(text.format(wrong), **weights), given, feeds={"x": x}).culprits
+
+    assert "computes 'a' from 'x' is not GELU (erf)" in culprit.causes[0].sentence
+
+
+def test_an_embedding_that_only_the_references_have_is_not_added():
+    nodes = "n = LayerNormalization ({}, s, b) y = MatMul(n, w)"
+    weights = {"s": numbers(16), "b": numbers(16, seed=1), "w": numbers(16, 4, seed=2)}
+    start = "g (float[2,6,16] x) => (float[2,6,4] y) {"
+    right = model(f"{start} e = Add(x, p) {nodes.format('e')} }}", p=numbers(6, 16), **weights)
+    wrong = model(f"{start} {nodes.format('x')} }}", **weights)
+    x = numbers(2, 6, 16, seed=3)
+    known = references(right, x=x)
+    given = {"x": x, "positions": numbers(6, 16), "n": known["n"], "y": known["y"]}
+
+    (culprit,) = osl.bisect(wrong, given, feeds={"x": x}).culprits
+
+    assert "the references' 'positions' is not added to 'x'" in culprit.causes[0].sentence

@@ -54,7 +54,7 @@ def export(case: Case, bug: str, folder: Path) -> Path:
             (given,),
             path,
             dynamo=case.exporter == "dynamo",
-            opset_version=18,
+            opset_version=case.opset,
             external_data=False,
             input_names=["given"],
             output_names=["made"],

@@ -285,7 +285,8 @@ class Cross(nn.Module):
 def rotated(x: torch.Tensor, bug: str) -> torch.Tensor:
     """Turn pairs of features by an angle that grows with the position."""
     half, base = x.shape[-1] // 2, 10 if bug == "rotary_base" else 100
-    angles = torch.arange(x.shape[-2])[:, None] / base ** (torch.arange(half)[None] / half)
+    places = torch.arange(x.shape[-2])[:, None] + (1 if bug == "rotary_shift" else 0)
+    angles = places / base ** (torch.arange(half)[None] / half)
     cos, sin = angles.cos(), angles.sin()
     if bug == "rotary_sign":
         sin = -sin
@@ -318,6 +319,134 @@ class Translator(nn.Module):
         return self.head(x * 0.5 if self.bug == "factor" else x)
 
 
+class Grouped(nn.Module):
+    """Attention whose keys and values are shared by groups of heads, with rotary positions."""
+
+    def __init__(self, bug: str) -> None:
+        super().__init__()
+        self.bug = bug
+        self.q, self.o = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.k, self.v = (nn.Linear(WIDTH, WIDTH // 2, bias=False) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, _ = x.shape
+        q, k, v = (
+            m(x).view(batch, length, -1, 8).transpose(1, 2) for m in (self.q, self.k, self.v)
+        )
+        q, k = rotated(q, ""), rotated(k, self.bug)
+        if self.bug == "tiled":
+            k, v = k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1)
+        else:
+            k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+        out = F.scaled_dot_product_attention(
+            q, k, v, is_causal=self.bug != "not_causal", scale={"unscaled": 1.0}.get(self.bug)
+        )
+        return self.o(out.transpose(1, 2).flatten(2))
+
+
+class Gate(nn.Module):
+    def __init__(self, bug: str) -> None:
+        super().__init__()
+        self.bug = bug
+        self.gate, self.up = (nn.Linear(WIDTH, 48, bias=False) for _ in range(2))
+        self.down = nn.Linear(48, WIDTH, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gate, up = self.gate(x), self.up(x)
+        if self.bug == "gate_swapped":
+            gate, up = up, gate
+        activation = F.gelu if self.bug == "gate_gelu" else F.silu
+        return self.down(
+            activation(gate) + up if self.bug == "gate_added" else activation(gate) * up
+        )
+
+
+class Layer(nn.Module):
+    def __init__(self, bug: str) -> None:
+        super().__init__()
+        eps = 1e-1 if bug == "rms_eps" else 1e-6
+        norm = nn.LayerNorm if bug == "layer_norm" else nn.RMSNorm
+        self.norm1, self.norm2 = norm(WIDTH, eps=eps), norm(WIDTH, eps=eps)
+        self.attn, self.mlp = Grouped(bug), Gate(bug)
+        self.bug = bug
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + self.attn(self.norm1(x))
+        return y + self.mlp(self.norm2(x if self.bug == "parallel" else y))
+
+
+class Llama(nn.Module):
+    def __init__(self, bug: str = "") -> None:
+        super().__init__()
+        self.bug = bug
+        self.embed = nn.Embedding(97, WIDTH)
+        inner = "" if bug in ("norm_weight", "last_norm") else bug
+        self.layers = nn.ModuleList([Layer(inner), Layer(inner)])
+        self.norm = nn.RMSNorm(WIDTH, eps=1e-6)
+        self.head = nn.Linear(WIDTH, 20, bias=False)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        x = self.embed(given)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x if self.bug == "last_norm" else self.norm(x))
+
+
+class Excited(nn.Module):
+    """A depthwise convolution whose channels are weighted."""
+
+    def __init__(self, bug: str) -> None:
+        super().__init__()
+        self.bug = bug
+        self.deep = nn.Conv2d(16, 16, 3, padding=1, groups=16)
+        self.norm = nn.GroupNorm(2 if bug == "groups" else 4, 16)
+        self.squeeze, self.excite = nn.Conv2d(16, 4, 1), nn.Conv2d(4, 16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = (
+            F.relu(self.norm(self.deep(x)))
+            if self.bug == "swish"
+            else F.hardswish(self.norm(self.deep(x)))
+        )
+        pooled = (
+            y.amax((2, 3), keepdim=True)
+            if self.bug == "squeezed_max"
+            else y.mean((2, 3), keepdim=True)
+        )
+        weights = self.excite(F.relu(self.squeeze(pooled)))
+        weights = F.sigmoid(weights) if self.bug == "hard" else F.hardsigmoid(weights)
+        return x + (y + weights if self.bug == "added" else y * weights)
+
+
+class Painter(nn.Module):
+    """Mobile blocks, then an image twice as large by shuffled pixels and by a transposed convolution."""
+
+    def __init__(self, bug: str = "") -> None:
+        super().__init__()
+        self.bug = bug
+        self.stem = nn.Conv2d(3, 16, 3, stride=2, padding=1)
+        self.first, self.second = Excited(bug), Excited(bug)
+        self.shuffled, self.grown = nn.Conv2d(16, 16, 1), nn.ConvTranspose2d(16, 4, 4, 2, 1)
+        self.last, self.fc = nn.Conv2d(8, 4, 3), nn.Linear(4 * 24 * 24, 6)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        x = self.second(self.first(self.stem(given)))
+        y = self.shuffled(x)
+        if self.bug == "shuffle":
+            batch, _, height, width = y.shape
+            y = y.view(batch, 2, 2, 4, height, width).permute(0, 3, 4, 1, 5, 2)
+            y = y.reshape(batch, 4, 2 * height, 2 * width)
+        else:
+            y = F.pixel_shuffle(y, 2)
+        z = torch.cat([y, self.grown(x)], 1)
+        z = self.last(
+            F.pad(z, (1, 1, 1, 1), mode="replicate" if self.bug == "pad_mode" else "reflect")
+        )
+        z = z.clamp(-0.1, 0.1) if self.bug == "clamped" else z
+        flat = z.permute(0, 2, 3, 1) if self.bug == "flat_last" else z
+        return self.fc(flat.flatten(1)).log_softmax(-1)
+
+
 def _image(size: int) -> torch.Tensor:
     return torch.rand(2, 3, size, size) * 2 - 0.7
 
@@ -335,6 +464,8 @@ NETWORKS = {
     "lstm": (Recurrent, lambda: torch.randn(24, 9, 12)),
     "gru": (Gated, lambda: torch.randn(24, 9, 12)),
     "translator": (Translator, _words),
+    "llama": (Llama, _words),
+    "painter": (Painter, lambda: _image(24)),
 }
 
 
@@ -347,8 +478,9 @@ def network(name: str, bug: str = "") -> tuple[nn.Module, torch.Tensor]:
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.running_var, 0.2, 2)
             nn.init.normal_(module.running_mean)
-        if isinstance(module, nn.LayerNorm | nn.BatchNorm2d):
+        if isinstance(module, nn.LayerNorm | nn.BatchNorm2d | nn.GroupNorm | nn.RMSNorm):
             nn.init.uniform_(module.weight, 0.5, 1.5)
+        if isinstance(module, nn.LayerNorm | nn.BatchNorm2d | nn.GroupNorm):
             nn.init.normal_(module.bias, std=0.2)
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=0.3)
@@ -458,11 +590,29 @@ def _gru_gates(model: nn.Module) -> None:
         parameter.copy_(torch.cat([z, r, n]))
 
 
+def _norm_weight(model: nn.Module) -> None:
+    model.layers[0].norm2.weight.fill_(1)
+
+
+def _groups(model: nn.Module) -> None:
+    """Leave the groups of a depthwise convolution in another order."""
+    model.first.deep.weight.copy_(
+        model.first.deep.weight.view(4, 4, 1, 3, 3).transpose(0, 1).reshape(16, 1, 3, 3)
+    )
+
+
+def _grown(model: nn.Module) -> None:
+    model.grown.weight.copy_(model.grown.weight.transpose(2, 3).clone())
+
+
 def _lstm_bias(model: nn.Module) -> None:
     model.lstm.bias_hh_l0.zero_()
 
 
 MISTAKES = {
+    "norm_weight": _norm_weight,
+    "group_order": _groups,
+    "grown_hw": _grown,
     "scaled": _scaled,
     "bfloat16": _bfloat16,
     "bias_shifted": _shifted_bias,

@@ -39,7 +39,6 @@ _VALUES: Mapping[str, Sequence[Attribute]] = {
     "p": (1, 2),
     "blocksize": (2, 3, 4),
     "num_groups": (1, 2, 4, 8, 16, 32),
-    "scale": (1.0,),
     "bias": (0.0,),
     "round": (0, 1),
     "k": (1, 2),
@@ -102,6 +101,8 @@ def _values(place: Place, node: NodeProto, name: str, old: Attribute) -> Iterato
         yield from (axis for axis in axes if axis % rank != old % rank)
     elif name == "axes" and isinstance(old, list):
         yield from ([axis] for axis in range(rank))
+    elif name == "scale" and rank and read is not None:
+        yield from (1.0, read.shape[-1] ** -0.5)
     elif name == "to":
         yield from next((kinds for kinds in _DTYPES if old in kinds), ())
     elif name == "perm" and isinstance(old, list) and rank <= _MOST_AXES:

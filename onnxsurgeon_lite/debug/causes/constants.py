@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, fitted, linears, wanted_at
-from onnxsurgeon_lite.debug.causes.place import Place, small, wide
+from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
 from onnxsurgeon_lite.passes import Pass, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
@@ -45,8 +45,7 @@ def weights(place: Place) -> Iterator[Hypothesis]:
     for view in linears(place):
         op_type, title = place.index.nodes[view.number].op_type, place.title(view.number)
         for kind, how, right in _variants(place, view.number, view.array):
-            is_moved = kind in ("transposed constant", "flipped kernel")
-            factor = view.factor(right) if is_moved else None
+            factor = _factor(view, kind, right)
             if factor is not None:
                 scaled = np.asarray(view.stored(wide(view.matrix(right)) * factor))
                 right = scaled.astype(right.dtype)
@@ -54,8 +53,17 @@ def weights(place: Place) -> Iterator[Hypothesis]:
             if factor is not None or view.close(right):
                 edits = (SetConstant(view.name, right, (place.node(view.number),)),)
                 sentence = f"constant {view.name!r} of {title} {how}"
-                solved = (0, 0) if factor is None else (factor.size, view.wanted.size)
+                solved = (0, 0) if factor is None else (len(view.wanted.T), view.wanted.size)
                 yield Hypothesis(kind, sentence, edits, (kind, op_type, view.slot, how), *solved)
+
+
+def _factor(view: Linear, kind: str, right: Array) -> Wide | None:
+    """Return the factor with which a rearranged weight fits: a normalization was folded into it."""
+    if kind not in ("transposed constant", "flipped kernel"):
+        return None
+    factor = view.factor(right)
+    is_kernel = right.ndim == 4 and right.shape[0] == right.shape[1]
+    return view.factor_of_channels(right) if factor is None and is_kernel else factor
 
 
 def scalars(place: Place) -> Iterator[Hypothesis]:

@@ -6,7 +6,6 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -46,7 +45,7 @@ from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
 from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, wiring
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import RANDOM
+from onnxsurgeon_lite.graph.schemas import RANDOM, constant
 from onnxsurgeon_lite.passes import Pass, Pipeline, SetAttr, SetConstant
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
@@ -95,6 +94,15 @@ OF_A_CONSTANT: Sequence[Family] = (scalars, constants, made_constant)
 
 WIDER: Sequence[Family] = (attributes, constants, exchanged_operands, wiring)
 """Families for a region with the nodes before it that only arrange what it reads."""
+
+FORKED: Sequence[Family] = (
+    attributes,
+    exchanged_operands,
+    extra_operations,
+    other_operations,
+    wiring,
+)
+"""Families for a region with several values that are wrong."""
 
 _ARRANGING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Mul", "Div", "Cast", "Slice", "Gather")  # fmt: skip
 _STEPS_BEFORE = 4
@@ -202,6 +210,8 @@ class Finder:
         wider = None if found else self._place(culprit, self._before(culprit))
         if wider is not None and len(wider.positions) > len(place.positions):
             found, _ = self._search(wider, culprit, until, WIDER, ())
+        if not found and culprit.seen:
+            found = self._search_fork(culprit, until)
         if len(found) > 1:
             found.sort(key=lambda cause: -self._reach(cause, culprit))
         first, others = found[:1], found[1:_SHOWN]
@@ -259,19 +269,31 @@ class Finder:
 
     def _before(self, culprit: Culprit) -> list[str]:
         """Return where a region begins that has the nodes before it, too, which only arrange what it reads."""
+        begins = (name for read in culprit.inputs for name in self._behind(read, _STEPS_BEFORE))
+        return list(dict.fromkeys(begins))
+
+    def _behind(self, name: str, steps: int) -> list[str]:
+        """Return the known values that a value is an arrangement of, that alone; else the value itself."""
         index, references = self.index, self.case.samples[0][0]
-        entering = list(culprit.inputs)
-        for _ in range(_STEPS_BEFORE):
-            for name in list(entering):
-                position = index.producer.get(name)
-                if position is None or index.nodes[position].op_type not in _ARRANGING:
-                    continue
-                reads = [n for n in index.reads[position] if n not in index.initializers]
-                alone = len(index.consumers.get(name, [])) == 1 and name not in index.outputs
-                if alone and all(n in references or n in index.inputs for n in reads):
-                    entering.remove(name)
-                    entering += [n for n in reads if n not in entering]
-        return entering
+        node = index.nodes[index.producer[name]] if name in index.producer else None
+        alone = len(index.consumers.get(name, [])) == 1 and name not in index.outputs
+        if node is None or node.op_type not in _ARRANGING or not alone or not steps:
+            return [name]
+        reads = [n for n in index.reads[index.producer[name]] if constant(index, n) is None]
+        found = [begin for read in reads for begin in self._behind(read, steps - 1)]
+        return found if all(n in references or n in index.inputs for n in found) else [name]
+
+    def _search_fork(self, culprit: Culprit, until: float) -> list[Cause]:
+        """Return causes at all nodes that lie between references and whatever a culprit is seen at."""
+        references, feeds = self.case.samples[0]
+        outputs = [*culprit.outputs, *(name for name in culprit.seen if name in references)]
+        positions = self.index.ancestors(outputs, stop=self._known(references, feeds) - {*outputs})
+        made = {name for position in positions for name in self.index.nodes[position].output}
+        read = (name for p in sorted(positions) for name in self.index.reads[p])
+        entering = [n for n in dict.fromkeys(read) if n in self._known(references, feeds) - made]
+        fork = replace(culprit, inputs=entering, outputs=outputs, seen=[])
+        place = self._place(fork)
+        return [] if place is None else self._search(place, fork, until, FORKED, ())[0]
 
     def _reach(self, cause: Cause, culprit: Culprit) -> int:
         """Return how many of the next other culprits a cause explains too."""
@@ -356,7 +378,7 @@ class Finder:
         def recorded(name: str) -> RunValue:
             if name in references or name in feeds:
                 return references.read(name) if name in references else feeds[name]
-            return self._computed([name], feeds)[name]
+            return self._computed([name], references, feeds)[name]
 
         return Sample(inputs, arrays, recorded) if arrays else None
 
@@ -379,13 +401,13 @@ class Finder:
             for name in [*near, *(name for name in feeds if name in index.inputs)]
             if name not in sample.inputs and name not in culprit.outputs
         ]
-        shapes_of = self._shapes([n for n in names if n not in index.rank or n not in self._below])
+        below = self._below(culprit)
+        shapes_of = self._shapes([name for name in names if name not in below])
         names = [name for name, shape in shapes_of.items() if may_be_read(shape)][:_NEARBY]
         found, size = dict[str, Array](), 0
         references.prefetch([name for name in names if name in references])
-        computed = self._computed(
-            [n for n in names if n not in references and n not in feeds], feeds
-        )
+        unknown = [n for n in names if n not in references and n not in feeds]
+        computed = self._computed(unknown, references, feeds)
         for name in names:
             value = computed[name] if name in computed else sample.recorded(name)
             size += value.nbytes if isinstance(value, np.ndarray) else 0
@@ -417,25 +439,41 @@ class Finder:
         kind = self.index.types.get(name)
         return () if kind is None else tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
 
-    def _computed(self, names: Sequence[str], feeds: Feeds) -> dict[str, RunValue]:
-        """Compute values of the model as it is."""
-        observer = Observer(self.index, self.case.runtime)
+    def _computed(
+        self, names: Sequence[str], references: ReferenceSet, feeds: Feeds
+    ) -> dict[str, RunValue]:
+        """Compute values of the model as it is, from the references before them."""
         try:
-            observer.feed(feeds)
-            return observer.fetch(names) if names else {}
+            return self._alone(self.index, names, references, feeds) if names else {}
         except RuntimeFailure:
             return {}
-        finally:
-            observer.forget(list(observer.kept))
 
-    @cached_property
-    def _below(self) -> set[str]:
-        """The culprits' values, and all that is computed from them."""
-        found = {name for culprit in self.result.culprits for name in culprit.outputs}
-        for position in self.index.order:
-            if not found.isdisjoint(self.index.reads[position]):
-                found.update(self.index.nodes[position].output)
-        return found
+    def _known(self, references: ReferenceSet, feeds: Feeds) -> set[str]:
+        """Return the values of the model whose right numbers are known."""
+        return {*feeds} | (references.entries.keys() & self.index.producer.keys())
+
+    def _alone(
+        self,
+        index: GraphIndex,
+        names: Sequence[str],
+        references: ReferenceSet,
+        feeds: Feeds,
+        but: Iterable[str] = (),
+    ) -> dict[str, RunValue]:
+        """Compute values of a model from the references before them, but for those of some values."""
+        known = self._known(references, feeds) - {*names, *but}
+        positions = sorted(index.ancestors(names, stop=known), key=index.places.__getitem__)
+        reads = {name for position in positions for name in index.reads[position]} & known
+        references.prefetch([name for name in reads if name in references])
+        inputs = {name: self._right(name, references, feeds) for name in reads}
+        return Observer(index, self.case.runtime).alone(positions, inputs, names)
+
+    def _below(self, culprit: Culprit) -> set[str]:
+        """Return a culprit's values, and all that is computed from them."""
+        index = self.index
+        makers = {index.producer[name] for name in culprit.outputs if name in index.producer}
+        nodes = {below for position in makers for below in index.descendants(position)}
+        return {name for position in nodes for name in index.nodes[position].output}
 
     def _proved(self, place: Place, hypothesis: Hypothesis, culprit: Culprit) -> Cause | None:
         """Return a hypothesis as a cause, if the model itself, edited by it, agrees on every sample."""
@@ -468,22 +506,15 @@ class Finder:
         seen = [name for name in culprit.seen if name in references]
         if not seen:
             return True
-        known = (references.entries.keys() & self.index.producer.keys()) | feeds.keys()
-        known -= {*culprit.outputs, *seen, instead}
         try:
             index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            positions = sorted(index.ancestors(seen, stop=known), key=index.places.__getitem__)
-            reads = {name for position in positions for name in index.reads[position]}
-            references.prefetch([name for name in reads & known if name in references])
-            inputs = {name: self._right(name) for name in reads & known}
-            made = Observer(index, self.case.runtime).alone(positions, inputs, seen)
+            made = self._alone(index, seen, references, feeds, {*culprit.outputs, instead})
         except (SurgeonError, RuntimeFailure):
             return False
         return all(self.case.judge.good(name, made[name]) for name in seen)
 
-    def _right(self, name: str) -> RunValue:
+    def _right(self, name: str, references: ReferenceSet, feeds: Feeds) -> RunValue:
         """Return the reference of a value in the dtype that the model gives it, or a feed."""
-        references, feeds = self.case.samples[0]
         value = references.read(name) if name in references else feeds[name]
         kind = self.index.type_of(name)
         if kind is None or not isinstance(value, np.ndarray) or not kind.tensor_type.elem_type:
@@ -514,12 +545,13 @@ class Finder:
         names = {n: instead if n == place.value and instead else n for n in sample.wanted}
         try:
             index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            stop = {*place.nearby, *sample.inputs}
+            known = self._known(*self.case.samples[0]) - {*place.index.producer, *names.values()}
+            stop = {*place.nearby, *sample.inputs, *known}
             made = list(dict.fromkeys(name for name in names.values() if name not in stop))
             positions = sorted(index.ancestors(made, stop=stop), key=index.places.__getitem__)
             reads = {name for position in positions for name in index.reads[position]}
             given = {**sample.inputs}
-            given |= {name: sample.recorded(name) for name in reads & place.nearby.keys()}
+            given |= {name: sample.recorded(name) for name in (reads & stop) - given.keys()}
             observer = Observer(index, self.case.runtime)
             found = {**given, **(observer.alone(positions, given, made) if made else {})}
             return {name: found[other] for name, other in names.items()}

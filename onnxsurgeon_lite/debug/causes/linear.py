@@ -63,6 +63,27 @@ class Linear:
         is_close = small(made * factor - wanted, wanted)
         return factor[0] if is_close and (np.abs(factor - 1) > 1e-4).any() else None
 
+    def factor_of_channels(self, right: Array) -> Wide | None:
+        """Return the factor of exchanged channels, which had been scaled by output before; None if there is none.
+
+        The scale `s` stands at the other channels: `s[output] / s[input]` takes it back.
+        """
+        size, outputs = self.array.shape[1], self.array.shape[0]
+        matrix, found = wide(self.matrix(right)).reshape(size, -1, outputs), []
+        step = max(1, len(self.rows) // (4 * size))
+        rows, wanted = self.rows[::step].reshape(-1, size, matrix.shape[1]), self.wanted[::step]
+        for output in range(outputs):
+            made = np.einsum("rik,ik->ri", rows, matrix[:, :, output])
+            factors = np.linalg.lstsq(made, wanted[:, output], rcond=1e-6)[0]
+            if not small(made @ factors - wanted[:, output], wanted):
+                return None
+            found.append(factors)
+        by_output, _, by_input = np.linalg.svd(np.array(found))
+        scale = by_output[:, 0]
+        if not np.abs(scale).min() > 0 or not by_input[0].any():
+            return None
+        return np.repeat(scale / scale[:, None], matrix.shape[1], axis=0)
+
 
 def fitted(
     made: Wide, wanted: Wide, axis: int | None = 0, shifts: bool = False

@@ -24,24 +24,28 @@ _CLOSE = 1e-3  # one that is worth a run
 def solved_small(place: Place, bench: Bench) -> Iterator[Hypothesis]:
     """Yield small constants with the numbers at which the error is the smallest."""
     for number, slot, name, array in place.constants():
-        if slot < 0 or not 1 < array.size <= _MOST or not is_float(array.dtype):
+        if slot < 0 or array.size < 2 or not is_float(array.dtype):
             continue
-        solved = _Solving(place, bench, number, name, array).solved()
-        if solved is None:
-            continue
-        old = wide(array)
-        solved = np.where(unchanged(old, solved), old, solved)
-        how, unknowns = described(old, solved), int((solved != old).sum())
-        right, equations = solved.astype(array.dtype), place.wanted.size
-        yield solved_constant(place, number, name, right, how, unknowns, equations)
+        old, zero = wide(array), array == 0
+        for free in (zero, np.ones_like(zero)) if zero.any() else (~zero,):
+            if not 1 < free.sum() <= _MOST:
+                continue
+            solved = _Solving(place, bench, number, name, array, free).solved()
+            if solved is not None:
+                solved = np.where(unchanged(old, solved), old, solved)
+                how, unknowns = described(old, solved), int((solved != old).sum())
+                right, equations = solved.astype(array.dtype), place.wanted.size
+                yield solved_constant(place, number, name, right, how, unknowns, equations)
 
 
 class _Solving:
-    """Solves for one constant."""
+    """Solves for one constant, where it is free."""
 
-    def __init__(self, place: Place, bench: Bench, number: int, name: str, array: Array) -> None:
+    def __init__(
+        self, place: Place, bench: Bench, number: int, name: str, array: Array, free: Array
+    ) -> None:
         self.place, self.bench, self.token = place, bench, place.node(number)
-        self.name, self.array = name, array
+        self.name, self.array, self.free = name, array, free
         self.wanted = np.nan_to_num(wide(sampled(place.wanted)))
 
     def solved(self) -> Wide | None:
@@ -67,13 +71,13 @@ class _Solving:
     def _step(self, numbers: Wide, made: Wide) -> Wide | None:
         """Return the step that would take all error back, if the place were linear."""
         width = _STEP * (float(np.abs(numbers).max()) or 1.0)
-        moves = (width * np.eye(numbers.size)).reshape(-1, *numbers.shape)
+        moves = (width * np.eye(numbers.size)).reshape(-1, *numbers.shape)[self.free.ravel()]
         moved = self._made([numbers + each for each in moves])
-        if len(moved) < numbers.size or not np.isfinite([made, *moved]).all():
+        if len(moved) < len(moves) or not np.isfinite([made, *moved]).all():
             return None
         slopes = (np.array(moved) - made).T / width
         change = np.linalg.lstsq(slopes, self.wanted - made, rcond=_RANK)[0]
-        return np.asarray(change.reshape(numbers.shape))
+        return np.tensordot(change, moves, 1) / width
 
     def _error(self, made: Wide) -> float:
         error = float(np.abs(made - self.wanted).max(initial=0.0)) / (self.place.scale or 1.0)

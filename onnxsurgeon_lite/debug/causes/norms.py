@@ -81,8 +81,16 @@ def _like(place: Place, other: NodeProto) -> Iterator[Hypothesis]:
 
 
 def _missing_batch_norm(place: Place) -> Iterator[Hypothesis]:
-    """Yield a scale and a shift by channel that turn a value into a reference that the model lacks."""
-    for (name, made), (step, right) in product(place.values.items(), place.lacking.items()):
+    """Yield a scale and a shift by channel that turn a value into a reference: one that the model lacks, or its own."""
+    wanted = [
+        (name, made, f"where the references have {step!r}", wide(right))
+        for (name, made), (step, right) in product(place.values.items(), place.lacking.items())
+    ]
+    for number, node in enumerate(place.index.nodes):
+        needed, result = wanted_at(place, number), place.values.get(node.output[0])
+        if node.op_type in ("Conv", "ConvTranspose") and needed is not None and result is not None:
+            wanted.append((node.output[0], result, "which was folded into its weight", needed))
+    for name, made, where, right in wanted:
         if made.shape != right.shape or made.ndim < 3 or not is_float(made.dtype):
             continue
         x, y = (np.moveaxis(wide(a), 1, -1) for a in (made, right))
@@ -100,7 +108,7 @@ def _missing_batch_norm(place: Place) -> Iterator[Hypothesis]:
             before=name not in place.inputs,
         )
         sentence = (
-            f"a BatchNormalization is missing behind {name!r}, where the references have {step!r};"
+            f"a BatchNormalization is missing behind {name!r}, {where};"
             " with one that was solved for,"
         )
         yield Hypothesis("missing normalization", sentence, (edit,), (), 2 * scale.size, x.size)

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import taken_back, wanted_at
 from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, fits, small, spread_over, wide
 from onnxsurgeon_lite.model import loaded
-from onnxsurgeon_lite.passes import Insert, Pass, Replace
+from onnxsurgeon_lite.passes import Insert, Pass, Replace, Rewire
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     data_type_of_numpy,
@@ -29,6 +29,7 @@ _UNARY = (
 _CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
 _LARGEST_SIZE = 4097  # of a dimension that a factor follows from
+_ACTIVATING = 12  # nodes of an activation
 _MOVED_NODES = 16  # nodes of a region in which nodes are moved
 _IN_FRONT = (
     ("Add", True, "{other!r} is not added to {name!r}"),
@@ -52,6 +53,7 @@ def operations(place: Place) -> Iterator[Hypothesis]:
 
 def other_operations(place: Place) -> Iterator[Hypothesis]:
     """Yield operations that are missing in front of a node, or at another place."""
+    yield from _lacking_operands_on_the_way(place)
     yield from _missing_on_the_way(place)
     yield from _missing_operands_on_the_way(place)
     if len(place.index.nodes) <= _MOVED_NODES:
@@ -159,8 +161,10 @@ def _missing_bias(place: Place, number: int, lacks: Wide) -> Iterator[Hypothesis
     """Yield a bias per channel that was not added, solved for."""
     node, scale = place.index.nodes[number], place.scale or 1.0
     value = node.output[0]
-    is_constant = any(place.constant(name) is not None for name in node.input[-1:])
-    if is_constant and node.op_type != "MatMul":
+    biases = [*node.input[2 if node.op_type in _PRODUCTS else -1 :]]
+    around = (node, *(place.index.nodes[n] for n in place.index.consumers.get(value, [])))
+    biases += (name for each in around if each.op_type == "Add" for name in each.input)
+    if any(place.constant(name) is not None for name in biases):
         return  # that constant is what is wrong
     for axis in dict.fromkeys((lacks.ndim - 1, 1)) if lacks.ndim > 1 else ():
         others = tuple(a for a in range(lacks.ndim) if a != axis)
@@ -304,6 +308,18 @@ def _missing_operands_on_the_way(place: Place) -> Iterator[Hypothesis]:
                     yield Hypothesis("missing operand", sentence, (edit,))
 
 
+def _lacking_operands_on_the_way(place: Place) -> Iterator[Hypothesis]:
+    """Yield references that no value has and that are the same for all of a batch: an embedding of positions."""
+    for (name, array), (step, right) in product(place.inputs.items(), place.lacking.items()):
+        if not isinstance(array, np.ndarray) or not is_float(array.dtype):
+            continue
+        if 1 < right.size < array.size and is_float(right.dtype) and fits(right.shape, array.shape):
+            constants = (("lacking", right.astype(array.dtype)),)
+            edit = Insert(name, "Add", constants=constants)
+            sentence = f"the references' {step!r} is not added to {name!r}; with its numbers"
+            yield Hypothesis("missing operand", sentence, (edit,))
+
+
 _ERF = "h = Mul(x, a) e = Erf(h) o = Add(e, one) m = Mul(x, o) y = Mul(m, half)"
 _TANH = (
     "p = Mul(x, x) q = Mul(p, x) r = Mul(q, k) s = Add(x, r) t = Mul(s, c) u = Tanh(t) o = Add(u, one)"
@@ -322,22 +338,35 @@ _NUMBERS = {"a": 2**-0.5, "one": 1, "half": 0.5, "k": 0.044715, "c": (2 / np.pi)
 
 
 def _replaced(place: Place) -> Iterator[Hypothesis]:
-    """Yield activations in place of all nodes behind a value of the same shape."""
-    if not is_float(place.wanted.dtype):
-        return
-    shape = place.wanted.shape
-    for start, array in place.values.items():
-        if array.shape != shape or start == place.value or not is_float(array.dtype):
-            continue
-        given = place.some(array)
+    """Yield activations in place of all nodes between two values of the same shape."""
+    for start, end in _between(place):
+        given, made = place.some_of(start), place.some_of(end)
         for name, (title, nodes) in _ACTIVATIONS.items():
             with np.errstate(all="ignore"):
                 result = FORMULAS[name](given)
-            if place.close(result):
-                what = f"what computes {place.value!r} from {start!r}"
+            is_there = small(result - made, made)
+            if place.close(result) if end == place.value else not is_there:
+                what = f"what computes {end!r} from {start!r}"
                 sentence = f"{what} is not {title}; with {title}"
-                edits = _activation(place, start, place.value, place.wanted, name, nodes)
+                edits = _activation(place, start, end, place.values[end], name, nodes)
                 yield Hypothesis("activation", sentence, (edits,), ("activation", title))
+
+
+def _between(place: Place) -> Iterator[tuple[str, str]]:
+    """Yield two values of one shape: any and the wrong one, then an inner one that is a function of the other alone."""
+    values = {n: v for n, v in place.values.items() if is_float(v.dtype) and v.size}
+    shape = place.wanted.shape
+    yield from (
+        (n, place.value) for n, v in values.items() if n != place.value and v.shape == shape
+    )
+    for start, end in permutations(values, 2):
+        if end != place.value and values[start].shape == values[end].shape:
+            nodes = place.index.ancestors([end], stop=[start])
+            made = {name for number in nodes for name in place.index.nodes[number].output}
+            read = {name for number in nodes for name in place.index.reads[number]} - made
+            constants = {name for name in read if place.constant(name) is not None}
+            if read - constants == {start} and len(nodes) <= _ACTIVATING:
+                yield start, end
 
 
 def _activation(place: Place, start: str, end: str, made: Array, name: str, nodes: str) -> Pass:
@@ -413,12 +442,17 @@ def _moved(place: Place) -> Iterator[Hypothesis]:
         known = place.attributes(node)
         attributes = tuple((a.name, known[a.name]) for a in node.attribute if a.name in known)
         wrong = f"{place.title(number)} stands at the wrong place"
+        own, mistake = (place.node(number),), ("moved", node.op_type, "between")
         for value, readers in _edges(place, number, made.shape):
             inputs = tuple(value if name == data[0] else name for name in node.input)
             to = tuple(map(place.node, readers))
             there = Insert(value, node.op_type, inputs, attributes, node.domain, to)
             sentence = f"{wrong}; between {value!r} and {' and '.join(map(place.title, readers))}"
-            yield Hypothesis("moved operation", sentence, (there, away), ("moved", node.op_type))
+            yield Hypothesis("moved operation", sentence, (there, away), mistake)
+            if node.output[0] in place.samples[0].wanted:  # which moves with its node
+                made_there = Rewire(value, node.output[0], to)
+                edits = (Rewire(node.output[0], data[0]), Rewire(data[0], value, own), made_there)
+                yield Hypothesis("moved operation", sentence, edits, mistake)
         if node.output[0] != place.value:
             end = place.value
             inputs = tuple(end if name == data[0] else name for name in node.input)

@@ -15,6 +15,7 @@ _VARIANTS: Mapping[str, Sequence[tuple[str, Attribute, str]]] = {
     "AveragePool": [("count_include_pad", 1, ", which counts the padding")],
     "LeakyRelu": [("alpha", alpha, f", alpha={alpha:g}") for alpha in (0.1, 0.2, 0.3, 0.25)],
     "Gelu": [("approximate", "tanh", ", approximate=tanh")],
+    "HardSigmoid": [("alpha", 1 / 6, ", alpha=1/6")],
 }
 """Operator -> (attribute, its other usual value, what is said of it)."""
 _ONLY = {"MaxPool": ("storage_order",), "AveragePool": ("count_include_pad",)}

@@ -147,6 +147,15 @@ class Place:
         """Return an array's elements at these positions, broadcast to the value's shape."""
         return wide(np.broadcast_to(array, self.wanted.shape)[self.spread])
 
+    def some_of(self, name: str) -> Wide:
+        """Return some elements of a value; those of the wrong one's shape at the same positions."""
+        array = self.values[name]
+        return (
+            self.some(array)
+            if array.shape == self.wanted.shape
+            else wide(array[spread_over(array)])
+        )
+
     @property
     def region(self) -> str:
         """`the node` or `the region`."""

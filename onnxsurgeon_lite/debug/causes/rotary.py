@@ -27,7 +27,7 @@ def rotary(place: Place) -> Iterator[Hypothesis]:
         if is_float(array.dtype) and (made := _maker(wide(array))) is not None
     ]
     powers = (base**power for *_, (base, _) in found for power in (2, 0.5))
-    bases = dict.fromkeys((*_BASES, *powers))
+    bases = dict.fromkeys(float(f"{base:.4g}") for base in (*_BASES, *powers))
     for new in bases if found else ():
         if all(abs(new / base - 1) < 1e-3 for *_, (base, _) in found):
             continue

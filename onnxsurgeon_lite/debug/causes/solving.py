@@ -58,11 +58,11 @@ def made_constant(place: Place) -> Iterator[Hypothesis]:
     array = place.constant(place.value)
     if array is None or array.shape != place.wanted.shape or array.dtype.kind in "OUS":
         return
-    how = f"is {text(array.item())}"
-    if array.size > 1:
-        how = described(wide(array), wide(place.wanted))
+    how = f"{described(wide(array), wide(place.wanted))}; with the numbers of the reference"
+    if array.size == 1:
+        how = f"is {text(array.item())}; with {text(place.wanted.item())}, as the reference has it,"
     edit = SetConstant(place.value, place.wanted.astype(array.dtype))
-    sentence = f"constant {place.value!r} of {place.maker} {how}; with the numbers of the reference"
+    sentence = f"constant {place.value!r} of {place.maker} {how}"
     yield Hypothesis("constant", sentence, (edit,))
 
 
@@ -189,10 +189,11 @@ def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hy
             right = np.divide(products, power, out=out, where=power > 0)
     solved = right.reshape(array.shape)
     same = unchanged(old, solved)
-    solved = np.where(same, old, solved)
     if not np.isfinite(solved).all() or same.all():
         return
-    how, solved, unknowns = _shifted(old, solved) or ("", solved, int((~same).sum()))
+    if 2 * same.sum() > same.size:  # else a few are alike by chance
+        solved = np.where(same, old, solved)
+    how, solved, unknowns = _shifted(old, solved) or ("", solved, int((solved != old).sum()))
     how = how or _borrowed(place, operand.name, array) or described(old, solved)
     right, equations = solved.astype(array.dtype), solved.size * per
     yield solved_constant(place, number, operand.name, right, how, unknowns, equations)
@@ -329,7 +330,7 @@ def described(old: Wide, right: Wide) -> str:
         return f"is scaled by {1 / factor:.4g}" if factor else "should be zero"
     if np.ptp(right - old) <= 1e-3 * largest and old.size > 1:
         return f"is shifted by {float((old - right).mean()):.4g}"
-    return _exchanged(old, right) or f"{rounding(old)}differs"
+    return f"{rounding(old)}differs"
 
 
 def rounding(array: Wide) -> str:
@@ -353,19 +354,3 @@ def _stepped(array: Wide) -> bool:
     sampled = array.reshape(-1)[:: max(1, array.size // _LEVELS)]
     counts = sampled / largest * np.arange(2, _LEVELS // 2)[:, None]
     return bool((np.abs(counts - np.round(counts)) < _LEAST * _LEVELS).all(axis=1).any())
-
-
-def _exchanged(old: Wide, right: Wide) -> str:
-    """Say which axes of a weight are exchanged, up to a factor for each channel; '' if none are."""
-    for a, b, what in ((0, 1, "in and out channels"), (2, 3, "height and width")):
-        if old.ndim <= b or not 1 < old.shape[a] == old.shape[b]:
-            continue
-        turned = old.swapaxes(a, b).reshape(*old.shape[:2], -1)
-        wanted = right.reshape(turned.shape)
-        power = np.square(turned).sum(axis=2)
-        factor = np.divide((wanted * turned).sum(axis=2), power, out=power.copy(), where=power > 0)
-        left, sizes, up = np.linalg.svd(factor)
-        factor = sizes[0] * np.outer(left[:, 0], up[0])
-        if small(factor[..., None] * turned - wanted, wanted):
-            return f"has its {what} exchanged, behind a factor by channel"
-    return ""
