@@ -379,6 +379,15 @@ def test_before_sequences_a_branch_keeps_its_values(loaded):
     assert len(exposable(GraphIndex.of(model))[1]) == 4
 
 
+def test_a_body_that_its_operator_has_not_keeps_its_values(loaded):
+    model = loaded(IF)
+    branch = model.proto.graph.node[1].attribute[0]
+    branch.name = "third_branch"
+
+    with pytest.raises(EditError, match="cannot be exposed from the body 'third_branch' of If"):
+        Expose(("@1/third_branch/q",)).apply(model)
+
+
 @given(st.text(min_size=1), st.lists(st.integers(0, 99), min_size=1))
 def test_iterations_in_a_name_are_read_as_they_are_written(value, iterations):
     name = at(value, iterations)

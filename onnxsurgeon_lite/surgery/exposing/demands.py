@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from onnxsurgeon_lite.graph.bodies import FUNCTION, BodyName, InnerGraph, iterations_of
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 
+BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
+"""The operators whose inner values can be exposed."""
+
 
 @dataclass
 class Demand:
@@ -12,7 +15,7 @@ class Demand:
 
     Attributes:
         path: `@12/body`; '' for the main graph.
-        kinds: the operators whose bodies lead here, calls excluded.
+        kinds: the operators whose bodies lead here, or bodies that these have not, calls excluded.
         values: requested values of the graph itself.
         inside: position of a node -> name of a body -> its demand.
     """
@@ -40,6 +43,8 @@ class Demand:
     def _body(self, inside: BodyName) -> "Demand":
         inner = InnerGraph.of(self.index, inside.position, inside.body)
         op_type = self.index.nodes[inside.position].op_type
+        if inside.body not in BODIES.get(op_type, (inside.body,)):
+            op_type = f"the body {inside.body!r} of {op_type}"
         kinds = self.kinds if inside.body == FUNCTION else (*self.kinds, op_type)
         return Demand(inner.index, f"{self.path}/{inside.path}".lstrip("/"), kinds)
 

@@ -12,12 +12,11 @@ from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, opset_vers
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.edits import fresh, names_in
-from onnxsurgeon_lite.surgery.exposing.demands import Demand
+from onnxsurgeon_lite.surgery.exposing.demands import BODIES, Demand
 from onnxsurgeon_lite.surgery.exposing.reading import Exposed
 from onnxsurgeon_lite.surgery.exposing.scans import Stacked, to_loop
 from onnxsurgeon_lite.surgery.exposing.wires import NewNodes, Wire, element_type, is_sequence
 
-_KINDS = ("If", "Loop", "Scan")
 _OPSET = 13  # the first in which If and Loop pass sequences; Identity does so one later
 
 
@@ -80,9 +79,9 @@ def _obstacles(root: Demand) -> Iterator[tuple[str, EditError | None]]:
 def _obstacle(demand: Demand, value: str) -> EditError | None:
     """Return the error if a value of a body cannot be exposed."""
     name = f"{demand.path}/{value}"
-    other = next((kind for kind in demand.kinds if kind not in _KINDS), None)
+    other = next((kind for kind in demand.kinds if kind not in BODIES), None)
     if other is not None:
-        hint = f"only {', '.join(_KINDS)} and functions expose their inner values"
+        hint = f"only {', '.join(BODIES)} and functions expose their inner values"
         return EditError(f"{name!r} cannot be exposed from {other}", hint)
     kind = demand.index.type_of(value)
     least = _OPSET + 1 if is_sequence(kind) else _OPSET
