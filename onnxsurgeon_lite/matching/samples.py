@@ -27,9 +27,7 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples
 
-_PREPARED = (
-    4 << 30
-)  # bytes of weights of which a session keeps copies, laid out as its kernels read them
+_PREPARED = 4 << 30  # bytes of weights, at most, that a session keeps as its kernels read them, too
 
 
 @dataclass(frozen=True)

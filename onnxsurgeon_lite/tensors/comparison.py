@@ -477,9 +477,7 @@ def _ulp(actual: Array, reference: Array, all_finite: bool) -> int | None:
     for start in range(0, a.size, _BLOCK):
         x, y = a[start : start + _BLOCK], r[start : start + _BLOCK]
         bits = x.view(integers), y.view(integers)
-        if (
-            all_finite and (bits[0] ^ bits[1]).min() >= 0
-        ):  # of the same signs, whose line is the bits
+        if all_finite and (bits[0] ^ bits[1]).min() >= 0:  # of one sign: the bits are the line
             apart = bits[0] - bits[1]
             most = max(most, int(apart.max()), -int(apart.min()))
             continue

@@ -30,9 +30,7 @@ _RANGE = 1e-14, 1e6  # of a number that is solved for
 _STEPS = 17  # numbers that are tried at once
 _ROUNDS = 9
 _COARSE = 2  # rounds before the error must sink
-_STALLS = (
-    0.7  # of the error before: it sinks by the fineness of the steps where a number explains it
-)
+_STALLS = 0.7  # of the error before: where a number explains it, it sinks as the steps get finer
 _NOISE = 1e-6  # relative error that no number makes smaller
 
 
