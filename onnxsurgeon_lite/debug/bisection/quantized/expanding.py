@@ -7,7 +7,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onnxsurgeon_lite.debug.bisection.result import BisectResult
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
+from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE, constant_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -109,26 +109,29 @@ class _Blocks:
     def of(cls, index: GraphIndex, node: NodeProto) -> "_Blocks | None":
         """Return the weight; None for another operator, and where it is computed or its rows are permuted."""
         names = [*node.input, *[""] * 5][1:5]
-        if node.op_type != "MatMulNBits" or names[3]:
+        if node.op_type != "MatMulNBits" or names[3] or not node.output:
             return None
         packed, scales, zeros = (constant_of(index, name) if name else None for name in names[:3])
         if packed is None or scales is None or (zeros is None) != (not names[2]):
             return None
-        if (
-            scales.dtype != np.float32
-            and opset_versions(index.model.proto.opset_import)[""] < _HALVES
-        ):
+        if scales.dtype != np.float32 and onnx_opset(index.model.proto) < _HALVES:
             return None
         sizes = {a.name: a.i for a in node.attribute}
-        columns, rows, bits = sizes["N"], sizes["K"], sizes.get("bits", 4)
-        count = -(-rows // sizes["block_size"])
+        columns, rows, block = (sizes.get(name, 0) for name in ("N", "K", "block_size"))
+        bits = sizes.get("bits", 4)
+        if min(columns, rows, block) < 1 or bits not in (2, 4, 8):
+            return None
+        count = -(-rows // block)
+        numbers, packed_zeros = columns * count, columns * -(-count * bits // 8)
+        if scales.size != numbers or 8 * packed.size != numbers * block * bits:
+            return None
         if zeros is None:
-            zeros = np.full(columns * count, 2 ** (bits - 1), np.uint8)
-        elif zeros.dtype == np.uint8:
+            zeros = np.full(numbers, 2 ** (bits - 1), np.uint8)
+        elif zeros.dtype == np.uint8 and zeros.size == packed_zeros:
             zeros = _unpacked(zeros.reshape(columns, -1), bits)[:, :count].reshape(-1)
         else:
             return None
-        integers = _unpacked(packed.reshape(columns * count, -1), bits)
+        integers = _unpacked(packed.reshape(numbers, -1), bits)
         return cls(columns, rows, integers, scales.reshape(-1), zeros)
 
     def parts(self, model: ModelProto, node: NodeProto) -> Iterator[NodeProto]:
@@ -226,7 +229,7 @@ def is_bias_scale(node: NodeProto) -> bool:
 def _read_axes(model: ModelProto, node: NodeProto) -> None:
     """Make an input of the axes of a ReduceMean where the opset has it so."""
     axes = next((a for a in node.attribute if a.name == "axes"), None)
-    if axes is None or opset_versions(model.opset_import)[""] < 18:
+    if axes is None or onnx_opset(model) < 18:
         return
     node.attribute.remove(axes)
     node.input.append(f"{node.output[0]}\x01axes")
