@@ -294,6 +294,15 @@ def test_a_wrong_rule_is_refused_in_words(rule, error, says):
 # --- both ways ---
 
 
+def test_no_axes_are_all_axes_to_what_takes_them_away():
+    reduced = "h = ReduceSum <keepdims = 0> (x, none) y = Unsqueeze(h, none)"
+    squeezed = "h = Unsqueeze(x, none) y = Squeeze(h, none)"
+    text = "g (float[2, 3] x) => (float[N] y) <int64[0] none = {}> "
+
+    for nodes, rule in ((reduced, "reduce-unsqueeze"), (squeezed, "unsqueeze-pairs")):
+        assert not rewritten(f"{text} {{ {nodes} }}", rule).changed
+
+
 def test_a_reversed_rule_brings_the_parts_back():
     text = """<ir_version: 10, opset_import: ["" : 21]> g (float[2,4] x, float[4] s, float[4] b) => (float[2,4] y) {
         h = LayerNormalization <axis = 1, epsilon = 0.01> (x, s, b) y = LayerNormalization(h, s) }"""
