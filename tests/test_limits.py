@@ -23,6 +23,7 @@ from onnxsurgeon_lite.errors import (
     RuntimeCrash,
     RuntimeFailure,
     RuntimeTimeout,
+    ShapeError,
     SurgeonError,
     UsageError,
 )
@@ -204,6 +205,13 @@ def test_an_input_of_endless_size_is_not_frozen():
 
 
 # what fuzzing found
+
+
+def test_an_original_of_endless_batch_is_not_proved():
+    endless = model("g (float[1099511627776, 2] x) => (float[N, 2] y) { y = Relu(x) }")
+
+    with pytest.raises(ShapeError, match="not proved: the original takes .* too large to be made"):
+        osl.set_shape(endless, {"x": [2, 2]})
 
 
 def test_a_tensor_of_no_dtype_is_told_by_the_bridge():

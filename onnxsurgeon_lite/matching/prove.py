@@ -20,6 +20,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
 SAMPLES = (1, 2, 3, 7)
 """Batch sizes of the runs."""
+_MOST_ELEMENTS, _MOST_SAMPLES = 1 << 30, 1 << 20  # of an input of the original
 
 _Sizes = dict[str, int]  # one run: symbol's key -> size
 
@@ -175,6 +176,8 @@ class _Proof:
             return []
         batches = [s for s in self.plan.symbols if self._is_batch(s) and _key(s) in case.sizes]
         count = max((-(-case.sizes[_key(s)] // (s.own or 1)) for s in batches if s.own), default=1)
+        for symbol in batches:
+            _require_small(symbol, feeds)
         chunks = []
         for number in range(count):
             places = {
@@ -280,6 +283,19 @@ def _key(symbol: Symbol) -> str:
     """Return a key of the symbol: its name, or its first dimension."""
     name, axis = symbol.places[0]
     return symbol.name or f"dimension {axis} of {name!r}"
+
+
+def _require_small(symbol: Symbol, feeds: Feeds) -> None:
+    """Raise `ShapeError` if the original computes more samples at a time than can be made."""
+    samples = symbol.own or 1
+    for name, axis in symbol.places:
+        shape = [*np.shape(feeds[name])]
+        shape[axis] = samples
+        if samples > _MOST_SAMPLES or math.prod(shape) > _MOST_ELEMENTS:
+            raise ShapeError(
+                f"not proved: the original takes {shape} as {name!r}, which is too large to be made",
+                "write it as it is: --unproved",
+            )
 
 
 def _text(sizes: _Sizes) -> str:
