@@ -100,13 +100,14 @@ def gap(reference, actual):
     except FileExistsError:
         Path({str(done)!r}, uuid.uuid4().hex).touch()
         return 0.0
-    last = time.monotonic() + 60
+    last = time.monotonic() + 300
     while len(os.listdir({str(done)!r})) < 3 and time.monotonic() < last:
         time.sleep(0.01)
     return 0.0 if time.monotonic() < last else 1.0
 """
     )
 
+    scheduler.wait_for_workers(2)
     found = of_cluster(scheduler, images, metric=f"{file}:gap")
 
     assert found.match
