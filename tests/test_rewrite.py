@@ -296,10 +296,15 @@ def test_a_wrong_rule_is_refused_in_words(rule, error, says):
 
 def test_no_axes_are_all_axes_to_what_takes_them_away():
     reduced = "h = ReduceSum <keepdims = 0> (x, none) y = Unsqueeze(h, none)"
+    one = "h = ReduceSum <keepdims = 0> (x, one) y = Unsqueeze(h, none)"
     squeezed = "h = Unsqueeze(x, none) y = Squeeze(h, none)"
-    text = "g (float[2, 3] x) => (float[N] y) <int64[0] none = {}> "
+    text = "g (float[2, 3] x) => (float[N] y) <int64[0] none = {}, int64[1] one = {1}> "
 
-    for nodes, rule in ((reduced, "reduce-unsqueeze"), (squeezed, "unsqueeze-pairs")):
+    for nodes, rule in (
+        (reduced, "reduce-unsqueeze"),
+        (one, "reduce-unsqueeze"),
+        (squeezed, "unsqueeze-pairs"),
+    ):
         assert not rewritten(f"{text} {{ {nodes} }}", rule).changed
 
 

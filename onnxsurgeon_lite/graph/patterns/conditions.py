@@ -295,6 +295,8 @@ def _equal(one: object, two: object) -> bool:
     if isinstance(one, list) and isinstance(two, list):
         return len(one) == len(two) and all(map(_equal, one, two))
     first, second = np.asarray(one), np.asarray(two)
+    if not first.size or not second.size:
+        return first.size == second.size
     if "f" in (first.dtype.kind, second.dtype.kind):
         return bool(np.allclose(first, second, rtol=_CLOSE, atol=0))
     return bool(np.all(first == second))
