@@ -655,7 +655,7 @@ def test_weights_of_four_bits_against_own_values_are_held_to_these(made, few_bit
     own_values = osl.run(few_bits, case.feeds, ["q", "u", "y"]) | case.feeds
 
     results = [
-        osl.bisect(model, own_values)
+        osl.bisect(model, own_values, cause=False)
         for model in (few_bits, changed(few_bits, "up_scales", lambda scale: scale * 1.01))
     ]
 
