@@ -621,3 +621,16 @@ def test_a_map_of_other_models_is_told(swapped, tmp_path):
 
     assert done.exit_code == 2
     assert "'nowhere'" in done.output
+
+
+def test_two_swapped_outputs_tell_nothing_of_the_dimensions_of_others():
+    text = """g (float[N] x) => (float[%s] p, float[%s] q, float[more] r)
+        <float[1] w = {1}> { %s = Concat<axis = 0>(x, w) %s = Concat<axis = 0>(x, w, w) r = Concat<axis = 0>(w, x) }"""
+    one, other = (
+        parsed(text % names) for names in (("more", "most", "p", "q"), ("most", "more", "q", "p"))
+    )
+
+    assert lines(one, other) == [
+        "changed output 'p': comes from",
+        "changed output 'q': comes from",
+    ]

@@ -29,6 +29,7 @@ from onnxsurgeon_lite import (
     Rebatch,
     Remove,
     Rename,
+    Reorder,
     Replace,
     Rewire,
     Script,
@@ -46,6 +47,7 @@ from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe
+from onnxsurgeon_lite.passes.undoing import undoing
 
 X = np.array([1, -2, 3, 0.5], np.float32)
 SLOW = settings(
@@ -899,6 +901,15 @@ def test_a_frozen_input_of_a_random_graph_is_fed_no_more(tmp_path, runtime, prot
         ["promote", "m.onnx", "convs1.0.bias,convs1.1.bias"],
         ["set-constant", "m.onnx", "convs1.0.bias", "0"],
         ["insert", "m.onnx", "31", "Softmax"],
+        [
+            "set",
+            "m.onnx",
+            "doc_string=hi",
+            "producer_name=",
+            "metadata.author=Ada",
+            "opset_import.my.ops=1",
+        ],
+        ["set", "m.onnx", "graph.name=other", "model_version=3"],
     ],
 )
 def test_undo_on_the_command_line_is_a_recipe(words, tmp_path, monkeypatch):
@@ -911,6 +922,17 @@ def test_undo_on_the_command_line_is_a_recipe(words, tmp_path, monkeypatch):
         assert CliRunner().invoke(app, command).exit_code == 0
 
     assert Path("back.onnx").read_bytes() == Path("m.onnx").read_bytes()
+
+
+def test_an_order_of_inputs_and_outputs_is_taken_back(model_of):
+    model = model_of(
+        "g (float[2] a, float[2] b, float[2] c) => (float[2] y, float[2] z) { y = Add(a, b) z = Neg(c) }"
+    )
+    there = Reorder(inputs=("c",), outputs=("z",)).apply(model).model
+
+    back = Pipeline(tuple(undoing(model, there))).apply(there).model
+
+    assert there.proto != model.proto == back.proto
 
 
 def test_what_no_recipe_takes_back_is_not_written(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import Dedupe, Fix, Model
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import GraphError
+from onnxsurgeon_lite.graph.check import check
 
 X = {"x": np.array([1, -2], np.float32)}
 WEIGHT = "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }"
@@ -127,6 +128,21 @@ def test_a_graph_without_a_name_and_an_output_without_a_type_get_them():
 
     onnx.checker.check_model(result, full_check=True)
     assert result.graph.output[0].type == result.graph.input[0].type
+
+
+def test_an_output_without_a_shape_is_named_and_gets_it():
+    model = parsed("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    model.proto.graph.output[0].type.tensor_type.ClearField("shape")
+
+    assert check(model).problem == "output 'y' declares no shape"
+    assert fixed(model).proto.graph.output[0].type == model.proto.graph.input[0].type
+
+
+def test_a_model_without_an_import_is_told_so_and_not_to_import_what_one_node_needs():
+    model = parsed("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    del model.proto.opset_import[:]
+
+    assert check(model).problem == "the model imports no version of 'ai.onnx': onnxdbg edit fix"
 
 
 def test_constants_that_are_no_inputs_need_ir_4(runtime):

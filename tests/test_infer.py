@@ -182,3 +182,34 @@ def test_a_node_that_refuses_what_it_reads_is_noted():
 
     assert note.startswith("MatMul @0: ")
     assert unknown.startswith("no shape is known for")
+
+
+def test_long_vectors_of_integers_are_not_followed_element_by_element(model_of):
+    """At the sizes that are tried, that took gigabytes."""
+    parts = ", ".join(["s", "e"] * 50)
+    model = model_of(
+        "long (int64[N] s, int64[M] e, float[A,B] x) => (float[a,b] z) {"
+        f"all = Concat<axis = 0>({parts}) z = Expand(x, all) }}"
+    )
+
+    assert declared(osl.infer(model).model)["all"] == "int64 [50*N + 50*M]"
+
+
+def test_sizes_that_missing_data_decides_are_unknown(model_of, tmp_path):
+    complete = model_of("""flat (float[batch,4,2] x) => (float[a,b] y) <int64[2] shape = {0, 8}> {
+        r = Reshape(x, shape)
+        y = Relu(r)
+    }""")
+    path = tmp_path / "flat.onnx"
+    del complete.proto.graph.value_info[:]
+    shape = complete.proto.graph.initializer[0]
+    shape.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(shape), "shape"))
+    onnx.save(
+        complete.proto, path, save_as_external_data=True, location="flat.data", size_threshold=0
+    )
+    here = osl.infer(path).model
+    (tmp_path / "flat.data").unlink()
+    gone = osl.infer(path).model
+
+    assert declared(here)["r"] == "float [batch, 8]"
+    assert declared(gone)["r"] == "float [r_dim0, r_dim1]"

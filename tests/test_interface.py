@@ -255,3 +255,15 @@ def test_a_small_constant_is_shown_whole(tmp_path):
     ]  # fmt: skip
 
     assert [value["numbers"] for value in shown] == ["[0.1, -2.0]", ""]
+
+
+def test_a_glob_names_inputs_and_outputs(model_of):
+    model = model_of("""g (float[2] x, float[2] spare_a, float[2] spare_b)
+        => (float[2] y, float[2] past_k, float[2] past_v) { y = Neg(x) past_k = Abs(x) past_v = Exp(x) }""")
+
+    ordered = osl.reorder(model, outputs="past_*").model
+    left = osl.remove_input(osl.remove_output(ordered, "past_*").model, "spare_*").model
+
+    assert [value.name for value in ordered.proto.graph.output] == ["past_k", "past_v", "y"]
+    assert [value.name for value in left.proto.graph.output] == ["y"]
+    assert [value.name for value in left.proto.graph.input] == ["x"]

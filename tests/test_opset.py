@@ -230,3 +230,34 @@ def test_what_was_taken_apart_is_proved_unless_that_is_forbidden(model_of):
     assert osl.opset(model, 19).verified.match
     assert osl.opset(model, 19, unproved=True).verified is None
     assert osl.opset(model, 20).verified is None
+
+
+BODIES = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+g (float[n,2] x, bool flag, int64 times) => (float[n,2] y, float[n,2] z) {
+    y = If(flag) <then_branch = a () => (float[n,2] o) { h = local.f<alpha = 2.0>(x) o = Relu(h) },
+                  else_branch = b () => (float[n,2] o) { o = Neg(x) }>
+    go = Constant<value = bool {1}>()
+    z = Loop(times, go, x) <body = l (int64 i, bool c, float[n,2] s) => (bool c2, float[n,2] s2) {
+        c2 = Identity(c) s2 = Add(s, x) }>
+}
+<domain: "local", opset_import: ["" : 17]>
+f <alpha: float = 1.0> (a) => (r) { c = Constant<value_float: float = @alpha>() r = %s }
+"""
+
+
+@pytest.mark.parametrize("version", [13, 21])
+def test_bodies_and_functions_whose_nodes_mean_the_same_change_the_opset_too(model_of, version):
+    result = osl.opset(model_of(BODIES % "Mul(a, c)"), version, verify=True)
+
+    onnx.checker.check_model(result.model.proto, full_check=True)
+    assert result.verified.match
+    assert [o.version for o in result.model.proto.functions[0].opset_import] == [version]
+
+
+def test_a_function_whose_nodes_differ_is_refused_until_it_is_inlined(model_of):
+    model = model_of(BODIES % "ReduceMean<axes = [1]>(a)")
+
+    with pytest.raises(EditError, match="fn:local::f has nodes that opset 21 defines differently"):
+        osl.opset(model, 21)
+
+    assert osl.opset(osl.inline(model).model, 21, verify=True).verified.match

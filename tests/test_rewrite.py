@@ -273,6 +273,13 @@ def test_no_weight_is_read_but_what_a_rule_needs(tmp_path, monkeypatch):
         ("replacement (x) => (y) { y = Neg(x) }", UsageError, "no function 'pattern'"),
         ("pattern (x) => (y) { y = Neg(x) }", UsageError, "no replacement"),
         ("pattern (x) => (z) { y = Neg(x) } replacement (x) => (x) {}", UsageError, "makes no 'z'"),
+        ("pattern (x) => (y) { y = Neg(x) } replacement (x) => (y) { y = Neg(z) }", UsageError, "reads 'z'"),
+        ("pattern (x) => (y) { y = Neg(x) } replacement (x) => (z) { y = Neg(x) }", UsageError, "reads 'z'"),
+        (
+            "pattern (x) => (y) { y = Neg(x) } replacement (x) => (y) { y = Neg(a) a = Abs(x) }",
+            UsageError,
+            "the replacement reads 'a'",
+        ),
         ("# where __import__('os')\n" + NO_NEGATIONS, UsageError, "conditions do not have"),
         ("# where x.real\n" + NO_NEGATIONS, UsageError, "conditions do not have"),
         ("# where 1 +\n" + NO_NEGATIONS, UsageError, "is no expression"),

@@ -135,3 +135,12 @@ def test_the_closest_operators_are_offered(model_of):
         with pytest.raises(UnknownNameError, match="no operator 'Sofmax'") as caught:
             select("op:Sofmax")
         assert caught.value.closest == ["Softmax"]
+
+
+def test_nodes_without_names_are_counted_by_their_ids(model_of):
+    model = model_of(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[2] x) => (float[2] y) { h = Neg(x) y = Abs(h) }'
+    )
+
+    with pytest.raises(UnknownNameError, match=r"no node '@9' \(it has 2\)"):
+        select_nodes(GraphIndex.of(model), "@9")

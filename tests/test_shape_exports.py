@@ -130,16 +130,25 @@ def exported(make, dynamo: bool, batch: int, path):
     return load(path)
 
 
+AT_BOTH_BATCHES = [
+    (vit, False), (dpt, True), (bert, False), (bert, True), (gpt2, True), (recurrent, False),
+    (recurrent, True), (folded_heads, False), (folded_heads, True),
+]  # fmt: skip
+AT_ONE = [(vit, True), (dpt, False), (swin, False), (segformer, True)]
+
+
 @pytest.mark.parametrize(
-    ("make", "dynamo"),
+    ("make", "dynamo", "batch"),
     [
-        (vit, False), (vit, True), (dpt, False), (dpt, True), (swin, False), (segformer, True),
-        (bert, False), (bert, True), (gpt2, True), (recurrent, False), (recurrent, True),
-        (folded_heads, False), (folded_heads, True),
+        *((*case, batch) for case in AT_BOTH_BATCHES for batch in (1, 2)),
+        *((*case, 1) for case in AT_ONE),
     ],
-    ids=lambda value: value.__name__ if callable(value) else "dynamo" if value else "torchscript",
-)  # fmt: skip
-@pytest.mark.parametrize("batch", [1, 2])
+    ids=lambda value: (
+        value.__name__
+        if callable(value)
+        else {"True": "dynamo", "False": "torchscript"}.get(str(value))
+    ),
+)
 def test_a_static_export_gets_any_batch(runtime, export, make, dynamo, batch):
     model = load(export(make, dynamo, batch))
     index = GraphIndex.of(model)

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.errors import FeedsError
+from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
 
 SOFTMAX = "g (float[n, c, h, w] x) => (float[n, c, h, w] y) { y = Softmax<axis = -1>(x) }"
@@ -56,6 +56,47 @@ def test_a_model_that_runs_at_other_sizes_only_gets_those(model_of):
     assert osl.verify(wide, wide).told == ("made x: float [2, 1, 96, 128] normal, seeds 0, 1",)
     assert "made x: float [2, 2] normal, seeds 0, 1" in osl.verify(equal, equal).told
     assert "symbolic dimensions have size 1" in osl.verify(one, one).told[1]
+
+
+def test_dimensions_that_must_be_equal_leave_the_others_distinct(model_of):
+    cache = model_of(
+        "g (float[n, 1, s] x, float[n, 1, p, 2] k, float[n, 1, r, 2] v) => (float[n, 1, p, 2] y, float[n, 1, s] z)"
+        "{ y = Add(k, v) z = Neg(x) }"
+    )
+
+    assert osl.verify(cache, cache).told == (
+        "made x: float [2, 1, 3] normal, seeds 0, 1",
+        "made k: float [2, 1, 4, 2] normal, seeds 0, 1",
+        "made v: float [2, 1, 4, 2] normal, seeds 0, 1",
+    )
+
+
+def test_a_dimension_that_must_be_a_sum_of_two_others_is_found(model_of):
+    masked = model_of("""g (float[n, s] x, float[n, t] mask, float[n, p] past) => (float[n, u] y) {
+        all = Concat<axis = 1>(past, x)
+        sizes = Shape(all)
+        m = Reshape(mask, sizes)
+        y = Add(all, m)
+    }""")
+
+    told = osl.verify(masked, masked).told
+
+    assert [line.partition(" normal")[0] for line in told] == [
+        "made x: float [2, 3]",
+        "made mask: float [2, 8]",
+        "made past: float [2, 5]",
+    ]
+
+
+def test_where_no_sizes_fit_the_error_asks_for_them(model_of):
+    model = model_of(
+        "g (float[a, b] x) => (float[7, b] y) <int64[2] s = {7, 1}> { y = Reshape(x, s) }"
+    )
+
+    with pytest.raises(RuntimeFailure) as raised:
+        osl.verify(model, model)
+
+    assert "--dim a=... --dim b=..." in raised.value.hint
 
 
 def test_a_dimension_that_is_a_sum_has_its_value(model_of):

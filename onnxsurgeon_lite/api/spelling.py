@@ -42,7 +42,8 @@ _MEANING = {
     "memory_limit": "Bytes that the runtime, or ONNX's own code, may allocate, or `4GB`; 0 for the usual limits.",
     "ops_library": "Shared libraries with custom operators.",
     "jobs": "How many runtimes work on the samples, each with one thread by default; 0 for one with all threads.",
-    "cluster": "Let a Dask cluster work on the samples: `local`, a scheduler's address, or the file that it wrote.",
+    "cluster": "Let a Dask cluster work on the samples, or on parts of a model: `local`, a scheduler's address, "
+    "or the file that it wrote.",
     "sequence": "The samples are steps: output -> the input of the next step that gets it; a `*` in both is one text.",
     "metric": "A function (reference outputs, outputs) -> error of a sample, or (iterator of these) -> error of all, "
     "or `FILE.py:function`; it decides instead of tolerances.",

@@ -49,7 +49,7 @@ def remove_input(inputs: Inputs) -> "passes.Pass":
     $ onnxdbg edit remove-input open.onnx convs1.0.bias
 
     Args:
-        inputs: Inputs, comma-separated.
+        inputs: Inputs or globs, comma-separated.
     """
     return passes.RemoveInput(tuple(inputs))
 
@@ -61,7 +61,7 @@ def remove_output(outputs: _Outputs) -> "passes.Pass":
     $ onnxdbg edit remove-output detector.onnx boxes,labels --dry-run
 
     Args:
-        outputs: Outputs, comma-separated.
+        outputs: Outputs or globs, comma-separated.
     """
     return passes.RemoveOutput(tuple(outputs))
 

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from onnx import ValueInfoProto
-
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.dangling import dangling
@@ -14,15 +12,12 @@ from onnxsurgeon_lite.graph.index import (
     described,
     function_path,
     opset_versions,
-    tensor_type,
 )
 from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import first_version
 from onnxsurgeon_lite.graph.table import plain_domain
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.messages import drop_at
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 
 
@@ -72,17 +67,29 @@ def check(model: Model, full: bool = False) -> CheckResult:
 
 def problem_of(model: Model, full: bool = False) -> str:
     """Return the checker's message; '' if it accepts the model."""
-    proto, folder = _without_missing(model).for_runtime()
+    proto, folder = model.without_missing().for_runtime()
     try:
         native.check(proto, str(folder), full)
     except RejectedError as error:
-        return _of_a_later_opset(GraphIndex.of(model)) or str(error)
+        return _explained(GraphIndex.of(model)) or str(error)
     return ""
 
 
-def _of_a_later_opset(index: GraphIndex) -> str:
+def _explained(index: GraphIndex) -> str:
+    """Return what the checker refuses, with its name and what to do; '' where its own message says more."""
+    versions = opset_versions(index.model.proto.opset_import)
+    if "" not in versions and any(not plain_domain(node.domain) for node in index.nodes):
+        return "the model imports no version of 'ai.onnx': onnxdbg edit fix"
+    graph = index.model.proto.graph
+    for kind, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+                return f"{kind} {value.name!r} declares no shape"
+    return _of_a_later_opset(index, versions.get("", 0))
+
+
+def _of_a_later_opset(index: GraphIndex, version: int) -> str:
     """Return what to do about the first node whose operator came after the imported opset; '' without one."""
-    version = opset_versions(index.model.proto.opset_import).get("", 0)
     functions = {function_path(function) for function in index.model.proto.functions}
     for body in (Body(MAIN, index.nodes), *index.inner_bodies):
         for position, node in enumerate(body.nodes):
@@ -94,26 +101,6 @@ def _of_a_later_opset(index: GraphIndex) -> str:
                     f"{what} is an operator of opset {first}; the model imports {version}: {step}"
                 )
     return ""
-
-
-def _without_missing(model: Model) -> Model:
-    """Return the model with inputs in the place of initializers whose data is missing: the checker opens the files."""
-    if not model.missing():
-        return model
-    result = model.copy()
-    for graph in walk.graphs(result.proto):
-        known = {value.name for value in graph.input}
-        places = [
-            place
-            for place, tensor in enumerate(graph.initializer)
-            if is_external(tensor) and model.span(tensor)[0].is_missing
-        ]
-        gone = [graph.initializer[place] for place in places]
-        graph.input.extend(
-            ValueInfoProto(name=t.name, type=tensor_type(t)) for t in gone if t.name not in known
-        )
-        drop_at(graph.initializer, places)
-    return result
 
 
 def require_valid(model: Model) -> None:

@@ -243,13 +243,15 @@ def has_dangling(index: GraphIndex) -> bool:
 
 def _unlike(nodes: Sequence[NodeProto], rows: Sequence[Row]) -> Iterator[tuple[int, NodeProto]]:
     """Yield (position, node), of those without attributes one for each operator and number of values."""
-    seen: set[tuple[str, str, int, int]] = set()
-    for position, row in enumerate(rows):
-        kind = row.op_type, row.domain, len(row.needs), len(row.outputs)
-        if row.attributed or kind not in seen:
-            yield position, nodes[position]
-        if not row.attributed:
-            seen.add(kind)
+    last = len(rows) - 1
+    firsts = {
+        (row.op_type, row.domain, len(row.needs), len(row.outputs)): last - place
+        for place, row in enumerate(reversed(rows))
+        if not row.attributed
+    }
+    attributed = (position for position, row in enumerate(rows) if row.attributed)
+    for position in sorted({*firsts.values(), *attributed}):
+        yield position, nodes[position]
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def select_nodes(index: GraphIndex, argument: str) -> list[int]:
         fits = names.fitting(index.node_names, argument) if names.is_glob(argument) else ()
         found = sorted(position for name in fits for position in index.named[name])
     if not found:
-        known = [node.name for node in index.nodes]
+        known = [node.name or index.node_id(place) for place, node in enumerate(index.nodes)]
         raise UnknownNameError(argument, f"graph {index.graph.name!r}", known, kind="node")
     return found
 

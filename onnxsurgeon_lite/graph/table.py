@@ -134,6 +134,11 @@ class NodeTable:
         return [place for place in may if walk.bodies(self.node(place))]
 
     @cached_property
+    def attributed(self) -> set[int]:
+        """The nodes that have attributes."""
+        return {*self._fields(_ATTRIBUTE)[0].tolist()}
+
+    @cached_property
     def made(self) -> tuple[_Numbers, _Places]:
         """The numbers of the values that nodes make, and who makes each."""
         nodes, _, _, numbers = self._named(_OUTPUT)
@@ -298,7 +303,7 @@ class NodeTable:
             operators[place] = operator
         for place, domain in zip(*self._texts(_DOMAIN), strict=True):
             domains[place] = plain_domain(domain)
-        for place in dict.fromkeys(self._fields(_ATTRIBUTE)[0].tolist()):
+        for place in self.attributed:
             attributed[place] = True
             needs[place] = _distinct(needs[place])
         for place in self.bodied:

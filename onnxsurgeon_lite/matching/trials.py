@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from onnx import TensorProto
@@ -23,6 +24,7 @@ from onnxsurgeon_lite.tensors.comparison import EXACT, agrees
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 
 _SEEDS = 2
+_SUMS = 12
 _WIDE = 32  # networks halve their inputs often
 _SIZE_1 = "symbolic dimensions have size 1, where many edits make no difference: the model runs with no other"
 
@@ -42,8 +44,8 @@ def run_trials(
 ) -> tuple[list[Trial], list[str]]:
     """Run a model on made feeds; return a line for each feed that says how it was made, too.
 
-    Symbolic dimensions get distinct sizes above 1, or smaller ones if the model runs with no others. Loop counts are
-    above 1, flags are on and off.
+    Symbolic dimensions get distinct sizes above 1; if the model runs with none, those at one place of several inputs
+    get one size, or one is the sum of two others, or all are equal. Loop counts are above 1, flags are on and off.
 
     Args:
         known: feeds that are not made.
@@ -63,7 +65,13 @@ def run_trials(
             raise
         except (RuntimeFailure, FeedsError):
             continue
-    trials, lines = _run_seeds(index, replace(recipe, dims={**smallest, **given}), once, known)
+    try:
+        trials, lines = _run_seeds(index, replace(recipe, dims={**smallest, **given}), once, known)
+    except RuntimeFailure as error:
+        if wider and not isinstance(error, RuntimeCrash | RuntimeTimeout):
+            asked = " ".join(f"--dim {name}=..." for name in wider[0] if name)
+            error.hint = f"give sizes at which the model runs: {asked}; or feeds: --feeds"
+        raise
     return trials, [*lines, _SIZE_1] if wider else lines
 
 
@@ -125,13 +133,25 @@ def _run_seeds(
 def _sizes(index: GraphIndex) -> list[dict[str, int]]:
     """Return sizes of the symbolic dimensions, the most telling first, and at last size 1 for all."""
     symbols: dict[str, bool] = {}  # name -> whether it is always the first dimension
+    places: dict[str, tuple[int, int]] = {}  # name -> the rank and the axis where it stands first
     for name in required_inputs(index):
-        for axis, dim in enumerate(index.inputs[name].type.tensor_type.shape.dim):
+        dims = index.inputs[name].type.tensor_type.shape.dim
+        for axis, dim in enumerate(dims):
             if known_size(dim) is None and computed_size(dim.dim_param, {}) is None:
                 symbols[dim.dim_param] = not axis and symbols.get(dim.dim_param, True)
+                places.setdefault(dim.dim_param, (len(dims), axis))
     distinct = {name: number for number, name in enumerate(symbols, 2)}
     wide = {name: n if symbols[name] else n * _WIDE for name, n in distinct.items()}
-    return [distinct, wide, dict.fromkeys(symbols, 2), {}] if symbols else [{}]
+    numbers = {place: number for number, place in enumerate(dict.fromkeys(places.values()), 2)}
+    alike = {name: numbers[place] for name, place in places.items()}
+    free = [name for name, is_first in symbols.items() if not is_first]
+    sums = [  # a mask is as long as the past and what is new
+        {**distinct, whole: distinct[part] + distinct[rest]}
+        for whole in free
+        for part, rest in combinations([name for name in free if name != whole], 2)
+    ]
+    most = sums if len(sums) <= _SUMS else []
+    return [distinct, wide, alike, *most, dict.fromkeys(symbols, 2), {}] if symbols else [{}]
 
 
 def _sizes_of(index: GraphIndex, feeds: Feeds) -> dict[str, int]:

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, helper
 
 from onnxsurgeon_lite.errors import ExternalDataError
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.datafile import DataFile
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model.messages import copied, drop_at
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -102,7 +102,15 @@ class Model:
         return complete
 
     def structure(self) -> ModelProto:
-        """Return the structure with small tensors filled in, for type and shape inference; do not change it."""
+        """Return the structure with small tensors filled in, for type and shape inference; do not change it.
+
+        Inputs stand in the place of initializers whose data is missing: ONNX's inference reads what is not there.
+        """
+        if self.missing():
+            return self.without_missing()._filled()
+        return self._filled()
+
+    def _filled(self) -> ModelProto:
         if all(file.location is None for file in self.files.values()):
             return self.proto  # tensors in the model's own file are large
         if not any(self._is_small(tensor) for tensor in external_tensors(self.proto)):
@@ -118,6 +126,25 @@ class Model:
     def missing(self) -> list[str]:
         """Return the locations of data files that were not there when the model was loaded."""
         return [str(file.location) for file in self.files.values() if file.is_missing]
+
+    def without_missing(self) -> "Model":
+        """Return the model with inputs in the place of initializers whose data is missing."""
+        if not self.missing():
+            return self
+        result = self.copy()
+        for graph in walk.graphs(result.proto):
+            known = {value.name for value in graph.input}
+            places = [
+                place
+                for place, tensor in enumerate(graph.initializer)
+                if is_external(tensor) and self.span(tensor)[0].is_missing
+            ]
+            for tensor in (graph.initializer[place] for place in places):
+                if tensor.name not in known:
+                    kind = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+                    graph.input.add(name=tensor.name, type=kind)
+            drop_at(graph.initializer, places)
+        return result
 
     def for_runtime(self) -> tuple[ModelProto, Path]:
         """Return (structure, folder): external data is relative to this folder above all the files.

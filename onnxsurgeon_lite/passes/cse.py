@@ -1,5 +1,6 @@
 """Merge equal nodes."""
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -191,7 +192,14 @@ class _Merging:
 
 def _all_differ(nodes: Sequence[NodeProto], rows: Sequence[Row], alike: _Alike) -> bool:
     """Return whether no two nodes do the same to the same values, and none has a body."""
-    keys = {(row.op_type, row.domain, *[alike.get(n, n) for n in row.needs]) for row in rows}
+    times = Counter(alike.values())
+    twins = {name: content for name, content in alike.items() if times[content] > 1}
+    reads: list[Sequence[str | bytes]] = (
+        [[twins.get(name, name) for name in row.needs] for row in rows]
+        if twins
+        else [row.needs for row in rows]
+    )
+    keys = {(row.op_type, row.domain, *read) for row, read in zip(rows, reads, strict=True)}
     nested = (row.attributed and walk.bodies(nodes[place]) for place, row in enumerate(rows))
     return len(keys) == len(rows) and not any(nested)
 

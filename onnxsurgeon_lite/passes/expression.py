@@ -64,7 +64,7 @@ def parse_expression(text: str, like: Model, known: Known, taken: set[str]) -> E
         raise BuildError(f"the text is not a list of assignments: {error}", _HINT) from error
     proto = ModelProto(ir_version=like.proto.ir_version, opset_import=like.proto.opset_import)
     proto.graph.name = "expression"
-    writer = _Writer(proto.graph, Model(proto), known, taken)
+    writer = _Writer(proto.graph, Model(proto), like, known, taken)
     for statement in statements:
         writer.statement(statement)
     results = {name: writer.names[name] for name in writer.assigned if name not in writer.used}
@@ -78,12 +78,14 @@ class _Writer:
     """Appends nodes to a graph.
 
     Attributes:
+        like: the model that the graph is for.
         names: name in the text -> value.
         assigned: names in the order of their last assignments. used: those that are read after them.
     """
 
     graph: GraphProto
     model: Model
+    like: Model
     known: Known
     taken: set[str]
     names: dict[str, str] = field(default_factory=dict)
@@ -106,7 +108,7 @@ class _Writer:
 
     def _input(self, name: str, kind: TypeProto | None) -> str:
         if kind is None:
-            graph = self.model.proto.graph
+            graph = self.like.proto.graph
             known = few([info.name for info in (*graph.input, *graph.output)])
             raise BuildError(
                 f"nothing says what {name!r} is",

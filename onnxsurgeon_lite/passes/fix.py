@@ -276,7 +276,7 @@ def _stale(result: Model) -> Iterable[str]:
         if contradicts(info.type, kind):
             info.type.CopyFrom(kind)
             yield f"corrected the stale type of {info.name!r}"
-        elif not _has_dtype(info.type):
+        elif not _has_dtype(info.type) or _lacks_shape(info.type) > _lacks_shape(kind):
             info.type.CopyFrom(kind)
             yield f"declared the type of {info.name!r}"
 
@@ -290,3 +290,7 @@ def _declared(model: Model) -> list[ValueInfoProto]:
 
 def _has_dtype(kind: TypeProto) -> bool:
     return bool(kind.tensor_type.elem_type) or kind.WhichOneof("value") not in (None, "tensor_type")
+
+
+def _lacks_shape(kind: TypeProto) -> bool:
+    return kind.HasField("tensor_type") and not kind.tensor_type.HasField("shape")

@@ -97,6 +97,8 @@ class Insert:
         place = 1 + max(index.makers(inputs), default=-1)
         if self.before:
             self._before(result, index, value, new)
+            producer = index.nodes[index.producer[value]]
+            node.metadata_props.extend(producer.metadata_props)  # it stands for the value
             node.input[:] = [new if name == value else name for name in inputs]
             node.output[:] = [value]
         else:

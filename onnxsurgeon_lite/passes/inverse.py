@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.surgery.types import distinct
 
 KEY = "onnxsurgeon_lite.origin"
 MOST_KEPT = 1 << 20  # bytes
@@ -88,8 +89,12 @@ def remember_types(target: ValueInfoProto, types: Mapping[str, TypeProto]) -> No
     """Store the declared types of values whose sizes now depend on `target`."""
     if types:
         same: dict[bytes, list[str]] = {}  # many values share few types
+        encoded = {
+            place: kind.SerializeToString(deterministic=True)
+            for place, kind in distinct(types).items()
+        }
         for name, kind in types.items():
-            same.setdefault(kind.SerializeToString(deterministic=True), []).append(name)
+            same.setdefault(encoded[id(kind)], []).append(name)
         entry = {base64.b64encode(kind).decode(): names for kind, names in same.items()}
         target.metadata_props.add(key=_RELAXED, value=json.dumps(entry))
 

@@ -16,6 +16,7 @@ from onnxsurgeon_lite.surgery.conversion import (
     NoAdapterError,
     convert_graph,
     means_the_same,
+    move_functions,
     redefined,
     without_allowzero,
 )
@@ -30,9 +31,9 @@ class Opset:
     """Convert the main graph and its bodies to another opset version of the ONNX domain, with the official converter.
 
     Nodes that the converter does not change keep their bytes; changed nodes keep documentation and metadata.
-    Functions import their own opsets and do not change. On the way down, an operator that the version does not have is
-    replaced by the function that its schema defines. Where the converter knows no way and both versions take a node as
-    it is, it stays. Either is proved by running both models.
+    Functions with nodes that the new version redefines import it; they must mean the same. On the way down, an operator
+    that the version does not have is replaced by the function that its schema defines. Where the converter knows no way
+    and both versions take a node as it is, it stays. All this is proved by running both models.
 
     Attributes:
         version: the opset version to convert to.
@@ -86,14 +87,16 @@ class Opset:
         if result.proto.ir_version < needed:
             notes.append(f"IR version {result.proto.ir_version} -> {needed}, which the opset needs")
             result.proto.ir_version = needed
+        moved = move_functions(result.proto, old, self.version)
         changes = [
             f"replaced {count} {operator} by {_INSTEAD.get(operator, 'the function of its schema')}"
             for operator, count in expanded.items()
         ]
         changes.append(f"opset {old} -> {self.version}: {changed} nodes changed")
+        changes += [f"{path} imports opset {self.version}" for path in moved]
         return replace(
             PassResult.of(model, result, changes, notes),
-            unproved=bool(expanded or kept or computed),
+            unproved=bool(expanded or kept or computed or moved),
         )
 
     def _converted(

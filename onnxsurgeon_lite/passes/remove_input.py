@@ -5,11 +5,10 @@ from typing import ClassVar
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.passes.targets import input_named
+from onnxsurgeon_lite.passes.targets import ends, input_named
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,7 @@ class RemoveInput:
     """Remove inputs that no node reads; an input with a default becomes that constant.
 
     Attributes:
-        inputs: names of inputs.
+        inputs: names or globs of inputs.
 
     Example:
         >>> opened = osl.promote("whole_model.onnx", "convs1.0.bias", default=True).model
@@ -36,7 +35,7 @@ class RemoveInput:
             EditError: something reads one that has no default.
         """
         index = GraphIndex.of(model)
-        names = split_names(index, self.inputs)
+        names = list(dict.fromkeys(ends(index, self.inputs, index.inputs)))
         for name in names:
             input_named(index, name)
             readers = index.readers([name])[name]

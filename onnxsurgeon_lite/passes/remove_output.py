@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.targets import ends
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class RemoveOutput:
     """Remove outputs; what computes them stays, and `clean` removes what nothing needs then.
 
     Attributes:
-        outputs: names of outputs.
+        outputs: names or globs of outputs.
 
     Example:
         >>> exposed = osl.expose("whole_model.onnx", "23").model
@@ -35,7 +35,7 @@ class RemoveOutput:
             EditError: none would be left.
         """
         index = GraphIndex.of(model)
-        names = split_names(index, self.outputs)
+        names = list(dict.fromkeys(ends(index, self.outputs, index.outputs)))
         for name in names:
             if name not in index.outputs:
                 raise UnknownNameError(name, "the model", index.outputs, kind="output")

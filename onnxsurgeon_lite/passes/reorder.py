@@ -8,9 +8,9 @@ from onnx import ValueInfoProto
 
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.targets import ends
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Reorder:
             ("output", graph.output, index.outputs, self.outputs),
         ):
             before = [info.name for info in infos]
-            _put(infos, kind, known, split_names(index, names))
+            _put(infos, kind, known, ends(index, names, known))
             after = [info.name for info in infos]
             changes += [f"{kind}s: {', '.join(after)}"] if after != before else []
         return PassResult.of(model, result, changes)

@@ -65,6 +65,18 @@ class Set:
         return PassResult.of(model, result, changes, _notes(result.proto) if changes else ())
 
 
+def header(proto: ModelProto) -> dict[str, str | int]:
+    """Return the fields of a model that are set, by the names that `Set` takes."""
+    holders = {n: proto.graph if n.startswith(_GRAPH) else proto for n in _FIELDS[ModelProto]}
+    fields = {name: name.removeprefix(_GRAPH) for name in holders}
+    return {
+        **{n: getattr(h, fields[n]) for n, h in holders.items() if h.HasField(fields[n])},
+        **{f"metadata.{entry.key}": entry.value for entry in proto.metadata_props},
+        **{f"graph.metadata.{entry.key}": entry.value for entry in proto.graph.metadata_props},
+        **{f"{_OPSET}{one.domain}": one.version for one in proto.opset_import},
+    }
+
+
 def _notes(proto: ModelProto) -> list[str]:
     needed = least_ir_version(proto)
     if proto.ir_version >= needed:

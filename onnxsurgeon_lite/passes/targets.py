@@ -1,6 +1,6 @@
 """Resolve the targets of an edit: nodes in any body, one value, the readers of a value."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from onnx import NodeProto, ValueInfoProto
 
@@ -8,7 +8,7 @@ from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import select_node, select_nodes, select_values, split_names
-from onnxsurgeon_lite.names import is_count
+from onnxsurgeon_lite.names import glob, is_count, is_glob
 
 
 def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeProto]:
@@ -51,6 +51,15 @@ def readers(index: GraphIndex, value: str, selectors: Iterable[str]) -> list[int
                 f"{index.describe(position)} does not read {value!r}", f"it is read by {who}"
             )
     return chosen or reading
+
+
+def ends(index: GraphIndex, selectors: Iterable[str], known: Collection[str]) -> list[str]:
+    """Return the inputs or outputs that are named; a glob stands for all that match it."""
+    found = []
+    for selector in split_names(index, selectors):
+        is_pattern = selector not in known and is_glob(selector)
+        found += ([*filter(glob(selector), known)] if is_pattern else []) or [selector]
+    return found
 
 
 def input_named(index: GraphIndex, name: str) -> ValueInfoProto:

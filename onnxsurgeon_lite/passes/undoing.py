@@ -15,8 +15,9 @@ from onnxsurgeon_lite.passes.promote import Promote
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.remove import Remove
 from onnxsurgeon_lite.passes.rename import Rename
+from onnxsurgeon_lite.passes.reorder import Reorder
 from onnxsurgeon_lite.passes.rewire import Rewire
-from onnxsurgeon_lite.passes.set import Set
+from onnxsurgeon_lite.passes.set import Set, header
 from onnxsurgeon_lite.passes.set_attr import SetAttr
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.passes.set_op import SetOp
@@ -35,7 +36,7 @@ def undoing(before: Model, after: Model) -> list[Pass]:
     steps: list[Pass] = []
     current = after
     try:
-        for read in (_added, _turned, _operators, _renamed, _rewired, _numbers):
+        for read in (_added, _turned, _operators, _renamed, _rewired, _numbers, _ordered, _headed):
             found = tuple(read(GraphIndex.of(before), GraphIndex.of(current)))
             if found:
                 steps += found
@@ -154,3 +155,18 @@ def _numbers(before: GraphIndex, after: GraphIndex) -> Iterator[Pass]:
         tensor = constant_of(old)
         if tensor is not None and old.attribute != new.attribute:
             yield SetConstant(_name_in(body, old.output[0]), before.model.array(tensor))
+
+
+def _ordered(before: GraphIndex, after: GraphIndex) -> Iterator[Pass]:
+    was, now = ([list(index.inputs), list(index.outputs)] for index in (before, after))
+    if was != now and list(map(sorted, was)) == list(map(sorted, now)):
+        yield Reorder(
+            *(tuple(old) if old != new else () for old, new in zip(was, now, strict=True))
+        )
+
+
+def _headed(before: GraphIndex, after: GraphIndex) -> Iterator[Pass]:
+    was, now = (header(index.model.proto) for index in (before, after))
+    changed = {name: was.get(name, "") for name in {**was, **now} if was.get(name) != now.get(name)}
+    if changed:
+        yield Set(tuple(changed.items()))

@@ -8,7 +8,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, defs, helper
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, function_path
 from onnxsurgeon_lite.graph.native import RejectedError, convert
 from onnxsurgeon_lite.graph.schemas import constant, first_version
 from onnxsurgeon_lite.graph.table import plain_domain
@@ -39,18 +39,56 @@ def redefined(domain: str, operator: str, one: int, two: int) -> bool:
 
 
 def means_the_same(model: Model, operator: str, one: int, two: int) -> bool:
-    """Return whether the nodes of an operator, which has no body, fit what another version of ONNX's domain defines.
+    """Return whether the nodes of an operator, and those in their bodies, fit what another opset version defines.
 
     What both versions have must have the same names and defaults. An attribute that one of them has not may only have
     its default, which is what the operator did before there was the attribute.
     """
+    nodes = (node for node in _nodes(model.proto) if node.op_type == operator)
+    return all(_all_fit(same, one, two) for same in _redefined(nodes, one, two).values())
+
+
+def move_functions(proto: ModelProto, old: int, version: int) -> list[str]:
+    """Let functions with nodes that another opset version redefines import that one, in place; return their paths.
+
+    Raises:
+        EditError: these nodes do not mean the same in it.
+    """
+    moved = []
+    for function in proto.functions:
+        for imported in function.opset_import:
+            if plain_domain(imported.domain) or imported.version != old:
+                continue
+            changed = _redefined(function.node, old, version)
+            others = [op for op, same in changed.items() if not _all_fit(same, old, version)]
+            if others:
+                raise EditError(
+                    f"{function_path(function)} has nodes that opset {version} defines differently: "
+                    f"{few(sorted(others))}",
+                    "put them in the place of its calls first: onnxdbg edit inline",
+                )
+            if changed:
+                imported.version = version
+                moved.append(function_path(function))
+    return moved
+
+
+def _redefined(nodes: Iterable[NodeProto], one: int, two: int) -> dict[str, list[NodeProto]]:
+    """Return the nodes, and those in their bodies, whose operators two opset versions define differently."""
+    found: dict[str, list[NodeProto]] = {}
+    for node in walk.with_inner(nodes):
+        if not plain_domain(node.domain) and redefined("", node.op_type, one, two):
+            found.setdefault(node.op_type, []).append(node)
+    return found
+
+
+def _all_fit(nodes: Sequence[NodeProto], one: int, two: int) -> bool:
     try:
-        schema, other = (defs.get_schema(operator, version) for version in (one, two))
+        schema, other = (defs.get_schema(nodes[0].op_type, version) for version in (one, two))
     except defs.SchemaError:
         return False
     if other.deprecated:  # as GroupNormalization 18 is: a later version means something else
         return False
-    nodes = (node for node in _nodes(model.proto) if node.op_type == operator)
     return all(_fits(node, schema, other) for node in nodes)
 
 
@@ -68,8 +106,7 @@ def _fits(node: NodeProto, schema: defs.OpSchema, other: defs.OpSchema) -> bool:
         for s in (schema, other)
     ]
     return (
-        not any(attribute.HasField("g") for attribute in node.attribute)
-        and given <= other.attributes.keys()
+        given <= other.attributes.keys()
         and not any(a.required for n, a in other.attributes.items() if n not in given)
         and names[0] == names[1]
         and all(

@@ -8,6 +8,7 @@ from onnx import GraphProto, NodeProto, TensorShapeProto, TypeProto, helper
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -91,6 +92,8 @@ def _rest(index: GraphIndex, name: str, types: Mapping[str, TypeProto]) -> int |
     places, length = [], 0
     for part in index.nodes[position].input:
         tensor, dims = constant(index, part), _dims(types.get(part))
+        if tensor is not None and is_external(tensor):
+            return None
         if tensor is not None:
             numbers = dtypes.to_array(tensor).reshape(-1)
             places += [length + place for place in np.flatnonzero(numbers == -1)]

@@ -1,13 +1,20 @@
 """Relax inferred shapes: find declared sizes that depend on a constant, by inference with and without it."""
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied, drop
-from onnxsurgeon_lite.surgery.types import BY_SHAPE_ALONE, contradicts, downstream, infer
+from onnxsurgeon_lite.surgery.types import (
+    BY_SHAPE_ALONE,
+    contradicts,
+    distinct,
+    downstream,
+    infer,
+    shared_types,
+)
 
 _Dimension = TensorShapeProto.Dimension
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
@@ -32,44 +39,49 @@ def relax(
     read_here = {user for users in before.readers(constants).values() for user in users}
     made_here = {name for user in read_here for name in before.nodes[user].output}
     requested = made_here.union(info.name for info in declared)
-    known = infer(before.model, stale, requested) if declared else {}
+    if not declared:
+        return {}
+    bare = result.copy()
+    drop(bare.proto.graph.initializer, lambda tensor: tensor.name in constants)  # defaults
     until = 1 + max(read_here, default=-1)
-    left = (
-        _inferred_without(result, constants, stale, known, made_here, until, requested)
-        if known
-        else {}
-    )
+    lost = made_here - infer(bare, stale, made_here, until).keys()
+    known = infer(before.model, stale, requested)
+    ranked = {name: _of_rank(known[name]) for name in lost & known.keys()}
+    _declare(bare.proto, ranked)
+    left = infer(bare, stale - ranked.keys(), requested) | ranked
     outputs = {info.name for info in result.proto.graph.output}
     nothing = TypeProto()
-    kinds: dict[Hashable, tuple[TypeProto, TypeProto]] = {}  # most values share a few types
+    types = _types(declared)
+    kinds: dict[Hashable, TypeProto | None] = {}  # most values share a few types
     changed = {}
     for info in declared:
         name = info.name
-        if name in known:
-            kind = info.type
-            sides = kind, known[name], left.get(name, nothing)
-            key = _key(*sides), name in outputs
+        if name in known and name in types:
+            sides = types[name], known[name], left.get(name, nothing)
+            key = *map(id, sides), name in outputs
             if key not in kinds:
-                kinds[key] = copied(kind), _relaxed(*sides, name in outputs)
-            original, looser = kinds[key]
-            if looser != original:
-                changed[name] = original
-                kind.CopyFrom(looser)
+                found = _relaxed(*sides, name in outputs)
+                kinds[key] = found if found != types[name] else None
+            looser = kinds[key]
+            if looser is not None:
+                changed[name] = types[name]
+                info.type.CopyFrom(looser)
     return changed
 
 
 def restore(result: Model, relaxed: Mapping[str, TypeProto]) -> None:
     """After inputs became constants: restore, in place, the relaxed declarations, or the sizes that hold now."""
     inferred = infer(result, relaxed.keys()) if relaxed else {}
+    declared = [info for info in _declared(result.proto) if info.name in inferred]
+    types, nothing = _types(declared), TypeProto()
     kinds: dict[Hashable, TypeProto] = {}  # most values share a few types
-    for info in _declared(result.proto):
+    for info in declared:
         name = info.name
-        if name in inferred:
-            sides = info.type, relaxed[name], inferred[name]
-            key = _key(*sides)
-            if key not in kinds:
-                kinds[key] = _restored(*sides)
-            info.type.CopyFrom(kinds[key])
+        sides = types.get(name, nothing), relaxed[name], inferred[name]
+        key = tuple(map(id, sides))
+        if key not in kinds:
+            kinds[key] = _restored(*sides)
+        info.type.CopyFrom(kinds[key])
 
 
 def decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> bool:
@@ -88,32 +100,14 @@ def decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> b
     return False
 
 
-def _inferred_without(
-    result: Model,
-    constants: Collection[str],
-    stale: set[str],
-    known: Mapping[str, TypeProto],
-    made_here: set[str],
-    until: int,
-    requested: set[str],
-) -> dict[str, TypeProto]:
-    """Infer the types that hold for any numbers of the constants.
-
-    Args:
-        made_here: the outputs of the constants' readers, which are among the nodes before `until`.
-    """
-    bare = result.copy()
-    drop(bare.proto.graph.initializer, lambda tensor: tensor.name in constants)  # defaults
-    here = infer(bare, stale, made_here, until)
-    ranked = {n: _of_rank(known[n]) for n in made_here & known.keys() - here.keys()}
-    missing = set(ranked)
-    for info in _declared(bare.proto):
-        if info.name in ranked:
-            info.type.CopyFrom(ranked[info.name])
+def _declare(model: ModelProto, types: Mapping[str, TypeProto]) -> None:
+    missing = set(types)
+    for info in _declared(model) if types else ():
+        if info.name in types:
+            info.type.CopyFrom(types[info.name])
             missing.discard(info.name)
     for name in sorted(missing):
-        bare.proto.graph.value_info.add(name=name, type=ranked[name])
-    return infer(bare, stale - ranked.keys(), requested) | ranked
+        model.graph.value_info.add(name=name, type=types[name])
 
 
 def _relaxed(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: bool) -> TypeProto:
@@ -163,9 +157,11 @@ def _declared(model: ModelProto) -> Iterator[ValueInfoProto]:
     yield from model.graph.output
 
 
-def _key(declared: TypeProto, *others: TypeProto) -> Hashable:
-    """Return a key that is equal for equal types; the others are shared objects, so their identity is enough."""
-    return declared.SerializeToString(), *map(id, others)
+def _types(infos: Iterable[ValueInfoProto]) -> dict[str, TypeProto]:
+    """Return copies of declared types, by name; equal ones are the same object."""
+    types = shared_types(infos)
+    copies = {place: copied(kind) for place, kind in distinct(types).items()}
+    return {name: copies[id(kind)] for name, kind in types.items()}
 
 
 def _of_rank(kind: TypeProto) -> TypeProto:

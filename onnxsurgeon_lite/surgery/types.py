@@ -231,8 +231,8 @@ def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
 def downstream(index: GraphIndex, values: Iterable[str]) -> set[str]:
     """Return the values and everything that depends on them."""
     found = set(values)
-    for position in index.order:
-        if not found.isdisjoint(index.needs[position]):
-            found.update(index.nodes[position].output[:])
+    for row in map(index.rows.__getitem__, index.order):
+        if not found.isdisjoint(row.needs):
+            found.update(row.outputs)
             found.discard("")
     return found

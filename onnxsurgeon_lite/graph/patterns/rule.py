@@ -219,7 +219,25 @@ def _rule(
             f"{len(replacement.function.output)}",
             "they correspond in order",
         )
+    if replacement is not None:
+        _require_made(name, replacement.function)
     return Rule(name, pattern, replacement, functions)
+
+
+def _require_made(name: str, replacement: FunctionProto) -> None:
+    """Refuse a replacement that reads what is not made before: its nodes stay in their order."""
+    known = {"", *replacement.input}
+    for reads, makes in [
+        *((n.input, n.output) for n in replacement.node),
+        (replacement.output, ()),
+    ]:
+        for value in reads:
+            if value not in known:
+                raise UsageError(
+                    f"rule {name!r}: the replacement reads {value!r}, which is neither an input of it nor made before",
+                    "write the nodes in the order in which they run",
+                )
+        known.update(makes)
 
 
 def _as_model(function: FunctionProto) -> ModelProto:

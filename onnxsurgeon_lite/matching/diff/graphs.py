@@ -177,8 +177,10 @@ class GraphDiff:
         theirs = dict(second.index.inputs if kind == "input" else second.index.outputs)
         yield from self._order(mine, theirs, kind)
         for name, other in self._paired(list(mine), list(theirs), kind):
-            changes = self._value(mine.pop(name), theirs.pop(other))
-            if kind == "output" and not self.wiring.corresponds(name, other):
+            is_same = kind == "input" or self.wiring.corresponds(name, other)
+            dims = self.context.dims if is_same else self.context.dims.copy()
+            changes = self._value(mine.pop(name), theirs.pop(other), dims)
+            if not is_same:
                 changes.append(
                     Change("comes from", *map(producer_text, self.scopes, (name, other)))
                 )
@@ -222,10 +224,10 @@ class GraphDiff:
             pairs.update(zip(left, new, strict=True))
         return list(pairs.items())
 
-    def _value(self, info: ValueInfoProto, other: ValueInfoProto) -> list[Change]:
+    def _value(self, info: ValueInfoProto, other: ValueInfoProto, dims: DimNames) -> list[Change]:
         changes = text_changes(info, other)
         if info.HasField("type") and other.HasField("type"):
-            changes += type_change(info.type, other.type, self.context.dims)
+            changes += type_change(info.type, other.type, dims)
         elif info.HasField("type") or other.HasField("type"):
             self.context.untyped[info.HasField("type")] += 1
         return changes
@@ -293,7 +295,7 @@ class GraphDiff:
         for name, other in self.alignment.values.items():
             one, two = mine.get(name), theirs.get(other)
             if one is not None and two is not None:
-                changes = tuple(self._value(one, two))
+                changes = tuple(self._value(one, two, self.context.dims))
                 if changes:
                     yield Difference("changed", "value", self._subject(name), name, other, changes)
             elif one is not None or two is not None:

@@ -32,6 +32,10 @@ class DimNames:
     forth: dict[str, str] = field(default_factory=dict)
     back: dict[str, str] = field(default_factory=dict)
 
+    def copy(self) -> "DimNames":
+        """Return a mapping for two values that are not the same: what it learns tells nothing of others."""
+        return DimNames(dict(self.forth), dict(self.back))
+
     def agree(self, kind: TypeProto, other: TypeProto) -> bool:
         """Return whether two types are equal up to renamed dimensions."""
         while kind.WhichOneof("value") == other.WhichOneof("value") == "sequence_type":

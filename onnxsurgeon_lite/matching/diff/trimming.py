@@ -4,7 +4,6 @@ Nodes with equal bytes, names of values included, are the same node. Nodes that 
 outputs become inputs of the trimmed graph.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -122,21 +121,16 @@ def _unequal(mine: Sequence[_Named], theirs: Sequence[_Named]) -> Iterator[_Name
 
 
 def _thin_readers(
-    side: "_TrimmedGraph", touched: Set[int], leaves: set[str], others: set[str]
+    side: "_TrimmedGraph", touched: set[int], leaves: set[str], others: set[str]
 ) -> set[int]:
     """Drop most readers of a leaf with many: an equal node is no difference by itself."""
     if len(touched) <= _MOST:
-        return set(touched)
-    readers = Counter[str]()
-    kept = set()
-    for position in sorted(touched):
-        node = side.nodes[position]
-        read = leaves.intersection(node.input)
-        more = node.attribute or not read or not others.isdisjoint((*node.input, *node.output))
-        if more or any(readers[name] < _MOST for name in read):
-            kept.add(position)
-            readers.update(read)
-    return kept
+        return touched
+    table = side.table
+    readers = table.readers(leaves).values()
+    first = {node for found in readers for node in found[:_MOST]}
+    more = first.union(table.attributed, table.encoded.mentioning(others))
+    return touched - ({node for found in readers for node in found} - more)
 
 
 class _TrimmedGraph:
@@ -144,7 +138,8 @@ class _TrimmedGraph:
         self.model = model
         self.graph = model.proto.graph
         self.nodes = self.graph.node
-        self.encoded = NodeTable.of(self.graph).encoded
+        self.table = NodeTable.of(self.graph)
+        self.encoded = self.table.encoded
         self.kept: list[int] = []
 
     @property

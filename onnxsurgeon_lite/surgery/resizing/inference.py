@@ -167,8 +167,9 @@ class Inference:
         self, node: NodeProto, reads: Mapping[str, State], trial: int
     ) -> dict[str, TypeProto]:
         part = self._part(node, reads, trial)
-        try:
-            inferred = native.infer(part, strict=True, data_prop=True)
+        vectors = [value.type for value in part.graph.input if _is_vector(value.type)]
+        try:  # propagating data makes a dimension of every element of a vector
+            inferred = native.infer(part, strict=True, data_prop=_is_small(vectors))
         except RejectedError as error:
             raise InferenceFailed(trial, str(error)) from error
         return {info.name: info.type for info in inferred.value_info}
@@ -190,6 +191,10 @@ class Inference:
         except RejectedError:  # unknown numbers are acceptable
             return None
         return None if results is None else list(map(dtypes.to_array, results.initializer))
+
+
+def _is_vector(kind: TypeProto) -> bool:
+    return len(kind.tensor_type.shape.dim) == 1
 
 
 def _is_small(kinds: Iterable[TypeProto]) -> bool:
