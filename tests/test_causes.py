@@ -1,5 +1,6 @@
 """From the culprit to the cause, and to the repair."""
 
+import math
 import subprocess
 
 import numpy as np
@@ -539,3 +540,56 @@ def test_an_embedding_that_only_the_references_have_is_not_added():
     (culprit,) = osl.bisect(wrong, given, feeds={"x": x}).culprits
 
     assert "the references' 'positions' is not added to 'x'" in culprit.causes[0].sentence
+
+
+def _root_mean_square(x):
+    return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-6)
+
+
+OTHERWISE = {
+    "is another normalization; with RMSNormalization": (
+        "g (float[2,5,8] x) => (float[2,5,8] y) { y = LayerNormalization (x, ones) }",
+        _root_mean_square,
+    ),
+    "takes one position of axis 1; with ReduceMean of all": (
+        "g (float[2,5,8] x) => (float[2,8] y) { y = Gather <axis = 1> (x, first) }",
+        lambda x: x.mean(1),
+    ),
+    "Transpose [0, 2, 1, 3] is missing between 'h' and Reshape": (
+        "g (float[2,4,6,8] x) => (float[2,6,32] y) { h = Neg(x) y = Reshape(h, merged) }",
+        lambda x: -x.transpose(0, 2, 1, 3).reshape(2, 6, 32),
+    ),
+    "is not the Erf of GELU (erf); with the Erf of GELU (erf)": (
+        "g (float[2,5,8] x) => (float[2,5,8] y)"
+        " { a = Mul(x, x) b = Mul(a, x) c = Mul(b, k) d = Add(x, c) e = Mul(d, f) y = Tanh(e) }",
+        lambda x: np.vectorize(math.erf)(x / np.sqrt(2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("said", OTHERWISE)
+def test_what_is_computed_otherwise_is_named_and_its_repair_agrees(said):
+    text, right = OTHERWISE[said]
+    known = {"ones": np.ones(8, np.float32), "first": np.int64(0), "merged": np.array([2, 6, 32])}
+    known |= {"k": np.float32(0.044715), "f": np.float32((2 / np.pi) ** 0.5)}
+    wrong = model(text, **{name: value for name, value in known.items() if f"{name})" in text})
+    x = numbers(2, 4, 6, 8) if "[2,4,6,8]" in text else numbers(2, 5, 8)
+    wanted = {"y": right(x).astype(np.float32)}
+
+    result = osl.bisect(wrong, wanted, feeds={"x": x})
+
+    assert said in result.culprits[0].causes[0].sentence
+    fixed = osl.repair(wrong, result).model
+    assert osl.bisect(fixed, wanted, feeds={"x": x}, cause=False).verdict == "agrees"
+
+
+def test_query_and_key_are_exchanged_where_their_product_is_transposed():
+    nodes = "t = Transpose <perm = [0,2,1]> ({}) s = MatMul({}, t) y = Softmax(s)"
+    text = f"g (float[2,6,8] q, float[2,6,8] k) => (float[2,6,6] y) {{{{ {nodes} }}}}"
+    right, wrong = model(text.format("k", "q")), model(text.format("q", "k"))
+    feeds = {"q": numbers(2, 6, 8), "k": numbers(2, 6, 8, seed=1)}
+    known = {"y": references(right, **feeds)["y"], "s": references(wrong, **feeds)["s"]}
+
+    (culprit,) = osl.bisect(wrong, known, feeds=feeds).culprits
+
+    assert "query and key are exchanged in MatMul (@1)" in culprit.causes[0].sentence

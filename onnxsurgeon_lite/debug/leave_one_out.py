@@ -16,7 +16,7 @@ from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import compare
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue, is_float, numpy_dtype
 
 _MARGIN = 0.5  # decibels that a quantizer may place its nodes otherwise
 _RELU = ("Relu", "Clip")
@@ -197,6 +197,8 @@ class _Partial:
         node = self.index.nodes[self.index.producer[name]]
         own = self.index.initializers.get(node.input[0])
         if not isinstance(other, TensorProto) or own is None or list(own.dims) != list(other.dims):
+            return None
+        if not is_float(numpy_dtype(other.data_type)):  # the other model is quantized, too
             return None
         return numpy_helper.from_array(self.theirs.model.array(other), f"{name}\x01float")
 

@@ -11,6 +11,7 @@ class Case:
     references: str  # modules: of the torch modules; model: of the right export
     cause: str  # a pattern that the first cause's sentence fits
     opset: int = 18
+    built: bool = False  # with: not held back
 
     @property
     def name(self) -> str:
@@ -157,6 +158,137 @@ _LATER = (
     ("painter", "grown_hw", r"height and width|axes|differs"),
 )
 """Other architectures; Llama's export has the fused operators of opset 23."""
+_ACTIVATION = r"GELU|Gelu|approximate|Erf"
+_VARIED = (
+    *(
+        ("vit", "silu", _ACTIVATION),
+        ("bert", "silu", _ACTIVATION),
+        ("bert", "gelu_sigmoid", _ACTIVATION),
+    ),
+    *(
+        ("vit", "gelu_relu", _ACTIVATION),
+        ("speech", "silu", _ACTIVATION),
+        ("speech", "mish", _ACTIVATION),
+    ),
+    *(("t5", "silu", _ACTIVATION), ("t5", "quick", _ACTIVATION), ("next", "relu", _ACTIVATION)),
+    *(
+        ("next", "mish", _ACTIVATION),
+        ("next", "tanh", _ACTIVATION),
+        ("speech", "relu", _ACTIVATION),
+    ),
+    ("speech", "first_activation", _ACTIVATION),
+    ("speech", "table_missing", r"not added"),
+    ("speech", "table_shift", r"off by|moved by"),
+    ("speech", "table_scaled", r"one too many|sqrt\(32\)|with 1\b|5\.65"),
+    ("speech", "table_halves", r"exchanged|order|halves"),
+    ("speech", "table_interleaved", r"interleaved|order|parts"),
+    ("speech", "padded_left", r"pad"),
+    ("speech", "head_layout", r"order|parts|perm|heads|Reshape|sizes|interleaved"),
+    ("speech", "key_of_query", r"reads|not added|constant"),
+    ("speech", "scale_width", r"0\.35355|1/sqrt|0\.5946|sqrt|scale"),
+    ("speech", "first_residual", r"not added"),
+    ("speech", "second_residual", r"not added"),
+    ("speech", "summed", r"ReduceMean|mean|0\.05|1/20"),
+    ("speech", "value_bias", r"bias|zero"),
+    ("speech", "exported_half", r"float16"),
+    ("t5", "centered", r"one too many|mean|reads|Sub"),
+    ("t5", "root_eps", r"is 0\.1|1e-06"),
+    ("t5", "eps_outside", r"0\.1|order|place|zero|with 0|too many"),
+    ("t5", "one_more", r"one too many|shifted by 1|differs|scale|Add|lacks"),
+    ("t5", "scaled_scores", r"one too many|sqrt\(8\)|with 1\b|2\.828"),
+    ("t5", "bias_turned", r"axes|transposed|Transpose|perm|exchanged|one too many"),
+    ("t5", "bias_heads", r"reversed|order|turned|one too many|reads"),
+    ("t5", "relative_missing", r"not added"),
+    ("t5", "ungated", r"not multiplied|Mul"),
+    ("t5", "head_scale", r"1/sqrt\(32\)|0\.17677|missing|multiplied|scaled"),
+    ("t5", "table_row", r"off by|moved by"),
+    ("next", "circular", r"mode|pad|Pad|zero"),
+    ("next", "next_eps", _EPS),
+    ("next", "wh", r"perm"),
+    ("next", "gamma_missing", r"scaled by|not multiplied|factor|scale|by channel"),
+    ("next", "next_residual", r"not added"),
+    ("next", "half_range", r"fed|one too many|input|factor|scaled"),
+    ("next", "start_norm", r"ormalization"),
+    ("next", "norm_first", r"wrong place|reads|mean|too many|place"),
+    ("next", "next_max", r"ReduceMean|GlobalAverage|mean"),
+    ("next", "last_norm", r"ormalization"),
+    ("next", "deep_turned", r"height and width"),
+    ("next", "gamma_one", r"is 1 everywhere|scaled|reads constant|too many"),
+    ("dense", "dense_eps", r"epsilon"),
+    ("dense", "dense_dilation", r"dilations"),
+    ("dense", "count_pad", r"count_include_pad"),
+    ("dense", "norm_behind", r"wrong place|Relu"),
+    ("dense", "dense_relu", r"Relu"),
+    ("dense", "dense_order", r"wrong order|exchanged|one for the other|order"),
+    ("dense", "dense_max", r"AveragePool"),
+    ("dense", "dense_flat", r"one too many|perm|Transpose|transposed"),
+    ("dense", "running_mean", r"zero|differs|shifted|mean"),
+    ("dense", "deviation", r"square root|root of itself"),
+    ("tagger", "backward_first", r"order|exchanged|halves|one too many|reads"),
+    ("tagger", "cell", r"reads|exchanged|one for the other"),
+    ("tagger", "first_layer", r"off by|reads|takes|Slice|with|order"),
+    ("tagger", "last_unused", r"not added"),
+    ("tagger", "log_missing", r"LogSoftmax"),
+    ("tagger", "backward_gates", r"gates"),
+    ("tagger", "directions_exchanged", r"directions|parts|order|reversed|exchanged"),
+    ("tagger", "second_layer", r"differs|another layer|solved"),
+)
+"""Every kind of mistake in networks of its own."""
+_TABLES = (
+    ("detector", "no_table", r"not added"),
+    ("detector", "no_table", r"not added"),
+    ("detector", "start_zero", r"not added|reads|zero"),
+    ("detector", "table_twice", r"one too many"),
+    ("detector", "box_plain", r"Sigmoid"),
+    ("detector", "no_mark", r"Concat|concatenated|missing|not put"),
+    ("detector", "no_table", r"not added"),
+    ("detector", "queries_shifted", r"off by|moved by"),
+    ("detector", "table_flipped", r"order|interleaved|differs|parts|exchanged"),
+    ("detector", "asks_without", r"not added"),
+    ("detector", "chunks", r"order|exchanged|one for the other|reads|parts"),
+    ("detector", "unscaled_look", r"1/sqrt\(8\)|0\.35355|2\.828"),
+    ("detector", "unadded", r"not added"),
+    ("detector", "before_norm", r"wrong place"),
+    ("detector", "tanh", r"Relu"),
+    ("detector", "unnormed", r"ormalization"),
+    ("detector", "box_tanh", r"Sigmoid"),
+    ("detector", "box_plain", r"Sigmoid"),
+    ("mixer", "mixer_table", r"not added"),
+    ("mixer", "mixer_table", r"not added"),
+    ("mixer", "untransposed", r"Transpose|perm"),
+    ("mixer", "mixer_table", r"not added"),
+    ("mixer", "same_norm", r"reads constant|another layer|constants"),
+)
+"""Tables of positions, tokens and queries."""
+_KINDS = (
+    *(
+        ("speech", "tanh", _ACTIVATION),
+        ("bert", "gelu_tanh", _ACTIVATION),
+        ("speech", "tanh", _ACTIVATION),
+    ),
+    *(
+        ("t5", "tanh", _ACTIVATION),
+        ("gpt2", "gelu_tanh", _ACTIVATION),
+        ("detector", "tanh", r"Relu"),
+    ),
+    ("vit", "qk_swapped", r"exchanged|one for the other|wrong order|reads"),
+    ("speech", "query_key", r"exchanged|one for the other|wrong order|reads|another layer"),
+    ("vit", "qk_swapped", r"exchanged|one for the other|wrong order|reads"),
+    ("speech", "unmerged", r"Transpose"),
+    ("vit", "heads_unmerged", r"Transpose"),
+    ("bert", "heads_unmerged", r"Transpose"),
+    ("detector", "own_memory", r"reads"),
+    ("detector", "own_memory", r"reads"),
+    ("lstm", "averaged", r"reads|ReduceMean|Gather|mean|Slice"),
+    ("next", "start_groups", r"groups"),
+    ("next", "start_groups", r"groups"),
+    ("folded", "pixels", r"SpaceToDepth|order|perm|sizes"),
+    ("folded", "depth", r"DepthToSpace|perm|sizes"),
+    ("folded", "depth", r"DepthToSpace|perm|sizes"),
+    ("folded", "flat_head", r"Transpose|perm"),
+    ("speech", "first_step", r"reads|ReduceMean|Gather|mean|Slice"),
+)
+"""Kinds of mistakes that were missed elsewhere; none is held back."""
 _TWICE = (
     "eps",
     "eps_all",
@@ -173,16 +305,19 @@ _TWICE = (
 def cases() -> list[Case]:
     """Return every case; exporters and references take turns, some mistakes come twice."""
     found = []
-    for number, (network, bug, cause) in enumerate((*_MISTAKES, *_MORE, *_LATER)):
+    for number, (network, bug, cause) in enumerate(
+        (*_MISTAKES, *_MORE, *_LATER, *_VARIED, *_TABLES, *_KINDS)
+    ):
         turns = [number % 4, (number + 1) % 4][: 2 if bug in _TWICE else 1]
         for turn in turns:
             exporter = ("torchscript", "dynamo")[turn % 2]
             references = ("model", "modules")[turn // 2]
             exporter, opset = ("dynamo", 23) if network == "llama" else (exporter, 18)
-            found.append(Case(network, bug, exporter, references, cause, opset))
+            built = (network, bug, cause) in _KINDS
+            found.append(Case(network, bug, exporter, references, cause, opset, built))
     return found
 
 
 def held_back(case: Case, number: int) -> bool:
     """Return whether a case is one of the third that is not looked at while hypotheses are written."""
-    return number % 3 == 2
+    return number % 3 == 2 and not case.built

@@ -3,6 +3,7 @@
 import math
 
 import torch
+import varied
 from torch import nn
 from torch.nn import functional as F
 
@@ -243,6 +244,8 @@ class Recurrent(nn.Module):
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
         out, _ = self.lstm(given.flip(1) if self.bug == "reversed" else given)
+        if self.bug == "averaged":
+            return self.fc(out.mean(1))
         return self.fc(out[:, -2] if self.bug == "last_off" else out[:, -1])
 
 
@@ -466,6 +469,7 @@ NETWORKS = {
     "translator": (Translator, _words),
     "llama": (Llama, _words),
     "painter": (Painter, lambda: _image(24)),
+    **varied.NETWORKS,
 }
 
 
@@ -610,6 +614,7 @@ def _lstm_bias(model: nn.Module) -> None:
 
 
 MISTAKES = {
+    **varied.MISTAKES,
     "norm_weight": _norm_weight,
     "group_order": _groups,
     "grown_hw": _grown,

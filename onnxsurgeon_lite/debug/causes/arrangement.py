@@ -1,6 +1,6 @@
 """Mistakes in arrangement: channels, heads or halves of a value in another order."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations, islice
 
 import numpy as np
@@ -9,11 +9,13 @@ from onnx import NodeProto
 from onnxsurgeon_lite.debug.causes.constants import Order, orders, rotary_orders
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, wide
-from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
-from onnxsurgeon_lite.tensors.dtypes import is_float
+from onnxsurgeon_lite.passes import Insert, Pass, Rewire, SetConstant
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _LONGEST = 4096  # elements of an axis that is arranged
 _ORDERS = 64  # orders of an input
+_HEADS = 1  # the axis of heads
+_REPEATING = ("Tile", "Expand", "Concat", "Gather", "Reshape")
 _TO_THE_END = np.iinfo(np.int64).max
 _HUGE = 2.0**31  # a larger index stands for the end
 
@@ -41,16 +43,29 @@ def _results(place: Place) -> Iterator[Hypothesis]:
 
 
 def _pairs(place: Place) -> Iterator[Hypothesis]:
-    """Yield layouts of rotary embeddings: two inputs of a region in the same other order."""
+    """Yield layouts of rotary embeddings, and of heads that are repeated: two values in the same other order."""
     given = {n: v for n, v in place.inputs.items() if isinstance(v, np.ndarray) and v.ndim > 2}
-    for one, other in combinations(given, 2):
-        if given[one].shape != given[other].shape:
-            continue
+    for one, other in _alike(given):
         axis = given[one].ndim - 1
         for how, order in rotary_orders(given[one].shape[axis]):
-            edits = (_taken(one, axis, order), _taken(other, axis, order))
-            sentence = f"each of {one!r}, {other!r} {how.format(axis=axis)}"
-            yield Hypothesis("order of inputs", sentence, edits, ("order of inputs", how))
+            yield _both(one, other, axis, how, order)
+    repeated = [n.output[0] for n in place.index.nodes if n.op_type in _REPEATING]
+    values = {n: place.values[n] for n in repeated if n in place.values}
+    for one, other in _alike({n: v for n, v in values.items() if v.ndim > _HEADS + 1}):
+        for how, order in orders(values[one].shape[_HEADS]):
+            if "interleaved" in how:
+                yield _both(one, other, _HEADS, how, order)
+
+
+def _alike(values: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
+    pairs = combinations(values, 2)
+    return ((a, b) for a, b in pairs if values[a].shape == values[b].shape)
+
+
+def _both(one: str, other: str, axis: int, how: str, order: Order) -> Hypothesis:
+    edits = (_taken(one, axis, order), _taken(other, axis, order))
+    sentence = f"the order of {one!r} and {other!r} is another: each {how.format(axis=axis)}"
+    return Hypothesis("order of two values", sentence, edits, ("order of two values", how))
 
 
 def order_of_inputs(place: Place) -> Iterator[Hypothesis]:
@@ -100,12 +115,17 @@ def _moved_slices(
         begin, moved = starts + step, wide(ends) + step
         stays, last = np.abs(moved) > _HUGE, (wide(ends) < 0) & (moved >= 0)
         end = np.where(stays, ends, np.where(last, _TO_THE_END, ends + step))
-        edits: list[Pass] = [
-            SetConstant(name, a, (place.node(number),))
-            for name, a in zip(node.input[1:3], (begin, end), strict=True)
-        ]
+        edits = [_read(place, number, slot + 1, a) for slot, a in enumerate((begin, end))]
         how = f"is off by {abs(step)}; with {begin.tolist()} .. {end.tolist()}"
         yield how, edits, False
+
+
+def _read(place: Place, number: int, slot: int, numbers: Array) -> Pass:
+    """Return the edit that makes a node read other numbers at one slot; its constant may be read at two."""
+    name, to = place.index.nodes[number].input[slot], (place.node(number),)
+    if list(place.index.nodes[number].input).count(name) > 1:
+        return Rewire(name, str(numbers.tolist()), to, slot)
+    return SetConstant(name, numbers, to)
 
 
 def _slicings(place: Place, number: int, node: NodeProto) -> Iterator[tuple[str, list[Pass], bool]]:
@@ -129,11 +149,8 @@ def _slicings(place: Place, number: int, node: NodeProto) -> Iterator[tuple[str,
             if (other, by) == (part, strided):
                 continue
             begin, end = (other, _TO_THE_END) if by else (other * taken, (other + 1) * taken)
-            numbers = (begin, end, parts if by else 1)
-            edits: list[Pass] = [
-                SetConstant(name, value, (place.node(number),))
-                for name, value in zip((*node.input[1:3], node.input[4]), numbers, strict=True)
-            ]
+            numbers = {1: begin, 2: end, 4: parts if by else 1}
+            edits = [_read(place, number, s, np.array([n])) for s, n in numbers.items()]
             which = f"every {parts}. element from {begin}" if by else f"[{begin}:{end}]"
             was = f"every {parts}. element from {start}" if strided else f"from {start} on"
             yield f"takes {was}; with {which}", edits, other == part

@@ -27,9 +27,14 @@ from onnxsurgeon_lite.debug.causes.feeding import feeding
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.masks import missing_masks
 from onnxsurgeon_lite.debug.causes.newton import solved_small
-from onnxsurgeon_lite.debug.causes.norms import missing_norms, reset_norms
+from onnxsurgeon_lite.debug.causes.norms import missing_norms, other_norms
 from onnxsurgeon_lite.debug.causes.operations import missing_factors, operations, other_operations
-from onnxsurgeon_lite.debug.causes.operators import extra_operations, extra_steps, other_operators
+from onnxsurgeon_lite.debug.causes.operators import (
+    extra_operations,
+    extra_steps,
+    other_operators,
+    other_parts,
+)
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, wide
 from onnxsurgeon_lite.debug.causes.precision import precision
 from onnxsurgeon_lite.debug.causes.recurrent import recurrent
@@ -61,13 +66,14 @@ Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 FAMILIES: Sequence[Family] = (
     attributes,
     other_operators,
+    other_parts,
     scalars,
     rotary,
     recurrent,
     exchanged_operands,
+    extra_operations,
     weights,
     sparse_weights,
-    extra_operations,
     arrangement,
     operations,
     extra_steps,
@@ -77,7 +83,7 @@ FAMILIES: Sequence[Family] = (
     folded,
     scaled_weights,
     elementwise,
-    reset_norms,
+    other_norms,
     wiring,
     order_of_inputs,
     missing_norms,
@@ -94,6 +100,9 @@ OF_A_CONSTANT: Sequence[Family] = (scalars, constants, made_constant)
 
 WIDER: Sequence[Family] = (attributes, constants, exchanged_operands, wiring)
 """Families for a region with the nodes before it that only arrange what it reads."""
+
+TOGETHER: Sequence[Family] = (attributes, extra_operations, operations, extra_steps, wiring)
+"""Families for two regions, of which one reads the other."""
 
 FORKED: Sequence[Family] = (
     attributes,
@@ -115,7 +124,6 @@ _FACTORS = (-1.0, 10.0, 100.0, 0.01)  # of inputs that may tell causes apart
 _SURE = 7.0  # bits by which references must say more than a choice among what was tried
 _EXACT = 4e-7  # a larger relative error may be that of another mistake
 _NOISE = 1e-7  # a smaller relative error says nothing
-_CAUSED = ("wrong node", "wrong constant", "shape or layout", "non-finite", "overflow", "tie")
 _TOGETHER = 16  # values whose shapes are found at once
 _AROUND = 256  # values of which those that could be read are chosen
 _NEARBY = 48  # recorded values that a node could read instead
@@ -198,15 +206,20 @@ class Finder:
 
     def explain(self, culprit: Culprit, until: float) -> None:
         """Find what is wrong with one culprit: what was wrong with another, else one of the hypotheses."""
-        place = self._place(culprit)
+        place = None if culprit.causes or culprit.unexplained else self._place(culprit)
         if place is None:
             return
         culprit.causes = [cause for cause in self.known if self._agreement(place, cause.steps)][:1]
         if culprit.causes:
             return
+        pairs = [(before, after) for before, after in self._pairs() if culprit in (before, after)]
+        if any(self._right_without(*pair) for pair in pairs):
+            return
         known = place.constant(place.value) is not None
         families = (OF_A_CONSTANT, ()) if known else (self._families(), SOLVED)
         found, unexplained = self._search(place, culprit, until, *families)
+        if not found and any(self._search_both(*pair, until) for pair in pairs):
+            return
         wider = None if found else self._place(culprit, self._before(culprit))
         if wider is not None and len(wider.positions) > len(place.positions):
             found, _ = self._search(wider, culprit, until, WIDER, ())
@@ -283,6 +296,39 @@ class Finder:
         found = [begin for read in reads for begin in self._behind(read, steps - 1)]
         return found if all(n in references or n in index.inputs for n in found) else [name]
 
+    def _pairs(self) -> list[tuple[Culprit, Culprit]]:
+        """Return the pairs of culprits of which the second one reads the first one."""
+        pairs = itertools.permutations(filter(_explainable, self.result.culprits), 2)
+        return [(before, after) for before, after in pairs if before.value in after.inputs]
+
+    def _both(self, before: Culprit, after: Culprit) -> Culprit:
+        """Return two culprits as one.
+
+        Of two models that differ, values are matched that do not mean the same: the one between them may be.
+        """
+        entering = dict.fromkeys([*before.inputs, *after.inputs])
+        return replace(after, inputs=[n for n in entering if n not in before.outputs], causes=[])
+
+    def _right_without(self, before: Culprit, after: Culprit) -> bool:
+        """Return whether two culprits are right together, which they are told."""
+        place = self._place(self._both(before, after))
+        is_right = place is not None and self._agreement(place, ()) is not None
+        if is_right:
+            before.unexplained = after.unexplained = (
+                f"not searched: {after.value!r} is right without {before.value!r}, whose reference is of another value"
+            )
+        return is_right
+
+    def _search_both(self, before: Culprit, after: Culprit, until: float) -> bool:
+        """Explain two culprits by one mistake; return whether that is done."""
+        both = self._both(before, after)
+        place = self._place(both)
+        causes = [] if place is None else self._search(place, both, until, TOGETHER, ())[0][:1]
+        if causes:
+            before.causes, after.causes = causes, [*causes]
+            self.known += causes
+        return bool(causes)
+
     def _search_fork(self, culprit: Culprit, until: float) -> list[Cause]:
         """Return causes at all nodes that lie between references and whatever a culprit is seen at."""
         references, feeds = self.case.samples[0]
@@ -293,7 +339,15 @@ class Finder:
         entering = [n for n in dict.fromkeys(read) if n in self._known(references, feeds) - made]
         fork = replace(culprit, inputs=entering, outputs=outputs, seen=[])
         place = self._place(fork)
-        return [] if place is None else self._search(place, fork, until, FORKED, ())[0]
+        if place is None:
+            return []
+        found = self._search(place, fork, until, FORKED, ())[0]
+        for value in place.samples[0].wanted:
+            found = (
+                found
+                or self._search(replace(place, value=value), fork, until, (operations,), ())[0]
+            )
+        return found
 
     def _reach(self, cause: Cause, culprit: Culprit) -> int:
         """Return how many of the next other culprits a cause explains too."""
@@ -483,15 +537,20 @@ class Finder:
         after = self._agreement(place, steps, hypothesis.instead)
         if after is None:
             return None
+        sentence = hypothesis.sentence
         if not self._cures(culprit, steps, hypothesis.instead):
-            steps = tuple(map(_everywhere, steps))
-            after = self._agreement(place, steps, hypothesis.instead)
-            if after is None or not self._cures(culprit, steps, hypothesis.instead):
+            wider = (tuple(map(_everywhere, steps)), place.repeated(hypothesis.edits))
+            agree = (s for s in wider if self._agreement(place, s, hypothesis.instead) is not None)
+            cures = (s for s in agree if self._cures(culprit, s, hypothesis.instead))
+            steps = next(cures, ())
+            if not steps:
                 return None
+            if steps == wider[1]:
+                sentence += " here and at all nodes like it"
         before = next((v.introduced for v in culprit.values if v.name == place.value), None)
         return Cause(
             hypothesis.name,
-            f"{hypothesis.sentence} {place.region} agrees (max abs {after.max_abs:.2g})",
+            f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g})",
             before,
             after,
             steps,

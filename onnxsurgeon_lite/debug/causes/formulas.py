@@ -18,15 +18,14 @@ def _sigmoid(x: Wide) -> Wide:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def _tanh_gelu(x: Wide) -> Wide:
-    inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
-    return np.asarray(0.5 * x * (1 + np.tanh(inner)))
+def _tanh_of_gelu(x: Wide) -> Wide:
+    return np.asarray(np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
 FORMULAS: Mapping[str, Callable[[Wide], Wide]] = {
     "Relu": lambda x: np.maximum(x, 0),
     "Gelu": lambda x: x * 0.5 * (1 + _erf(x / np.sqrt(2))),
-    "Gelu (tanh)": _tanh_gelu,
+    "Gelu (tanh)": lambda x: 0.5 * x * (1 + _tanh_of_gelu(x)),
     "Gelu (sigmoid)": lambda x: x * _sigmoid(1.702 * x),
     "Silu": lambda x: x * _sigmoid(x),
     "Sigmoid": _sigmoid,
@@ -47,3 +46,11 @@ FORMULAS: Mapping[str, Callable[[Wide], Wide]] = {
     "Log": np.log,
     "Identity": lambda x: x,
 }
+
+PARTS: Mapping[str, Callable[[Wide], Wide]] = {
+    "Erf of Gelu": lambda x: _erf(x / np.sqrt(2)),
+    "1 + Erf of Gelu": lambda x: 1 + _erf(x / np.sqrt(2)),
+    "Tanh of Gelu": _tanh_of_gelu,
+    "1 + Tanh of Gelu": lambda x: 1 + _tanh_of_gelu(x),
+}
+"""Steps of a GELU that two exports of it have at one place."""

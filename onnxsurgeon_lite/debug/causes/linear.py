@@ -86,7 +86,7 @@ class Linear:
 
 
 def fitted(
-    made: Wide, wanted: Wide, axis: int | None = 0, shifts: bool = False
+    made: Wide, wanted: Wide, axis: int | tuple[int, ...] | None = 0, shifts: bool = False
 ) -> tuple[Wide, Wide]:
     """Return the (factor, shift) that turn one into the other best, for each column or for all."""
     x, y = (a - a.mean(axis=axis, keepdims=True) if shifts else a for a in (made, wanted))
@@ -218,7 +218,7 @@ def wanted_at(place: Place, number: int) -> Wide | None:
     name = place.index.nodes[number].output[0]
     behind: list[tuple[NodeProto, int]] = []
     while name != place.value:
-        users = place.index.consumers.get(name, [])
+        users = [n for n in place.index.consumers.get(name, []) if n in place.leading]
         if len(users) != 1:
             return None
         node = place.index.nodes[users[0]]
@@ -238,6 +238,8 @@ def wanted_at(place: Place, number: int) -> Wide | None:
 def taken_back(place: Place, node: NodeProto, slot: int, result: Wide) -> Wide | None:
     """Return the input of a node that gives a result; None where that is not unique."""
     shape = place.values[node.input[slot]].shape if node.input[slot] in place.values else None
+    if shape is not None and node.op_type == "Concat":
+        return _part(place, node, slot, result)
     if shape is None or (node.op_type != "Transpose" and int(np.prod(shape)) != result.size):
         return None
     other = place.operand(node.input[1 - slot]) if len(node.input) == 2 else None
@@ -260,6 +262,17 @@ def taken_back(place: Place, node: NodeProto, slot: int, result: Wide) -> Wide |
             assert isinstance(axes, list)
             return result.transpose(np.argsort(np.array(axes)))
     return None
+
+
+def _part(place: Place, node: NodeProto, slot: int, result: Wide) -> Wide | None:
+    """Return an operand of a Concat."""
+    axis, read = place.attributes(node).get("axis"), [*map(place.operand, node.input)]
+    if not isinstance(axis, int) or any(a is None for a in read):
+        return None
+    sizes = [a.shape[axis] for a in read if a is not None]
+    if sum(sizes) != result.shape[axis]:
+        return None
+    return np.asarray(np.split(result, np.cumsum(sizes)[:-1], axis)[slot])
 
 
 def _shaped(array: Wide, shape: tuple[int, ...]) -> Wide | None:

@@ -1,36 +1,168 @@
-"""Mistakes in normalization: one that is missing."""
+"""Mistakes in normalization: one that is missing, another kind of it, reset constants."""
 
 from collections.abc import Iterator
-from itertools import islice, product
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted, wanted_at
-from onnxsurgeon_lite.debug.causes.operations import right_inputs
+from onnxsurgeon_lite.debug.causes.operations import OF_THE_LAST_AXIS, composed, right_values
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import described
 from onnxsurgeon_lite.graph.text import node_title
-from onnxsurgeon_lite.passes import Insert, SetConstant
-from onnxsurgeon_lite.tensors.dtypes import is_float
+from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _NEAREST = 8  # normalizations whose constants are tried
-_OPSET = 17  # the first one with LayerNormalization
-_EPSILON = 1e-5
+_GROUPS = (1, 2, 4, 8, 16, 32)
+_FLAT = 1e-4  # a scale that differs less, or with a smaller bias, is a factor
+_EPSILONS = (1e-5, 1e-6, 1e-12)
+_SCALED = " t = Mul(d, s) y = Add(t, b)"
+_NODES = {
+    "LayerNormalization": "y = LayerNormalization <epsilon = {epsilon}> (x, s, b)",
+    "RMSNormalization": f"q = Mul(x, x) m = {{mean}} v = Add(m, e) r = Sqrt(v) d = Div(x, r){_SCALED}",
+    "BatchNormalization": f"d = Identity(x){_SCALED}",
+    "GroupNormalization": (
+        "f = Reshape(x, split) n = InstanceNormalization <epsilon = {epsilon}> (f, ones, zeros)"
+        f" d = Reshape(n, whole){_SCALED}"
+    ),
+}
+"""Normalization -> nodes that compute it from `x`, with scale `s` and bias `b`."""
+
+
+@dataclass(frozen=True)
+class _Norm:
+    """A normalization with a scale and a bias by channel.
+
+    Attributes:
+        groups: of the channels in axis 1, which are normalized together; 0 for channels in the last axis.
+    """
+
+    op_type: str
+    epsilon: float
+    scale: Wide
+    bias: Wide
+    groups: int = 0
+
+    @property
+    def unknowns(self) -> int:
+        return self.scale.size + int(np.count_nonzero(self.bias))
+
+    @property
+    def title(self) -> str:
+        is_grouped = self.op_type == "GroupNormalization"
+        return f"{self.op_type}{f' of {self.groups} groups' * is_grouped}"
+
+    def edit(self, place: Place, start: str, end: str, made: Array) -> Pass:
+        """Return the edit that normalizes one value to another."""
+        axes = (1,) * (made.ndim - 2) if self.groups else ()
+        mean = "ReduceMean(q, last)" if place.opset >= 18 else "ReduceMean <axes = [-1]> (q)"
+        nodes = _NODES[self.op_type].format(epsilon=f"{self.epsilon:.15f}", mean=mean)
+        scale, bias = (a.reshape(-1, *axes) for a in (self.scale, self.bias))
+        ones = np.ones(self.groups)
+        floats = {"s": scale, "b": bias, "e": self.epsilon, "ones": ones, "zeros": ones - 1}
+        shapes = {"last": [-1], "split": [0, self.groups, -1], "whole": made.shape}
+        numbers = {name: np.asarray(value, made.dtype) for name, value in floats.items()}
+        numbers |= {name: np.array(value) for name, value in shapes.items()}
+        return composed(place, start, end, made, nodes, numbers)
+
+
+def _solved(made: Wide, wanted: Wide) -> Iterator[_Norm]:
+    """Yield the normalizations with which a value gives what is wanted, each with the best epsilon."""
+    kinds = [(op_type, 0) for op_type in OF_THE_LAST_AXIS] if made.ndim > 1 else []
+    if made.ndim > 2:
+        channels = made.shape[1]
+        several = [g for g in (*_GROUPS, channels) if channels % g == 0]
+        kinds += [("BatchNormalization", channels), *(("GroupNormalization", g) for g in several)]
+    for op_type, groups in kinds:
+        norms = [_fitted(op_type, groups, epsilon, made, wanted) for epsilon in _EPSILONS]
+        best, error = min(norms, key=lambda found: found[1])
+        least = _FLAT * np.abs(best.scale).max()
+        flat = np.ptp(best.scale) <= least or np.abs(best.bias).max() <= least
+        if small(np.array(error), wanted) and not (flat and op_type == "BatchNormalization"):
+            yield best
+
+
+def _fitted(
+    op_type: str, groups: int, epsilon: float, made: Wide, wanted: Wide
+) -> tuple[_Norm, float]:
+    """Return (a normalization with the best scale and bias, its largest error)."""
+    normal = _normal(made, op_type, groups, epsilon)
+    x, y = (np.moveaxis(a, 1 if groups else -1, -1) for a in (normal, wanted))
+    scale, bias = _by_channel(x, y, shifts=op_type != "RMSNormalization")
+    error = float(np.abs(x * scale + bias - y).max(initial=0.0))
+    return _Norm(op_type, epsilon, scale, bias, groups), error
+
+
+def _normal(array: Wide, op_type: str, groups: int = 0, epsilon: float = _EPSILONS[0]) -> Wide:
+    """Return an array normalized along its last axis, or in groups of the channels of axis 1."""
+    if op_type == "BatchNormalization":
+        return array
+    grouped = array.reshape(len(array), groups, -1) if groups else array
+    if op_type != "RMSNormalization":
+        grouped = grouped - grouped.mean(axis=-1, keepdims=True)
+    power = np.square(grouped).mean(axis=-1, keepdims=True)
+    return np.asarray(grouped / np.sqrt(power + epsilon)).reshape(array.shape)
 
 
 def missing_norms(place: Place) -> Iterator[Hypothesis]:
-    """Yield layer normalizations that a value lacks: with another one's constants, or with solved ones."""
-    yield from _missing_batch_norm(place)
-    if place.opset < _OPSET:
-        return
-    yield from _solved(place)
+    """Yield normalizations that a value lacks: with another one's constants, or with solved ones."""
+    yield from _missing(place)
     for other in islice(_others(place), _NEAREST):
         yield from _like(place, other)
 
 
-def reset_norms(place: Place) -> Iterator[Hypothesis]:
+def other_norms(place: Place) -> Iterator[Hypothesis]:
+    """Yield other constants of normalizations, and other kinds: with the same scale, or with solved ones."""
+    yield from _reset(place)
+    for number, node in enumerate(place.index.nodes):
+        if not node.op_type.endswith("Normalization"):
+            continue
+        start, last = _grouped(place, number)
+        given, scale, wanted = (
+            place.operand(start),
+            place.constant(node.input[1]),
+            wanted_at(place, last),
+        )
+        if given is None or not is_float(given.dtype) or given.ndim < 2:
+            continue
+        others: list[_Norm] = []
+        if node.op_type in OF_THE_LAST_AXIS and scale is not None and scale.ndim == 1:
+            same, kinds = wide(scale), (kind for kind in OF_THE_LAST_AXIS if kind != node.op_type)
+            others += (_Norm(kind, _EPSILONS[1], same, 0 * same) for kind in kinds)
+        known = len(others)
+        if wanted is not None and wanted.shape == given.shape:
+            others += (
+                norm for norm in _solved(wide(given), wanted) if norm.op_type != node.op_type
+            )
+        for at, norm in enumerate(others):
+            edit = norm.edit(place, start, place.index.nodes[last].output[0], given)
+            sentence = f"{place.title(number)} is another normalization; with {norm.title}"
+            unknowns, mistake = (
+                norm.unknowns * (at >= known),
+                ("normalization", node.op_type, norm.title),
+            )
+            yield Hypothesis("normalization", sentence, (edit,), mistake, unknowns, given.size)
+
+
+def _grouped(place: Place, number: int) -> tuple[str, int]:
+    """Return (the value that a normalization begins with, its last node), with a Reshape to groups and back."""
+    node, index = place.index.nodes[number], place.index
+    before, behind = index.producer.get(node.input[0], -1), index.consumers.get(node.output[0], [])
+    around = (before, *behind)
+    if (
+        len(around) == 2
+        and min(around) >= 0
+        and all(index.nodes[n].op_type == "Reshape" for n in around)
+    ):
+        return index.nodes[before].input[0], behind[0]
+    return node.input[0], number
+
+
+def _reset(place: Place) -> Iterator[Hypothesis]:
     """Yield a scale and a bias of layer normalizations that are both wrong, solved for."""
     for number, node in enumerate(place.index.nodes):
         if node.op_type != "LayerNormalization":
@@ -39,7 +171,7 @@ def reset_norms(place: Place) -> Iterator[Hypothesis]:
         known = [(name, a) for name in node.input[1:] if (a := place.constant(name)) is not None]
         if wanted is None or given is None or len(known) != 2 or known[0][1].ndim != 1:
             continue
-        solved = _by_channel(_normal(wide(given)), wanted)
+        solved = _by_channel(_normal(wide(given), node.op_type), wanted)
         edits = tuple(
             SetConstant(name, right.astype(old.dtype), (place.node(number),))
             for (name, old), right in zip(known, solved, strict=True)
@@ -56,9 +188,8 @@ def reset_norms(place: Place) -> Iterator[Hypothesis]:
 def _others(place: Place) -> Iterator[NodeProto]:
     """Yield the normalizations of the model whose constants are at hand, the nearest first."""
     nodes, here = place.whole.nodes, place.positions[-1]
-    for position in sorted(
-        place.whole.operators.get("LayerNormalization", ()), key=lambda p: abs(p - here)
-    ):
+    there = [p for op_type in OF_THE_LAST_AXIS for p in place.whole.operators.get(op_type, ())]
+    for position in sorted(there, key=lambda p: abs(p - here)):
         constants = nodes[position].input[1:]
         if position not in place.positions and all(
             n in place.index.initializers for n in constants
@@ -69,85 +200,31 @@ def _others(place: Place) -> Iterator[NodeProto]:
 def _like(place: Place, other: NodeProto) -> Iterator[Hypothesis]:
     """Yield the values of a region, normalized as another node does it."""
     scale = place.constant(other.input[1])
-    attributes = (("axis", -1), ("epsilon", place.attributes(other).get("epsilon", _EPSILON)))
+    attributes = (("axis", -1), ("epsilon", place.attributes(other).get("epsilon", _EPSILONS[0])))
     for name, value in place.values.items():
         if scale is None or value.shape[-1:] != scale.shape or not is_float(value.dtype):
             continue
         inputs, readers = (name, *other.input[1:]), place.index.consumers.get(name, [])
         to = tuple(map(place.node, readers))
-        edit = Insert(name, "LayerNormalization", inputs, attributes, to=to, before=not to)
+        edit = Insert(name, other.op_type, inputs, attributes, to=to, before=not to)
         sentence = f"a normalization like {node_title(other)} is missing behind {name!r}; with it"
         yield Hypothesis("missing normalization", sentence, (edit,))
 
 
-def _missing_batch_norm(place: Place) -> Iterator[Hypothesis]:
-    """Yield a scale and a shift by channel that turn a value into a reference: one that the model lacks, or its own."""
-    wanted = [
-        (name, made, f"where the references have {step!r}", wide(right))
-        for (name, made), (step, right) in product(place.values.items(), place.lacking.items())
-    ]
-    for number, node in enumerate(place.index.nodes):
-        needed, result = wanted_at(place, number), place.values.get(node.output[0])
-        if node.op_type in ("Conv", "ConvTranspose") and needed is not None and result is not None:
-            wanted.append((node.output[0], result, "which was folded into its weight", needed))
-    for name, made, where, right in wanted:
-        if made.shape != right.shape or made.ndim < 3 or not is_float(made.dtype):
-            continue
-        x, y = (np.moveaxis(wide(a), 1, -1) for a in (made, right))
-        scale, bias = _by_channel(x, y)
-        flat = np.ptp(scale) <= 1e-4 * np.abs(scale).max(initial=0.0)  # a factor, no normalization
-        if flat or not small(x * scale + bias - y, y):
-            continue
-        ones = np.ones_like(scale)
-        named = (("scale", scale), ("bias", bias), ("mean", ones - 1), ("variance", ones))
-        edit = Insert(
-            name,
-            "BatchNormalization",
-            attributes=(("epsilon", 0.0),),
-            constants=tuple((n, a.astype(made.dtype)) for n, a in named),
-            before=name not in place.inputs,
-        )
-        sentence = (
-            f"a BatchNormalization is missing behind {name!r}, {where};"
-            " with one that was solved for,"
-        )
-        yield Hypothesis("missing normalization", sentence, (edit,), (), 2 * scale.size, x.size)
-
-
-def _solved(place: Place) -> Iterator[Hypothesis]:
+def _missing(place: Place) -> Iterator[Hypothesis]:
     """Yield normalizations with a scale and a bias that are solved for."""
-    known = [
-        (name, place.operand(name), wide(right), where)
-        for name, right, where in right_inputs(place)
-    ]
-    known.append((place.value, place.actual, wide(place.wanted), f"behind {place.value!r}"))
-    for name, made, wanted, where in known:
-        if made is None or made.shape != wanted.shape or made.ndim < 2 or not is_float(made.dtype):
-            continue
-        scale, bias = _by_channel(_normal(wide(made)), wanted)
-        if not small(_normal(wide(made)) * scale + bias - wanted, wanted):
-            continue
-        constants = tuple((n, a.astype(made.dtype)) for n, a in (("scale", scale), ("bias", bias)))
-        edit = Insert(
-            name,
-            "LayerNormalization",
-            attributes=(("axis", -1), ("epsilon", _EPSILON)),
-            constants=constants,
-            before=name == place.value,
-        )
-        sentence = f"a LayerNormalization is missing {where}; with one that was solved for,"
-        unknowns = 2 * scale.size
-        yield Hypothesis("missing normalization", sentence, (edit,), (), unknowns, wanted.size)
+    for right in right_values(place):
+        for norm in _solved(right.made, right.wanted):
+            plain, made = f"{right.name}_plain", right.maker >= 0
+            ends = (plain, right.name) if made else (right.name, plain)
+            there = Insert(right.name, "Identity", before=made, output=plain)
+            edits = (there, norm.edit(place, *ends, place.values[right.name]))
+            sentence = f"a {norm.title} is missing {right.where}; with one that was solved for,"
+            name, unknowns = "missing normalization", norm.unknowns
+            yield Hypothesis(name, sentence, edits, (), unknowns, right.wanted.size)
 
 
-def _normal(array: Wide) -> Wide:
-    centered = array - array.mean(axis=-1, keepdims=True)
-    return np.asarray(
-        centered / np.sqrt(np.square(centered).mean(axis=-1, keepdims=True) + _EPSILON)
-    )
-
-
-def _by_channel(x: Wide, y: Wide) -> tuple[Wide, Wide]:
+def _by_channel(x: Wide, y: Wide, shifts: bool = True) -> tuple[Wide, Wide]:
     """Return the (scale, bias) of every channel of the last axis that turn one into the other best."""
-    scale, bias = fitted(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), shifts=True)
+    scale, bias = fitted(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), shifts=shifts)
     return scale[0], bias[0]

@@ -1,19 +1,22 @@
 """Mistakes in operations: another operator, one too many, one that is missing, one at another place."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations, product
 
 import numpy as np
 from onnx import parser
 
 from onnxsurgeon_lite.debug.causes.attributes import text
-from onnxsurgeon_lite.debug.causes.formulas import FORMULAS
+from onnxsurgeon_lite.debug.causes.formulas import FORMULAS, PARTS
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.linear import taken_back, wanted_at
-from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, fits, small, spread_over, wide
+from onnxsurgeon_lite.debug.causes.linear import fitted, taken_back, wanted_at
+from onnxsurgeon_lite.debug.causes.place import Place, Wide, fits, small, spread_over, wide
+from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model import loaded
 from onnxsurgeon_lite.passes import Insert, Pass, Replace, Rewire
+from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     data_type_of_numpy,
@@ -28,8 +31,17 @@ _UNARY = (
 )  # fmt: skip
 _CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
+_PART = 1e-4  # a smaller difference is none
+_FLAT = 3e-5  # a smaller one is noise
+_TANH_LIKE = (("approximate", "tanh"),)
+_SCORING = ("MatMul", "Mul", "Div", "Add", "Where")
+_SCALING = 4  # nodes between a product and its Softmax
+_SMALLEST = 1e-2  # factor that follows from a size
 _LARGEST_SIZE = 4097  # of a dimension that a factor follows from
 _ACTIVATING = 12  # nodes of an activation
+RESHAPING = ("Reshape", "Flatten")
+OF_THE_LAST_AXIS = ("LayerNormalization", "RMSNormalization")
+"""Normalizations that are the same for every position."""
 _MOVED_NODES = 16  # nodes of a region in which nodes are moved
 _IN_FRONT = (
     ("Add", True, "{other!r} is not added to {name!r}"),
@@ -40,14 +52,19 @@ _IN_FRONT = (
     ("Div", False, "{other!r} is not divided by {name!r}"),
 )
 """Operations of two operands: operator, True if the value that is read is the first one, what is missing."""
+_FILLED: Mapping[str, Callable[[Wide, Wide], Wide]] = {
+    "Add": lambda other, made: made + other,
+    "Sub": lambda other, made: made - other,
+    "Mul": lambda other, made: made * other,
+    "Div": lambda other, made: made / other,
+}
 _NAMES = {"Add": "added to", "Mul": "multiplied with", "Sub": "subtracted from", "Div": "dividing"}
 
 
 def operations(place: Place) -> Iterator[Hypothesis]:
     """Yield what is missing behind a node."""
-    yield from _missing_at_the_end(place)
+    yield from _rearranged_at_the_end(place)
     yield from _missing_steps(place)
-    yield from _missing_operands(place)
     yield from _replaced(place)
 
 
@@ -60,26 +77,13 @@ def other_operations(place: Place) -> Iterator[Hypothesis]:
         yield from _moved(place)
 
 
-def _missing_at_the_end(place: Place) -> Iterator[Hypothesis]:
-    """Yield operators behind the wrong value, where their formula gives what is wanted."""
-    value, actual = place.value, place.actual
-    if actual is None or not is_float(actual.dtype):
-        return
-    alike = actual.shape == place.wanted.shape
-    some = place.some(actual) if alike else np.empty(0)
-    with np.errstate(all="ignore"):
-        close = [n for n, formula in FORMULAS.items() if alike and place.close(formula(some))]
-    for op_type, attributes, more in _operators(place, value):
-        if op_type in ("Transpose", "Softmax", "LogSoftmax") or (op_type + more) in close:
-            edit = Insert(value, op_type, attributes=attributes, before=True)
+def _rearranged_at_the_end(place: Place) -> Iterator[Hypothesis]:
+    """Yield operators behind the wrong value that are no functions of single elements."""
+    for op_type, attributes, more in _operators(place, place.value):
+        if op_type in ("Transpose", "Softmax", "LogSoftmax"):
+            edit = Insert(place.value, op_type, attributes=attributes, before=True)
             sentence = f"{op_type}{more} is missing behind {place.maker}; with it"
             yield Hypothesis("missing operation", sentence, (edit,), ("missing", op_type, more))
-    for low, high in _CLIPS if alike else ():
-        if place.close(np.clip(some, low, high)):
-            edit = Insert(value, "Clip", constants=(("low", low), ("high", high)), before=True)
-            clip = f"Clip to {text(low)} .. {text(high)}"
-            sentence = f"{clip} is missing behind {place.maker}; with it"
-            yield Hypothesis("missing operation", sentence, (edit,), ("missing", "Clip", low, high))
 
 
 def _operators(
@@ -92,59 +96,13 @@ def _operators(
     for axis in range(array.ndim - 1 if array is not None else 0):
         yield "Softmax", (("axis", axis),), f" along axis {axis}"
     if array is not None and 1 < array.ndim < 5:
+        readers = [place.index.nodes[n].op_type for n in place.index.consumers.get(value, [])]
+        reshaped = readers and {*readers} <= {*RESHAPING}
         for axes in permutations(range(array.ndim)):
             wanted = place.wanted.shape if value == place.value else array.shape
-            if [*axes] != [*range(array.ndim)] and tuple(array.shape[a] for a in axes) == wanted:
+            fitting = reshaped or tuple(array.shape[a] for a in axes) == wanted
+            if [*axes] != [*range(array.ndim)] and fitting:
                 yield "Transpose", (("perm", list(axes)),), f" {list(axes)}"
-
-
-def _missing_operands(place: Place) -> Iterator[Hypothesis]:
-    """Yield operands that were not added or not multiplied, found among the recorded values and the constants."""
-    for number, node in enumerate(place.index.nodes):
-        value = node.output[0]
-        wanted, computed = wanted_at(place, number), place.values.get(value)
-        if wanted is None or computed is None or computed.shape != wanted.shape:
-            continue
-        lacks = Lacking.of(wanted, wide(computed))
-        for name, array in _candidates(place, number, wanted.shape):
-            if name in node.input:
-                continue
-            for op_type in lacks.filled_by(array):
-                edit = Insert(value, op_type, (value, name), before=True)
-                sentence = f"{name!r} is not {_NAMES[op_type]} the result of {place.title(number)}; with it"
-                yield Hypothesis("missing operand", sentence, (edit,))
-        yield from _missing_bias(place, number, wanted - wide(computed))
-
-
-@dataclass(frozen=True)
-class Lacking:
-    """What turns a result into the wanted one, by operator, at some of its elements."""
-
-    at: tuple[Indices, ...]
-    shape: tuple[int, ...]
-    wanted: Wide
-    made: Wide
-
-    @classmethod
-    def of(cls, wanted: Wide, made: Wide) -> "Lacking":
-        at = spread_over(wanted)
-        return cls(at, wanted.shape, wanted[at], made[at])
-
-    def filled_by(self, array: Array) -> Iterator[str]:
-        """Yield the operators with which a value gives what is wanted."""
-        there = wide(np.broadcast_to(array, self.shape)[self.at])
-        if not np.abs(there).max(initial=0.0) > 0:
-            return
-        with np.errstate(all="ignore"):
-            given = {
-                "Add": self.made + there,
-                "Sub": self.made - there,
-                "Mul": self.made * there,
-                "Div": self.made / there,
-            }
-        for op_type, result in given.items():
-            if np.isfinite(result).all() and small(result - self.wanted, self.wanted):
-                yield op_type
 
 
 def _candidates(place: Place, number: int, shape: tuple[int, ...]) -> Iterator[tuple[str, Array]]:
@@ -157,113 +115,167 @@ def _candidates(place: Place, number: int, shape: tuple[int, ...]) -> Iterator[t
             yield name, array
 
 
-def _missing_bias(place: Place, number: int, lacks: Wide) -> Iterator[Hypothesis]:
-    """Yield a bias per channel that was not added, solved for."""
-    node, scale = place.index.nodes[number], place.scale or 1.0
-    value = node.output[0]
-    biases = [*node.input[2 if node.op_type in _PRODUCTS else -1 :]]
-    around = (node, *(place.index.nodes[n] for n in place.index.consumers.get(value, [])))
-    biases += (name for each in around if each.op_type == "Add" for name in each.input)
-    if any(place.constant(name) is not None for name in biases):
-        return  # that constant is what is wrong
-    for axis in dict.fromkeys((lacks.ndim - 1, 1)) if lacks.ndim > 1 else ():
-        others = tuple(a for a in range(lacks.ndim) if a != axis)
-        bias = lacks.mean(axis=others, keepdims=True)
-        with np.errstate(invalid="ignore"):  # infinities
-            flat = bool((np.abs(lacks - bias) <= 1e-4 * scale).all())
-        if lacks.shape[axis] == lacks.size or not flat or not (np.abs(bias) > 1e-4 * scale).any():
-            continue
-        numbers = bias.reshape(bias.shape[axis:]).astype(place.values[value].dtype)
-        edit = Insert(value, "Add", constants=((f"{value}_bias", numbers),), before=True)
-        title = place.title(number)
-        sentence = f"a bias is not added to the result of {title}; with one that was solved for,"
-        yield Hypothesis("missing bias", sentence, (edit,), (), bias.size, lacks.size)
-        return
+@dataclass(frozen=True)
+class Right:
+    """A value of a region, and what it should be.
+
+    Attributes:
+        where: where something is missing.
+        maker: the node that makes it; -1 if what is read is wrong, not what is made.
+    """
+
+    name: str
+    made: Wide
+    wanted: Wide
+    where: str
+    maker: int = -1
+
+    def edit(
+        self,
+        op_type: str,
+        attributes: tuple[tuple[str, str], ...] = (),
+        constants: tuple[tuple[str, Numbers], ...] = (),
+        other: str = "",
+    ) -> Insert:
+        """Return the edit that puts there what is missing."""
+        inputs, before = (self.name, other) if other else (), self.maker >= 0
+        return Insert(self.name, op_type, inputs, attributes, before=before, constants=constants)
+
+    def is_close(self, formula: Callable[[Wide], Wide]) -> bool:
+        """Return whether a formula gives what is wanted, at some elements."""
+        at = spread_over(self.wanted)
+        with np.errstate(all="ignore"):
+            found = formula(self.made[at]) - self.wanted[at]
+        return bool(np.isfinite(found).all()) and small(found, self.wanted[at])
+
+    def filled_by(self, array: Array) -> Iterator[str]:
+        """Yield the operators with which another value gives what is wanted."""
+        there = wide(np.broadcast_to(array, self.wanted.shape)[spread_over(self.wanted)])
+        if there.any():
+            yield from (op for op, made in _FILLED.items() if self.is_close(partial(made, there)))
 
 
-def _missing_steps(place: Place) -> Iterator[Hypothesis]:
-    """Yield what is missing between an input of the region and all that reads it."""
-    for name, right, where in right_inputs(place):
-        given = place.operand(name)
-        if given is None or given.shape != right.shape or not is_float(given.dtype):
-            continue
-        made, wanted = wide(given), wide(right)
-        yield from _missing_activation(name, made, wanted, where)
-        lacks = Lacking.of(wanted, made)
-        for other, array in _candidates(place, 0, wanted.shape):
-            for op_type in lacks.filled_by(array) if other != name else ():
-                edit = Insert(name, op_type, (name, other))
-                sentence = f"{other!r} is not {_NAMES[op_type]} {name!r}; with it"
-                yield Hypothesis("missing operand", sentence, (edit,))
-        yield from _missing_factor(name, made, wanted, where)
-        yield from _missing_constant(name, given, wanted, where)
-
-
-def right_inputs(place: Place) -> Iterator[tuple[str, Array, str]]:
-    """Yield (input, what it should be, where that is known from)."""
-    for name, (step, right) in product(place.inputs, place.lacking.items()):
-        yield name, right, f"behind {name!r}, where the references have {step!r}"
+def right_values(place: Place) -> Iterator[Right]:
+    """Yield what values should be that nodes make, that they read, or that only the references have."""
     for number, node in enumerate(place.index.nodes):
         wanted = wanted_at(place, number)
+        if wanted is None:
+            continue
+        yield from _right(place, node.output[0], wanted, f"behind {place.title(number)}", number)
         has_constant = any(place.constant(name) is not None for name in node.input)
         if has_constant and node.op_type in ("Add", "Sub"):
             continue  # that constant is what is wrong
         for slot, name in enumerate(node.input):
-            if wanted is None or name not in place.inputs or list(node.input).count(name) != 1:
-                continue
-            needed = taken_back(place, node, slot, wanted)
+            once = name in place.inputs and list(node.input).count(name) == 1
+            needed = taken_back(place, node, slot, wanted) if once else None
             if needed is not None:
-                yield name, needed, f"behind {name!r}"
+                yield from _right(place, name, needed, f"behind {name!r}")
+    for name, (step, right) in product(place.values, place.lacking.items()):
+        where = f"behind {name!r}, where the references have {step!r}"
+        yield from _right(place, name, right, where)
 
 
-def _missing_activation(name: str, made: Wide, wanted: Wide, where: str) -> Iterator[Hypothesis]:
+def _right(place: Place, name: str, wanted: Array, where: str, maker: int = -1) -> Iterator[Right]:
+    made = place.operand(name)
+    if made is not None and made.shape == wanted.shape and is_float(made.dtype):
+        yield Right(name, wide(made), wide(wanted), where, maker)
+
+
+def _missing_steps(place: Place) -> Iterator[Hypothesis]:
+    """Yield what is missing behind values: an activation, an operand, a constant, a factor."""
+    for right in right_values(place):
+        yield from _missing_activation(right)
+        made = right.maker >= 0
+        to = f"the result of {place.title(right.maker)}" if made else repr(right.name)
+        read = [right.name, *(place.index.nodes[right.maker].input if made else ())]
+        for other, array in _candidates(place, max(right.maker, 0), right.wanted.shape):
+            for op_type in right.filled_by(array) if other not in read else ():
+                sentence = f"{other!r} is not {_NAMES[op_type]} {to}; with it"
+                yield Hypothesis("missing operand", sentence, (right.edit(op_type, other=other),))
+        if not made or not _has_bias(place, right):
+            yield from _missing_constant(right)
+        if not made:
+            yield from _missing_factor(right)
+
+
+def _missing_activation(right: Right) -> Iterator[Hypothesis]:
+    """Yield operators whose formula gives what is wanted."""
     for title, formula in FORMULAS.items():
         op_type, _, more = title.partition(" ")
-        with np.errstate(all="ignore"):
-            close = small(formula(made) - wanted, wanted)
-        if close and op_type not in ("Identity", "Silu") and more != "(sigmoid)":
-            edit = Insert(name, op_type, attributes=(("approximate", "tanh"),) if more else ())
-            sentence = f"{title} is missing {where}; with it"
-            yield Hypothesis("missing operation", sentence, (edit,))
+        usual = op_type not in ("Identity", "Silu") and more != "(sigmoid)"
+        if usual and right.is_close(formula):
+            yield _missing(title, right, right.edit(op_type, _TANH_LIKE if more else ()))
+    for low, high in _CLIPS:
+        if right.is_close(partial(np.clip, a_min=low, a_max=high)):
+            edit = right.edit("Clip", constants=(("low", low), ("high", high)))
+            yield _missing(f"Clip to {text(low)} .. {text(high)}", right, edit)
 
 
-def _missing_constant(name: str, given: Array, wanted: Wide, where: str) -> Iterator[Hypothesis]:
+def _missing(what: str, right: Right, edit: Insert) -> Hypothesis:
+    mistake = ("missing", what) if right.maker >= 0 else ()
+    sentence = f"{what} is missing {right.where}; with it"
+    return Hypothesis("missing operation", sentence, (edit,), mistake)
+
+
+def _has_bias(place: Place, right: Right) -> bool:
+    """Return whether a constant is added to what a node makes, which is what is wrong then."""
+    node = place.index.nodes[right.maker]
+    biases = [*node.input[2 if node.op_type in _PRODUCTS else -1 :]]
+    around = (node, *(place.index.nodes[n] for n in place.index.consumers.get(right.name, [])))
+    biases += (name for each in around if each.op_type == "Add" for name in each.input)
+    return any(place.constant(name) is not None for name in biases)
+
+
+def _missing_constant(right: Right) -> Iterator[Hypothesis]:
     """Yield a constant that was not added, as small as it can be."""
-    lacks, scale = wanted - wide(given), float(np.abs(wanted).max(initial=0.0)) or 1.0
-    if lacks.size and np.ptp(lacks) <= 1e-5 * scale:
+    lacks, scale = right.wanted - right.made, float(np.abs(right.wanted).max(initial=0.0)) or 1.0
+    if not lacks.size or not np.isfinite(lacks).all() or np.ptp(lacks) <= _FLAT * scale:
         return  # a number, not an operand
-    flat = [
-        a
-        for a, size in enumerate(lacks.shape)
-        if size > 1 and (np.abs(lacks - lacks.mean(axis=a, keepdims=True)) <= 1e-5 * scale).all()
-    ]
-    if not flat or not (np.abs(lacks) > 1e-4 * scale).any():
+    off = [np.abs(lacks - lacks.mean(axis=a, keepdims=True)).max() for a in range(lacks.ndim)]
+    flat = [a for a, size in enumerate(lacks.shape) if size > 1 and off[a] <= _FLAT * scale]
+    if not flat or np.abs(lacks).max() <= _PART * scale:
         return
     numbers = lacks.mean(axis=tuple(flat), keepdims=True)
-    edit = Insert(name, "Add", constants=((f"{name}_bias", numbers.astype(given.dtype)),))
-    what = "a bias" if numbers.size == max(numbers.shape) else f"a constant {list(numbers.shape)}"
-    sentence = f"{what} is not added {where}; with one that was solved for,"
+    edit = right.edit("Add", constants=((f"{right.name}_bias", numbers),))
     vague = numbers.size > max(numbers.shape)
-    yield Hypothesis(
-        "missing constant", sentence, (edit,), (), numbers.size, lacks.size, vague=vague
-    )
+    what = f"a constant {list(numbers.shape)}" if vague else "a bias"
+    sentence = f"{what} is not added {right.where}; with one that was solved for,"
+    unknowns, equations = numbers.size, lacks.size
+    yield Hypothesis("missing constant", sentence, (edit,), (), unknowns, equations, vague=vague)
 
 
-def _missing_factor(name: str, made: Wide, wanted: Wide, where: str) -> Iterator[Hypothesis]:
-    """Yield the one number with which a value is not multiplied."""
-    power = float(np.square(made).sum())
-    factor = float((made * wanted).sum()) / power if np.isfinite(power) and power else 1.0
-    if abs(factor - 1) < 1e-4 or not small(made * factor - wanted, wanted):
+def _missing_factor(right: Right) -> Iterator[Hypothesis]:
+    """Yield the number, or the number by channel, with which a value is not multiplied."""
+    made, wanted = right.made, right.wanted
+    for axis in (None, *dict.fromkeys((made.ndim - 1, 1))) if made.ndim > 1 else (None,):
+        others = None if axis is None else tuple(a for a in range(made.ndim) if a != axis)
+        factor = fitted(made, wanted, others)[0]
+        if not small(made * factor - wanted, wanted):
+            continue
+        what, numbers, known = "by channel", factor.reshape(factor.shape[axis or 0 :]), False
+        if axis is None:
+            what, number, known = _as_size(float(factor.item()))
+            numbers = np.array(number)
+        if (np.abs(factor - 1) > _PART).all():
+            edit = right.edit("Mul", constants=(("factor", numbers),))
+            solved = "one that was solved for," if axis is not None else "it"
+            sentence = f"a factor {what} is missing {right.where}; with {solved}"
+            mistake = ("factor", what) if axis is None else ()
+            unknowns, vague = 0 if known else factor.size, axis is not None
+            yield Hypothesis(
+                "missing factor", sentence, (edit,), mistake, unknowns, wanted.size, vague=vague
+            )
         return
-    sizes = range(2, _LARGEST_SIZE)
-    known = [(f"1/sqrt({n})", n**-0.5) for n in sizes] + [(f"sqrt({n})", n**0.5) for n in sizes]
-    near = [(what, number) for what, number in known if abs(number / factor - 1) < 1e-4]
-    what, factor = near[0] if near else (f"{factor:.6g}", float(f"{factor:.6g}"))
-    edit = Insert(name, "Mul", constants=(("factor", factor),))
-    sentence = f"a factor {what} is missing {where}; with it"
-    yield Hypothesis(
-        "missing factor", sentence, (edit,), ("factor", what), int(not near), wanted.size
-    )
+
+
+def _as_size(factor: float) -> tuple[str, float, bool]:
+    """Return (as text, number, whether a size explains it) of a factor that was solved for."""
+    for over, power in (("1/", -2), ("", 2)):
+        size = round(factor**power) if _SMALLEST < factor < 1 / _SMALLEST else 0
+        number = size ** (1 / power) if size else 0.0
+        if 1 < size < _LARGEST_SIZE and abs(number / factor - 1) < _PART:
+            return f"{over}sqrt({size})", number, True
+    return f"{factor:.6g}", float(f"{factor:.6g}"), False
 
 
 def _ways(place: Place) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
@@ -285,14 +297,38 @@ def _missing_on_the_way(place: Place) -> Iterator[Hypothesis]:
         for op_type, attributes, more in _operators(place, name):
             edit = Insert(name, op_type, attributes=attributes, to=to)
             mistake = ("between", op_type, kinds)
-            yield Hypothesis("missing operation", f"{op_type}{more} {where}", (edit,), mistake)
+            sentence = f"{op_type}{more} {where}"
+            scores = _scores(place, name) if op_type == "Transpose" else None
+            if scores is not None and attributes[0][1] == _turned(array.ndim):
+                sentence = f"query and key are exchanged in {scores}, whose result is transposed; transposed back"
+            yield Hypothesis("missing operation", sentence, (edit,), mistake)
         for activation, (title, nodes) in _ACTIVATIONS.items():
-            if nodes:
+            if nodes and activation in FORMULAS:
                 new = f"{name}_activated"
                 there = Insert(name, "Identity", to=to, output=new)
                 edits = (there, _activation(place, name, new, array, activation, nodes))
                 mistake = ("between", title, kinds)
                 yield Hypothesis("missing operation", f"{title} {where}", edits, mistake)
+
+
+def _turned(rank: int) -> list[int]:
+    """Return the permutation that exchanges the last two axes."""
+    return [*range(rank - 2), rank - 1, rank - 2]
+
+
+def _scores(place: Place, name: str) -> str | None:
+    """Return the product of two computed values that a value is, scaled or masked; None if it is none."""
+    whole = place.whole
+    for _ in range(_SCALING):
+        position = whole.producer.get(name, -1)
+        node = whole.nodes[position]
+        computed = [n for n in node.input if constant(whole, n) is None]
+        if position < 0 or not computed or node.op_type not in _SCORING:
+            return None
+        if node.op_type == "MatMul" and len(computed) == 2:
+            return place.titled(position)
+        name = computed[-1]
+    return None
 
 
 def _missing_operands_on_the_way(place: Place) -> Iterator[Hypothesis]:
@@ -320,18 +356,21 @@ def _lacking_operands_on_the_way(place: Place) -> Iterator[Hypothesis]:
             yield Hypothesis("missing operand", sentence, (edit,))
 
 
-_ERF = "h = Mul(x, a) e = Erf(h) o = Add(e, one) m = Mul(x, o) y = Mul(m, half)"
-_TANH = (
-    "p = Mul(x, x) q = Mul(p, x) r = Mul(q, k) s = Add(x, r) t = Mul(s, c) u = Tanh(t) o = Add(u, one)"
-    " m = Mul(x, o) y = Mul(m, half)"
-)
+_HALF = " m = Mul(x, o) y = Mul(m, half)"
+_ERF = "h = Mul(x, a) {} = Erf(h)"
+_TANH = "p = Mul(x, x) q = Mul(p, x) r = Mul(q, k) s = Add(x, r) t = Mul(s, c) {} = Tanh(t)"
+_ONE = " {} = Add(e, one)"
 _ACTIVATIONS = {
-    "Gelu": ("GELU (erf)", _ERF),
-    "Gelu (tanh)": ("GELU (tanh)", _TANH),
+    "Gelu": ("GELU (erf)", _ERF.format("e") + _ONE.format("o") + _HALF),
+    "Gelu (tanh)": ("GELU (tanh)", _TANH.format("e") + _ONE.format("o") + _HALF),
     "Gelu (sigmoid)": ("GELU (sigmoid)", "v = Mul(x, g) w = Sigmoid(v) y = Mul(x, w)"),
     "Silu": ("SiLU", "w = Sigmoid(x) y = Mul(x, w)"),
     **{op: (op, "") for op in ("Relu", "Tanh", "Sigmoid", "Softplus")},
-    **{op: (op, "") for op in ("Elu", "Identity", "LeakyRelu", "HardSwish")},
+    **{op: (op, "") for op in ("Elu", "LeakyRelu", "HardSwish")},
+    "Erf of Gelu": ("the Erf of GELU (erf)", _ERF.format("y")),
+    "1 + Erf of Gelu": ("1 + the Erf of GELU (erf)", _ERF.format("e") + _ONE.format("y")),
+    "Tanh of Gelu": ("the Tanh of GELU (tanh)", _TANH.format("y")),
+    "1 + Tanh of Gelu": ("1 + the Tanh of GELU (tanh)", _TANH.format("e") + _ONE.format("y")),
 }
 """Formula -> (title, its nodes in ONNX syntax where no operator has it)."""
 _NUMBERS = {"a": 2**-0.5, "one": 1, "half": 0.5, "k": 0.044715, "c": (2 / np.pi) ** 0.5, "g": 1.702}
@@ -343,8 +382,9 @@ def _replaced(place: Place) -> Iterator[Hypothesis]:
         given, made = place.some_of(start), place.some_of(end)
         for name, (title, nodes) in _ACTIVATIONS.items():
             with np.errstate(all="ignore"):
-                result = FORMULAS[name](given)
-            is_there = small(result - made, made)
+                result = {**FORMULAS, **PARTS}[name](given)
+            error = np.abs(result - made).max(initial=0.0)
+            is_there = error <= _FLAT * np.abs(made).max(initial=0.0)
             if place.close(result) if end == place.value else not is_there:
                 what = f"what computes {end!r} from {start!r}"
                 sentence = f"{what} is not {title}; with {title}"
@@ -376,18 +416,24 @@ def _activation(place: Place, start: str, end: str, made: Array, name: str, node
     if not nodes or (op_type == "Gelu" and place.opset >= 20 and approximate != "(sigmoid)"):
         attributes = (("approximate", "tanh"),) if approximate else ()
         return Replace(*ends, op_type=op_type, attributes=attributes)
-    kind = dtype_name(data_type_of_numpy(made.dtype))
-    shape = ", ".join(map(str, made.shape))
-    used = {name: value for name, value in _NUMBERS.items() if f"{name})" in nodes}
+    numbers = {name: np.asarray(value, made.dtype) for name, value in _NUMBERS.items()}
+    return composed(place, start, end, made, nodes, numbers)
+
+
+def composed(
+    place: Place, start: str, end: str, made: Array, nodes: str, numbers: Mapping[str, Array]
+) -> Pass:
+    """Return a replacement by nodes, as ONNX writes them as text: from `x` to `y` of its shape, with constants."""
+    kind, shape = dtype_name(data_type_of_numpy(made.dtype)), ", ".join(map(str, made.shape))
     header = (
         f'<ir_version: {place.index.model.proto.ir_version}, opset_import: ["" : {place.opset}]>'
     )
-    ends_as_text = f"({kind}[{shape}] x) => ({kind}[{shape}] y)"
-    parsed = parser.parse_model(f"{header} activation {ends_as_text} {{ {nodes} }}")
-    parsed.graph.initializer.extend(
-        from_array(np.asarray(value, made.dtype), name) for name, value in used.items()
-    )
-    return Replace(*ends, model=loaded(parsed))
+    ends = f"({kind}[{shape}] x) => ({kind}[{shape}] y)"
+    parsed = parser.parse_model(f"{header} several {ends} {{ {nodes} }}")
+    read = {name for node in parsed.graph.node for name in node.input}
+    tensors = (from_array(array, name) for name, array in numbers.items() if name in read)
+    parsed.graph.initializer.extend(tensors)
+    return Replace((start,), (end,), model=loaded(parsed))
 
 
 def missing_factors(place: Place) -> Iterator[Hypothesis]:
@@ -443,7 +489,9 @@ def _moved(place: Place) -> Iterator[Hypothesis]:
         attributes = tuple((a.name, known[a.name]) for a in node.attribute if a.name in known)
         wrong = f"{place.title(number)} stands at the wrong place"
         own, mistake = (place.node(number),), ("moved", node.op_type, "between")
-        for value, readers in _edges(place, number, made.shape):
+        shape = () if node.op_type in _UNARY else made.shape
+        shape = shape[-1:] if node.op_type in OF_THE_LAST_AXIS else shape
+        for value, readers in _edges(place, number, shape):
             inputs = tuple(value if name == data[0] else name for name in node.input)
             to = tuple(map(place.node, readers))
             there = Insert(value, node.op_type, inputs, attributes, node.domain, to)
@@ -468,7 +516,11 @@ def _edges(
     """Yield (value, nodes that read it) where a node could stand: each reader, and all but additions."""
     for value, array in place.values.items():
         readers = [n for n in place.index.consumers.get(value, []) if n != moved]
-        if array.shape != shape or not readers or not is_float(array.dtype):
+        if (
+            array.shape[array.ndim - len(shape) :] != shape
+            or not readers
+            or not is_float(array.dtype)
+        ):
             continue
         yield from ((value, (reader,)) for reader in readers)
         others = tuple(n for n in readers if place.index.nodes[n].op_type != "Add")

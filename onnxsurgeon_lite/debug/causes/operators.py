@@ -1,7 +1,7 @@
 """Mistakes in operators: another operator of the same kind, one too many, several too many."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, permutations
 
 from onnx import NodeProto
 
@@ -10,6 +10,7 @@ from onnxsurgeon_lite.debug.causes.place import Attribute, Place, wide
 from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
 from onnxsurgeon_lite.tensors.dtypes import is_float
 
+_IMAGE = 4  # axes of images
 _PAIRS = 256  # pairs of values of a region between which all is left out
 _VARIANTS: Mapping[str, Sequence[tuple[str, Attribute, str]]] = {
     "AveragePool": [("count_include_pad", 1, ", which counts the padding")],
@@ -18,18 +19,17 @@ _VARIANTS: Mapping[str, Sequence[tuple[str, Attribute, str]]] = {
     "HardSigmoid": [("alpha", 1 / 6, ", alpha=1/6")],
 }
 """Operator -> (attribute, its other usual value, what is said of it)."""
-_ONLY = {"MaxPool": ("storage_order",), "AveragePool": ("count_include_pad",)}
+_ONLY = {"MaxPool": ("storage_order", "dilations"), "AveragePool": ("count_include_pad",)}
 """Operator -> its attributes that the others of its kind lack."""
 _KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
 """Operators that return positive numbers as they are."""
 KINDS = [
     line.split()
     for line in (
-        "Add Sub Mul Div Max Min Pow",
+        "Add Sub Mul Div",
         "Relu Sigmoid Tanh Gelu Erf Exp Log Sqrt Reciprocal Softsign Softplus LeakyRelu Elu Selu HardSigmoid"
         " HardSwish Mish Neg Abs Identity Sin Cos",
-        "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceProd ReduceSumSquare ReduceLogSum"
-        " ReduceLogSumExp",
+        "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp",
         "MaxPool AveragePool",
         "GlobalMaxPool GlobalAveragePool",
         "Softmax LogSoftmax",
@@ -75,6 +75,49 @@ def _set_op(
         yield (*first, SetOp(token, op_type), SetAttr(token, ((name, value),))), with_
 
 
+def other_parts(place: Place) -> Iterator[Hypothesis]:
+    """Yield one position instead of the mean or the largest of an axis, and the other way; other orders of pixels."""
+    yield from _pixels(place)
+    for number, node in enumerate(place.index.nodes):
+        reduces = node.op_type in ("ReduceMean", "ReduceMax", "ReduceSum")
+        data, made = place.operand(node.input[0]) if node.input else None, node.output[0]
+        result = place.values.get(made)
+        if data is None or result is None or result.ndim != data.ndim - 1:
+            continue
+        ends, title = ((node.input[0],), (made,)), place.title(number)
+        axes = [a for a in range(data.ndim) if data.shape[:a] + data.shape[a + 1 :] == result.shape]
+        for axis in axes if reduces else ():
+            for at, which in ((0, "first"), (-1, "last")):
+                inputs = (node.input[0], str(at))
+                edit = Replace(inputs, (made,), "Gather", (("axis", axis),))
+                sentence = f"{title} takes all positions of axis {axis}; with the {which} one alone"
+                yield Hypothesis("position", sentence, (edit,), ("position", node.op_type, at))
+        for axis in axes if node.op_type in ("Gather", "Squeeze") else ():
+            for op_type in ("ReduceMean", "ReduceMax", "ReduceSum"):
+                old = place.opset < (13 if op_type == "ReduceSum" else 18)
+                attributes = (("keepdims", 0), *((("axes", [axis]),) if old else ()))
+                inputs = (node.input[0], *(() if old else (f"[{axis}]",)))
+                edit = Replace(inputs, ends[1], op_type, attributes)
+                sentence = f"{title} takes one position of axis {axis}; with {op_type} of all"
+                yield Hypothesis("position", sentence, (edit,), ("position", node.op_type, op_type))
+
+
+def _pixels(place: Place) -> Iterator[Hypothesis]:
+    """Yield DepthToSpace and SpaceToDepth between values that have their shapes."""
+    values = [(n, v.shape) for n, v in place.values.items() if v.ndim == _IMAGE and all(v.shape)]
+    for (start, deep), (end, large) in permutations(values, 2):
+        for op_type, a, b in (("DepthToSpace", deep, large), ("SpaceToDepth", large, deep)):
+            size = b[2] // a[2]
+            grown = (a[0], a[1] // size**2, a[2] * size, a[3] * size) if size > 1 else ()
+            if grown != b or not place.index.ancestors([end], stop=[start]):
+                continue
+            for mode in ("CRD", "DCR") if op_type == "DepthToSpace" else ("",):
+                attributes = (("blocksize", size), *((("mode", mode),) if mode else ()))
+                edit = Replace((start,), (end,), op_type, attributes)
+                sentence = f"what computes {end!r} from {start!r} orders pixels otherwise; with {op_type} {mode}"
+                yield Hypothesis("pixels", sentence.rstrip(), (edit,), ("pixels", op_type, mode))
+
+
 def extra_operations(place: Place) -> Iterator[Hypothesis]:
     """Yield nodes that should not be there."""
     for number, node in enumerate(place.index.nodes):
@@ -84,7 +127,9 @@ def extra_operations(place: Place) -> Iterator[Hypothesis]:
             continue
         for name in dict.fromkeys(node.input):
             read = place.operand(name) if name else None
-            if read is None or read.shape != made.shape or read.dtype != made.dtype:
+            if read is None or read.size != made.size or read.dtype != made.dtype:
+                continue
+            if read.shape != made.shape and not _is_reshaped(place, node):
                 continue
             if place.constant(name) is not None:
                 continue
@@ -94,6 +139,13 @@ def extra_operations(place: Place) -> Iterator[Hypothesis]:
                 edit, instead = Remove((place.node(number),), bridge=name), name
             mistake = ("extra", node.op_type)
             yield Hypothesis("extra operation", sentence, (edit,), mistake, instead=instead)
+
+
+def _is_reshaped(place: Place, node: NodeProto) -> bool:
+    """Return whether nothing but another shape is made of a Transpose."""
+    readers = place.index.consumers.get(node.output[0], [])
+    reshaping = (place.index.nodes[n].op_type in ("Reshape", "Flatten") for n in readers)
+    return node.op_type == "Transpose" and bool(readers) and all(reshaping)
 
 
 def extra_steps(place: Place) -> Iterator[Hypothesis]:

@@ -16,6 +16,8 @@ from onnxsurgeon_lite.graph.schemas import constant, schema_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.names import is_glob
 from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.set_attr import SetAttr
+from onnxsurgeon_lite.passes.set_op import SetOp
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
@@ -34,7 +36,6 @@ _BESIDE = 32  # constants that a node could read instead
 _SPREAD = 4096  # positions at which numbers are compared before a run
 _LEAST_WIDTH = 1e-6  # of a tolerance: what floats say behind it is not counted
 _DIGITS = 6  # after which floats are equal
-_INNER = 1 << 28  # bytes of inner values that are computed at once
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ class Place:
             part.graph.input.add(name=name, type=type_of(array))
         ends = (first.wanted[value], *first.inputs.values())
         shapes = {tuple(t.dims) for t in part.graph.initializer}
-        shapes |= {v.shape[-1:] for v in ends if isinstance(v, np.ndarray)}
+        of_ends = [v.shape for v in ends if isinstance(v, np.ndarray)]
+        shapes |= {shape for s in of_ends for shape in (s[-1:], s[1:], (1, *s[1:]))}
         others = _constants_beside(whole, part, shapes)
         part.graph.initializer.extend(others)
         index = GraphIndex.of(whole.model.with_proto(part))
@@ -186,6 +188,11 @@ class Place:
         """What the region computes, in the first sample; None if it cannot run."""
         return self.values.get(self.value)
 
+    @cached_property
+    def leading(self) -> set[int]:
+        """The nodes that the value depends on."""
+        return self.index.ancestors([self.value])
+
     @property
     def maker(self) -> str:
         """The title of the node that makes the value."""
@@ -206,7 +213,10 @@ class Place:
 
     def title(self, number: int) -> str:
         """Return how the model calls a node: `Conv 'Conv_6'`."""
-        position = self.positions[number]
+        return self.titled(self.positions[number])
+
+    def titled(self, position: int) -> str:
+        """Return how a node of the whole model is called."""
         node = self.whole.nodes[position]
         return node_title(node) if node.name else f"{node.op_type} (@{position})"
 
@@ -270,6 +280,26 @@ class Place:
         """Return edits of the place as edits of the whole model."""
         return tuple(map(self._outside, steps))
 
+    def repeated(self, steps: Sequence[Pass]) -> tuple[Pass, ...]:
+        """Return edits of attributes and operators as edits of the whole model, at all nodes that are wired alike."""
+        known = [step for step in steps if isinstance(step, SetAttr | SetOp)]
+        several = (replace(step, nodes=tuple(self._like(step.nodes))) for step in known)
+        return tuple(several) if len(known) == len(steps) else ()
+
+    def _like(self, tokens: Iterable[str]) -> Iterator[str]:
+        """Yield the selectors of nodes whose operators around are those of one of these nodes."""
+        around = {self._around(self.positions[self.number(token)]) for token in tokens}
+        for position in range(len(self.whole.nodes)):
+            if self._around(position) in around:
+                yield self.selected(position)
+
+    def _around(self, position: int) -> tuple[object, ...]:
+        whole, node = self.whole, self.whole.nodes[position]
+        makers = [whole.producer.get(name) for name in node.input]
+        readers = sorted(p for name in node.output for p in whole.consumers.get(name, []))
+        operators = [None if p is None else whole.nodes[p].op_type for p in (*makers, *readers)]
+        return node.op_type, len(makers), *operators
+
     def _outside(self, step: Pass) -> Pass:
         fields = {
             field: tuple(map(self.selector, getattr(step, field)))
@@ -280,7 +310,10 @@ class Place:
 
     def selector(self, token: str) -> str:
         """Return what selects a node in the whole model: its name if that is unique and plain, else its id."""
-        position = self.positions[self.number(token)]
+        return self.selected(self.positions[self.number(token)])
+
+    def selected(self, position: int) -> str:
+        """Return what selects a node of the whole model."""
         name = self.whole.nodes[position].name
         plain = name and not is_glob(name) and "," not in name and not name.startswith("@")
         unique = plain and len(self.whole.named[name]) == 1 and name not in self.whole

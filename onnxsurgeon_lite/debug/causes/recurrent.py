@@ -41,6 +41,14 @@ def _arranged(
             how = f"the gates of {{title}} are in another order in {{names}}; taken as {[*order]}"
             right = {s: _regated(a, s, parts, count, order) for s, a in arrays.items()}
             yield "gate order", how, right
+    for way in range(2) if arrays and all(len(a) == 2 for a in arrays.values()) else ():
+        for order in itertools.permutations(range(count)):
+            right = {s: _regated(a, s, _PARTS[0], count, order) for s, a in arrays.items()}
+            other = {s: np.where(_at(a, way), right[s], a) for s, a in arrays.items()}
+            how = f"the gates of direction {way} of {{title}} are in another order in {{names}}; taken as {[*order]}"
+            yield "gate order", how, other
+    how = "the two directions of {title} are exchanged in {names}; changed back"
+    yield "directions", how, {slot: a[::-1].copy() for slot, a in arrays.items()}
     bias, state = arrays.get(2), arrays.get(1)
     if bias is not None:
         halves = bias.reshape(len(bias), 2, -1)
@@ -57,6 +65,11 @@ def _arranged(
             turned = blocks.swapaxes(2, 3).reshape(state.shape)
             how = "each gate of {names} of {title} is transposed; transposed back"
             yield "transposed constant", how, {1: turned}
+
+
+def _at(array: Array, way: int) -> Array:
+    """Return which numbers belong to one direction."""
+    return np.asarray(np.arange(len(array)).reshape(-1, *[1] * (array.ndim - 1)) == way)
 
 
 def _regated(

@@ -18,6 +18,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _ROWS = 8  # rows of a weight that may be wrong one by one
 _PART = 64  # rows and outputs whose error tells whether few rows can explain it
+_EXACT = 2e-6  # a smaller error, relative to the largest result, is noise
 _LEAST = 1e-4  # a smaller change, relative to the largest number, is none
 _WIDEST = 1024  # inputs of a weight that is solved for as a whole
 _SEVERAL = 6  # numbers in a sentence
@@ -25,6 +26,7 @@ _STEPS = (-1, 1, -2, 2)  # by which the rows of a table are off
 _LEAST_ROWS = 4  # rows of it for each that is not known
 _SMALL = 1 << 16  # elements of a constant that is scaled
 _DIGITS = (1, 2, 3, 5)  # of a number that is solved for
+_ROUNDED = 0.04  # of the largest number: more is lost by no rounding
 _LEVELS = 256  # different numbers in a channel of int8
 _ENOUGH = 16  # numbers whose common step is none by chance
 _BIASED = (
@@ -272,7 +274,7 @@ def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Iterator[Hyp
     """Yield the weight solved for as a whole, at the outputs that are wrong."""
     error = view.wanted - view.rows @ view.weight
     scale = float(np.abs(view.wanted).max(initial=0.0))
-    wrong = np.flatnonzero(np.abs(error).max(axis=0, initial=0.0) > 1e-4 * scale)
+    wrong = np.flatnonzero(np.abs(error).max(axis=0, initial=0.0) > _EXACT * scale)
     inputs = view.rows.shape[1]
     few = 0 < wrong.size <= most * error.shape[1]
     if not few or inputs > _WIDEST or not np.isfinite(error).all():
@@ -311,6 +313,9 @@ def _borrowed(place: Place, name: str, array: Array) -> str:
 def described(old: Wide, right: Wide) -> str:
     """Say how a constant differs from the right one."""
     largest = max(float(np.abs(old).max(initial=0.0)), float(np.abs(right).max(initial=0.0))) or 1.0
+    looks = rounding(old)
+    if looks and np.abs(right - old).max() <= _ROUNDED * largest:
+        return f"{looks}differs"
     off = np.abs(right - old) > _LEAST * largest
     for axis, size in enumerate(old.shape):
         others = tuple(a for a in range(old.ndim) if a != axis)
@@ -330,7 +335,7 @@ def described(old: Wide, right: Wide) -> str:
         return f"is scaled by {1 / factor:.4g}" if factor else "should be zero"
     if np.ptp(right - old) <= 1e-3 * largest and old.size > 1:
         return f"is shifted by {float((old - right).mean()):.4g}"
-    return f"{rounding(old)}differs"
+    return f"{looks}differs"
 
 
 def rounding(array: Wide) -> str:
