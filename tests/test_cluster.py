@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.debug.bisection import parts
 from onnxsurgeon_lite.errors import UsageError
 
 distributed = pytest.importorskip("distributed")
@@ -169,3 +170,48 @@ def test_the_command_starts_a_cluster_of_this_machine(images):
     assert done.exit_code == 1, done.output
     assert "MISMATCH in 60 of 60 samples" in done.output
     assert "dashboard: http" in done.output
+
+
+def told(result):
+    """What a search says, but for how it was run and where it wrote."""
+    return {k: v for k, v in result.to_json().items() if k not in ("sessions", "reproducer")}
+
+
+def chain(factor):
+    """Forty products of a factor."""
+    nodes = "".join(f"v{n} = Mul(v{n - 1}, factor) " for n in range(1, 41))
+    head = f"chain (float[1,4] v0) => (float[1,4] v40) <float factor = {{{factor}}}>"
+    return osl.build(f"{head} {{ {nodes} }}")
+
+
+def test_a_cluster_judges_the_parts_of_a_model_on_one_sample(scheduler, tmp_path):
+    references = FIXTURES / "references" / "whole_model.npz"
+    faulty, there = FIXTURES / "faulty_attribute.onnx", scheduler.scheduler_address
+    alone = osl.bisect(faulty, references, jobs=1, output=tmp_path / "alone")
+    parted = osl.bisect(faulty, references, cluster=there, output=tmp_path / "parted")
+
+    assert told(parted) == told(alone)
+    assert [culprit.id for culprit in parted.culprits] == ["@6"]
+
+
+@pytest.mark.parametrize("every", [1, 7])
+def test_what_builds_up_from_part_to_part_is_searched_as_a_whole(scheduler, tmp_path, every):
+    feeds = {"v0": np.ones((1, 4), np.float32)}
+    values = [f"v{n}" for n in range(1, 41)]
+    right = osl.run(chain(1.0), feeds, fetch=values)
+    references = {**feeds, **{n: right[n] for n in values[every - 1 :: every]}}
+    references["v40"] = right["v40"]
+    off = chain(1.00002)  # each product keeps its tolerance, forty do not
+    how = {"cause": False, "quick": every == 7}
+    alone = osl.bisect(off, references, jobs=1, output=tmp_path / "alone", **how)
+    there = scheduler.scheduler_address
+    parted = osl.bisect(off, references, cluster=there, output=tmp_path / "parted", **how)
+
+    assert alone.verdict != "agrees"
+    assert told(parted) == told(alone)
+
+
+def test_parts_are_of_about_the_same_size():
+    assert parts._alike([1] * 8, 4) == [range(n, n + 2) for n in range(0, 8, 2)]
+    assert parts._alike([9, 0, 0, 1], 2) == [range(1), range(1, 4)]
+    assert parts._alike([1, 1], 3) == [range(1), range(1, 2)]

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.pool import Pool, done, forget
@@ -50,7 +50,8 @@ def cluster(place: str, jobs: int, notes: list[str]) -> Iterator[Pool]:
         pool = Pool(executor, _Width(client), local=False, lost=(KilledWorker,))
         # a task, not scattered data: where its worker is lost, it is made again
         pool.share = lambda job: client.submit(_itself, job, pure=False)
-        pool.forget = lambda key: _forget(client, key, pool)
+        losses = _Losses(client)
+        pool.forget = lambda key: _forget(client, key, pool, losses)
         try:
             yield pool
         finally:
@@ -109,21 +110,33 @@ def _itself(job: object) -> object:
     return job
 
 
-def _forget(client: "Client", key: str, pool: Pool) -> None:
+def _forget(client: "Client", key: str, pool: Pool, losses: "_Losses") -> None:
     """Close what workers have open, and note which tasks were repeated because theirs was lost."""
     with contextlib.suppress(Exception):  # a worker may go at any moment
         client.run(forget, key, on_error="ignore")
-    pool.repeated += _lost(client.get_events("all"))
+    pool.repeated += losses.told()
 
 
-def _lost(events: "tuple[tuple[float, Any], ...]") -> list[str]:
-    """Say which workers were lost, and how many tasks of ours they had."""
-    found = []
-    for _, event in events:
-        if isinstance(event, dict) and event.get("action") == "remove-worker":
-            keys = {*event["processing-tasks"], *event["lost-computed-tasks"]}
-            tasks = sum(str(key).startswith(f"{done.__name__}-") for key in keys)
-            if tasks:
-                plural = "s" * (tasks != 1)
-                found.append(f"worker {event['worker']} was lost: {tasks} task{plural} repeated")
-    return found
+class _Losses:
+    """The workers that are lost from now on, as the scheduler notes them."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client, self._last = client, 0.0
+        self.told()
+
+    def told(self) -> list[str]:
+        """Say which workers were lost since the last time, and how many tasks of ours they had."""
+        events = [
+            (when, event) for when, event in self._client.get_events("all") if when > self._last
+        ]
+        self._last = max((when for when, _ in events), default=self._last)
+        return [line for _, event in events for line in _lost(event)]
+
+
+def _lost(event: object) -> "Iterator[str]":
+    if isinstance(event, dict) and event.get("action") == "remove-worker":
+        keys = {*event["processing-tasks"], *event["lost-computed-tasks"]}
+        tasks = sum(str(key).startswith(f"{done.__name__}-") for key in keys)
+        if tasks:
+            plural = "s" * (tasks != 1)
+            yield f"worker {event['worker']} was lost: {tasks} task{plural} repeated"

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -23,9 +23,13 @@ class Journal:
     """Answers of a search, one JSON line each; without a file they stay in memory.
 
     A full disk stops the writing, not the search; `lost` then holds the message.
+
+    Attributes:
+        agreeing: values that agree where what they are computed from does, without optimization.
     """
 
     answers: dict[tuple[str, ...], dict[str, bool]] = field(default_factory=dict)
+    agreeing: Collection[str] = ()
     lost: str = ""
     _file: TextIO | None = None
 
@@ -74,7 +78,8 @@ class Journal:
     def known(self, state: State, names: Iterable[str]) -> dict[str, bool]:
         """Return the answers known for this state."""
         answers = self.answers.get(tuple(state), {})
-        return {name: answers[name] for name in names if name in answers}
+        agreeing = self.agreeing if state[0] == "unoptimized" else ()
+        return {n: answers.get(n, True) for n in names if n in answers or n in agreeing}
 
     def add(self, state: State, name: str, good: bool) -> None:
         self.answers.setdefault(tuple(state), {})[name] = good
