@@ -127,7 +127,9 @@ class Bisecting:
         first = first_sample(self.call, self.index, self.job)
         if not self.job.several and self.job.metric is None:
             self.explained = self.call.stack.enter_context(self._sides(*first))
-            return self._bisect(self.explained, self.search)
+            if self.call.cluster is None or self.other is not None:
+                return self._bisect(self.explained, self.search)
+            return self._by_parts()
         from onnxsurgeon_lite.debug.bisection import agreeing, explain_samples, judged
 
         if self.other is None:
@@ -143,6 +145,23 @@ class Bisecting:
             result.notes += self._of_metric(result)
         if result.samples is not None:
             result.samples.metric, result.samples.repeated = metric, repeated
+        return result
+
+    def _by_parts(self) -> "BisectResult":
+        """Search the only sample; a cluster tells which parts of the model agree."""
+        from onnxsurgeon_lite.debug.bisection import agreeing_in_parts
+
+        job, pool, memory = self._many(), self.call.pool(), self.search.memory
+        alone = replace(self.search, resume=False)
+        self.search = replace(
+            self.search, agreeing=lambda: agreeing_in_parts(job, self.index, memory, pool)
+        )
+        result = self._bisect(self.explained, self.search)
+        if result.verdict == "mismatch" and all(c.inherits for c in result.culprits):
+            # what differs builds up from part to part
+            self.search = alone
+            result = self._bisect(self.explained, self.search)
+        result.notes += pool.repeated
         return result
 
     def beside_eager(self, folder: Path) -> "Iterator[str]":

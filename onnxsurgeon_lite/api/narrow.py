@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
+
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
     from onnxsurgeon_lite.graph.index import GraphIndex
@@ -28,21 +30,24 @@ def narrowed(
 ) -> "BisectResult":
     """Return a search with the operators of a PyTorch module if it names fewer nodes, else the first one.
 
+    A module that cannot be recorded is told in a note: what was found stays true.
+
     Args:
         factory: `FILE.py:function`, which returns the module.
         align: gives references the names of the model. search: searches with other references.
-
-    Raises:
-        ReferenceSetError: the module cannot be recorded.
     """
     wide = [len(culprit.region) for culprit in result.culprits[:1]]
     if not wide or wide[0] <= _WIDE:
         return result
     stored, feeds = sample
-    with operators_of(factory, index, feeds) as operators:
-        more = align(operators, feeds)
-        entries = {**more.entries, **stored.entries}
-        again = search(replace(stored, entries=entries, prefetch=lambda _: None), feeds)
+    try:
+        with operators_of(factory, index, feeds) as operators:
+            more = align(operators, feeds)
+            entries = {**more.entries, **stored.entries}
+            again = search(replace(stored, entries=entries, prefetch=lambda _: None), feeds)
+    except (ReferenceSetError, UsageError) as error:
+        result.notes.append(f"the operators of {factory!r} are not recorded: {error.message}")
+        return result
     if not again.culprits or len(again.culprits[0].region) >= wide[0]:
         result.notes.append(f"the operators of {factory!r} do not narrow the region")
         return result

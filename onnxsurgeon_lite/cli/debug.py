@@ -7,7 +7,7 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.api.call import BisectingSamples, OptLevel, RankingSamples
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Typed, Value
-from onnxsurgeon_lite.cli.outputs import Target
+from onnxsurgeon_lite.cli.outputs import Target, factory_of
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.report.plain import say, show_notes
 from onnxsurgeon_lite.report.progress import progress
@@ -69,7 +69,8 @@ def bisect(
         strip: Noise for weights in the reproducer, if it still fails.
         cause: Say what is wrong with the culprits, and what repairs them.
         repair: Where to write the repaired model and, as .toml, its recipe; proved by another search.
-        factory: PyTorch module whose operators are recorded where a region is wide.
+        factory: PyTorch module whose operators are recorded where a region is wide; the one that the references were
+            recorded from here, if it is as it was.
         blame: Share the error of the worst output among all nodes.
         workaround: Where a kernel or an optimizer is wrong, find the nearest edit that avoids it; --repair makes it.
     """
@@ -95,7 +96,7 @@ def bisect(
             target.replaceable(),
             cause,
             repair,
-            factory,
+            factory or (None if quick else factory_of(reference)),
             blame,
             html,
             node_data,

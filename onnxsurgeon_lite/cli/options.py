@@ -136,7 +136,7 @@ def usual(
         mapping: How references are matched with values: auto, names, or a file of `onnxdbg match`;
             auto by default where they are called otherwise.
         jobs: Runtimes that work on samples, each with one thread by default; 0 for one with all threads.
-        cluster: Dask cluster that works on samples: its scheduler's address, or file, or local.
+        cluster: Dask cluster that works on samples, or on parts of a model: its scheduler's address, or file, or local.
         sequence: The samples are steps: the output is the next one's input; present.*=past.* for several.
         metric: A function (reference outputs, outputs) -> error of a sample, or (iterator of these) -> error of all;
             it decides instead of tolerances.

@@ -18,6 +18,7 @@ from onnxsurgeon_lite.atomic import write_text
 from onnxsurgeon_lite.errors import WriteError
 
 _KEPT = 1000  # outputs, the latest
+_FROM = " from "
 
 Marks = dict[str, list[int]]
 """File -> inode, size, time of its last change."""
@@ -62,6 +63,28 @@ class Target:
             Path(file).unlink()
         with suppress(OSError, WriteError):
             _write(record | {key: {f: m for f, m in marks.items() if f not in stale}})
+
+
+def note_factory(factory: str, folder: Path) -> None:
+    """Note the `FILE.py:function` that a reference set was recorded from."""
+    file, _, function = factory.rpartition(":")
+    key = f"{folder.absolute()}{_FROM}{Path(file).absolute()}:{function}"
+    with suppress(OSError, WriteError):
+        _write(_read() | {key: _marks([folder, Path(file)])})
+
+
+def factory_of(references: str | None) -> str | None:
+    """Return the factory that this user recorded a set from, if both are as they were.
+
+    The set itself does not name it: a set from elsewhere must not say what is run.
+    """
+    place = Path(references or "")
+    start = f"{place.absolute()}{_FROM}"
+    for key, marks in _read().items():
+        factory = key.removeprefix(start)
+        if factory != key and marks == _marks([place, Path(factory.rpartition(":")[0])]):
+            return factory
+    return None
 
 
 def _is_ours(path: Path) -> bool:

@@ -17,6 +17,7 @@ from onnxsurgeon_lite.api.call import (
 from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import FAILED
 from onnxsurgeon_lite.cli.options import Typed, Values
+from onnxsurgeon_lite.cli.outputs import note_factory
 from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import progress
 
@@ -94,6 +95,8 @@ def record(
             memory,
             **how,
         )
+    if ".py:" in str(model):
+        note_factory(str(model), output)
     options.show(done)
 
 

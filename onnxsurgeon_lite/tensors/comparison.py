@@ -5,7 +5,7 @@ import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,9 @@ _PIECE = 1 << 19  # bytes of each side that are compared at a time where they ar
 
 SMALLEST_SCALE = 1e-6  # a tensor that is smaller everywhere is compared as if it were zero
 
-_FAST = {name: np.finfo(name) for name in ("float32", "float64", "complex64", "complex128")}
+_FAST: dict[np.dtype[np.generic], np.finfo[Any]] = {
+    np.dtype(n): np.finfo(n) for n in ("float32", "float64", "complex64", "complex128")
+}
 _LOOSE = 1e30
 _MASK, _GAP = 1e3, 1e-2  # a mask is at least _MASK, and no other element is above _GAP times it
 
@@ -147,7 +149,7 @@ def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) 
     same_dtype = actual.dtype == reference.dtype
     if same_dtype and actual.dtype.kind != "O" and _same_bytes(actual, reference):
         return True
-    if not same_dtype or actual.dtype.name not in _FAST:
+    if not same_dtype or actual.dtype not in _FAST:
         return compare(actual, reference, tolerance).match
     allowed = tolerance or default_tolerance(actual.dtype)
     atol = allowed.absolute(_scale(reference)) if allowed.scaled else allowed.atol
@@ -191,7 +193,7 @@ def surely_agrees(
         words = [piece.view(f"u{math.gcd(dtype.itemsize, 8)}") for piece in raw]
         if (words[0] == words[1]).all():
             continue
-        if dtype.kind != "f" or dtype.name not in _FAST or _is_loose(allowed.atol, allowed.rtol):
+        if dtype.kind != "f" or dtype not in _FAST or _is_loose(allowed.atol, allowed.rtol):
             return False
         x, y, error = (piece.view(dtype) for piece in raw)
         with np.errstate(all="ignore"):
@@ -249,13 +251,13 @@ def _is_loose(atol: float, rtol: float) -> bool:
 
 def _safe(dtype: np.dtype[np.generic]) -> float:
     """Return a factor that makes up for roundings in a dtype's own arithmetic."""
-    return 1 - 8 * float(_FAST[dtype.name].eps)
+    return 1 - 8 * float(_FAST[dtype].eps)
 
 
 def _safe_atol(dtype: np.dtype[np.generic], atol: float, rtol: float) -> float:
-    if dtype.name not in _FAST:
+    if dtype not in _FAST:
         return math.inf
-    return (atol - 4 * float(_FAST[dtype.name].tiny) * bool(rtol)) * _safe(dtype)
+    return (atol - 4 * float(_FAST[dtype].tiny) * bool(rtol)) * _safe(dtype)
 
 
 def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> Comparison:
@@ -307,7 +309,7 @@ def distance(
 ) -> Distance | Comparison:
     """Return how far two tensors are apart, fast where both have finite floats of one dtype."""
     same = (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
-    if not same or not actual.size or actual.dtype.name not in _FAST or actual.dtype.kind == "c":
+    if not same or not actual.size or actual.dtype not in _FAST or actual.dtype.kind == "c":
         return compare(actual, reference, tolerance)
     with np.errstate(all="ignore"):
         x, y = (side.reshape(-1).astype(np.float64) for side in (actual, reference))

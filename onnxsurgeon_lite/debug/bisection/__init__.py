@@ -6,6 +6,7 @@ from onnxsurgeon_lite.debug.bisection.computed_references import (
     computed_references,
 )
 from onnxsurgeon_lite.debug.bisection.find import find
+from onnxsurgeon_lite.debug.bisection.parts import agreeing_in_parts
 from onnxsurgeon_lite.debug.bisection.reproducer import strip_weights, write_reproducer
 from onnxsurgeon_lite.debug.bisection.result import BisectResult
 from onnxsurgeon_lite.debug.bisection.samples import (
@@ -22,6 +23,7 @@ __all__ = [
     "bisect",
     "JudgeSamples",
     "agreeing",
+    "agreeing_in_parts",
     "explain_samples",
     "judged",
     "computed_references",

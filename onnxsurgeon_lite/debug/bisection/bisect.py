@@ -67,6 +67,7 @@ class Search:
         journal: a file for the answers. resume: continue from that file.
         settings: the references are the same model's under other settings: what optimization alone changes is searched
             although the outputs agree.
+        agreeing: returns values that agree where each part of the model is computed from the references before it.
     """
 
     tolerance: Tolerance | None = None
@@ -77,6 +78,7 @@ class Search:
     resume: bool = False
     explain: "Callable[[BisectResult, Case], None] | None" = None
     settings: bool = False
+    agreeing: Callable[[], set[str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,7 @@ class _Bisection:
             self.result.notes.append(f"{name!r} is random: its recorded value is replayed")
         if replay:
             self.optimized = None  # a run of the whole model cannot replay
+        self.journal.agreeing = self._agreeing(replay)
         crashed: list[Culprit] = []
         while True:
             self.observer = Observer(self.index, self.runtime, by_node=self.search.look == "node")
@@ -215,13 +218,11 @@ class _Bisection:
                     require_same_sizes(self.index, self.feeds, culprit.value, *seen)
                 break
             except (RuntimeCrash, RuntimeTimeout) as error:
-                crashed.append(self._crash(error, replay))
-                if not all(map(self.judge.can_judge, crashed[-1].outputs)):
-                    self.result.notes.append(
-                        "the crashing node has no reference: values downstream of it were not compared"
-                    )
-                    break
-                replay += crashed[-1].outputs
+                found = self._crash(error, replay)
+                if found.id in [culprit.id for culprit in crashed]:
+                    break  # no reference leads around it
+                crashed.append(found)
+                replay += self._around(found)
         if crashed:
             self.result.verdict = "mismatch"
             self.result.culprits[:0] = crashed
@@ -295,6 +296,20 @@ class _Bisection:
         if self.search.journal is not None:
             lines.append("to continue, run the same command with --resume")
         return lines
+
+    def _around(self, crashed: Culprit) -> list[str]:
+        """Return the first values with references from a node on, which are replayed instead of computed."""
+        known = self.judge.references.entries.keys() & self.space.number.keys()
+        lacking = {name for name in crashed.outputs if name not in known}
+        reached = lacking | self.space.below(lacking, known)
+        behind = [
+            n for n in known if not reached.isdisjoint(self.index.reads[self.index.producer[n]])
+        ]
+        if lacking:
+            shown = ", ".join(map(repr, sorted(behind))) or "nothing"
+            note = f"the crashing node has no reference: not compared, but replayed: {shown}"
+            self.result.notes.append(note)
+        return [*behind, *(name for name in crashed.outputs if name in known)]
 
     def _crash(self, error: RuntimeFailure, replay: Sequence[str]) -> Culprit:
         """Return the node that crashes the runtime or never ends.
@@ -581,6 +596,7 @@ class _Bisection:
             if not culprit.misses and (culprit.seen or len(culprit.region) > 1):
                 diagnosis.explain(culprit, float64, WIDE)
             self._add(culprit)
+        self.result.culprits = one_for_each_fault(self.result.culprits, diagnosis.space)
 
     def _add(self, culprit: Culprit) -> None:
         (self.result.cleared if culprit.harmless else self.result.culprits).append(culprit)
@@ -700,6 +716,12 @@ class _Bisection:
             replace(f, because=f.because + without) if f.verdict == "optimizer" else f
             for f in culprit.findings
         ]
+
+    def _agreeing(self, replay: Sequence[str]) -> set[str]:
+        """Return inner values that need no comparison; not where random ones would be computed anew."""
+        if replay or self.search.agreeing is None:
+            return set()
+        return self.search.agreeing() - {*self.targets}
 
     def _journal(self) -> Journal:
         if self.search.journal is None:

@@ -152,9 +152,9 @@ class Diagnosis:
             vars(culprit).update(place, seen=culprit.seen or [culprit.value])
 
     def _but_constants(self, region: Sequence[str]) -> list[str]:
-        """Return the nodes of a region that the feeds go into."""
+        """Return the nodes of a region without those that only hold a constant."""
         made = {node: self.space.index.nodes[int(node[1:])].output for node in region}
-        return [n for n in region if not self.space.constant.issuperset(filter(None, made[n]))]
+        return [n for n in region if not self.space.stored.issuperset(filter(None, made[n]))]
 
     def _source(
         self, node: NodeProto, inputs: Mapping[str, tuple[Stored | None, Stored | None]]

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cache
 from threading import Lock
 from typing import Any, Protocol
 
@@ -30,6 +31,12 @@ from onnxsurgeon_lite.tensors.references.sets import InFile, Stored
 
 HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float8e4m3fn": 448.0}
+
+
+@cache
+def largest_of(dtype: np.dtype[np.generic]) -> float | None:
+    """Return the largest number of a dtype that overflows early."""
+    return LARGEST.get(dtype.name)
 
 
 class Judge(Protocol):
@@ -266,7 +273,7 @@ class Finds:
 
 def _in_range_of(actual: Array, reference: Array) -> Array:
     """Return a reference that half precision cannot hold as the end of its range, where the model has that."""
-    largest = LARGEST.get(actual.dtype.name)
+    largest = largest_of(actual.dtype)
     if largest is None or actual.shape != reference.shape or not is_float(reference.dtype):
         return reference
     ends = np.abs(actual) == actual.dtype.type(largest)

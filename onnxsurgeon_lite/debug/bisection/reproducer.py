@@ -41,7 +41,7 @@ _Made = TypeVar("_Made")
 
 _SCRIPT = '''\
 """Run model.onnx on test_data_set_0; exit with 1 if its outputs differ from the expected ones."""
-import glob, os, sys
+import glob, os, sys, threading
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import numpy as np, onnx, onnxruntime as ort
 os.chdir(os.path.dirname(os.path.abspath(__file__)))
@@ -53,16 +53,25 @@ options.graph_optimization_level = ort.GraphOptimizationLevel.{level}
 session = ort.InferenceSession("model.onnx", options, providers=["CPUExecutionProvider"])
 expected = read("output")
 names = list(expected) or [output.name for output in session.get_outputs()]
-actual = dict(zip(names, session.run(names, read("input"))))
+{limit}actual = dict(zip(names, session.run(names, read("input"))))
 same = {same}
 print("agrees" if all(same) else "MISMATCH")
 sys.exit(not all(same))
 '''
+_LIMIT = """\
+def late():
+    print("it does not end within {seconds:g} seconds", flush=True)
+    os._exit(1)
+timer = threading.Timer({seconds:g}, late)
+timer.daemon = True
+timer.start()
+"""
 _SAME = "[a.shape == expected[n].shape and np.allclose(a, expected[n], {rtol}, {atol}) for n, a in actual.items()]"
 _FREE = {"nan": "np.isnan(a)", "inf": "np.isinf(a)"}  # of what a search without references finds
 _COMMAND = Path(__file__).parents[2] / "__main__.py"
 _SECONDS = 120.0  # time limit of the script
 _HANGS = 5.0  # time limit when the culprit is known to hang
+_LATE = 30.0  # the time after which such a script ends by itself
 
 
 _FILES = r"model\.(onnx|data)|repro\.py|report\.md|test_data_set_0/(input|output|actual)_\d+\.pb"
@@ -139,8 +148,7 @@ def reproducing(
         save(part, new.path / "model.onnx", movable(part))
         write_test_data(new.path / "test_data_set_0", given, outputs, actuals)
         write_text(new.path / "repro.py", _script(result, culprit, outputs))
-        crash = any(f.verdict == "crash" for f in culprit.findings)
-        shows = verify and not runtime and (yield from _showing(new.path, crash))
+        shows = verify and not runtime and (yield from _showing(new.path, _crashes(culprit)))
         words = ["python", str(folder / "repro.py")]
         if not shows:
             words = [*_compare(result, folder), *runtime]
@@ -210,7 +218,7 @@ def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored
     if result.kind:
         over = f"np.abs(a) > {LARGEST.get(result.kind.partition(':')[2])}"
         same = f"[not ({_FREE.get(result.kind, over)}).any() for a in actual.values()]"
-        return _SCRIPT.format(level="ORT_DISABLE_ALL", same=same)
+        return _SCRIPT.format(level="ORT_DISABLE_ALL", same=same, limit="")
     level = "ORT_ENABLE_ALL" if result.look == "optimized" else "ORT_DISABLE_ALL"
     compared = next((v.comparison for v in culprit.values if v.name == culprit.value), None)
     allowed = compared.tolerance if compared is not None else Tolerance(0.0, 0.0)
@@ -219,7 +227,12 @@ def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored
     wide = np.abs(np.asarray(reference).astype(np.float64)) if numbers else np.zeros(1)
     scale = float(wide[np.isfinite(wide)].max(initial=0.0))
     same = _SAME.format(rtol=python(allowed.rtol), atol=python(allowed.absolute(scale)))
-    return _SCRIPT.format(level=level, same=same)
+    limit = _LIMIT.format(seconds=_LATE) if _crashes(culprit) else ""
+    return _SCRIPT.format(level=level, same=same, limit=limit)
+
+
+def _crashes(culprit: Culprit) -> bool:
+    return any(finding.verdict == "crash" for finding in culprit.findings)
 
 
 def _compare(result: BisectResult, folder: Path) -> list[str]:

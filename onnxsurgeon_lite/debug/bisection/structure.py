@@ -18,6 +18,7 @@ from onnxsurgeon_lite.debug.causes.operators import extra_operations, other_oper
 from onnxsurgeon_lite.debug.causes.place import Place, Sample
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.graph.index import fixed_shape
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.remove import Remove
 from onnxsurgeon_lite.passes.replace import Replace
@@ -102,7 +103,7 @@ class Region:
             for name, value in self._inputs()
             for other in self._sources(name, value, references, lacking)
         ]
-        found = self._first(tried, lambda _, read: read)
+        found = self._first(tried, lambda _, read: read, references)
         if found is None:
             return None
         name, value, other, instead = found
@@ -120,19 +121,39 @@ class Region:
         return Explained("missing", because, reader, other)
 
     def _from_sums(self, references: ReferenceSet) -> Explained | None:
-        """Try each input with a reference added: a sum that is missing may have no reference of its own."""
-        tried = [
-            (name, value, other)
-            for name, value in self._inputs()
-            if is_float(value.dtype)
-            for other in self._near(name, value, references)
-        ]
-        found = self._first(tried, np.add)
+        """Try each input with a reference added, or a value without one: a sum that is missing may have none."""
+        found = self._first_sum(references) or self._first_sum(self._unrecorded(references))
         if found is None:
             return None
         name, _, other, _ = found
         because = f"Add of {other!r} is missing behind {name!r}: it gives the reference"
         return Explained("missing", because, self._reader(name), other)
+
+    def _first_sum(self, added: ReferenceSet) -> tuple[str, Array, str, Array] | None:
+        tried = [
+            (name, value, other)
+            for name, value in self._inputs()
+            if is_float(value.dtype)
+            for other in self._near(name, value, added)
+        ]
+        return self._first(tried, np.add, added)
+
+    def _unrecorded(self, references: ReferenceSet) -> ReferenceSet:
+        """Return the nearest values before the region that have no reference, as the model computes them."""
+        index = self.observer.index
+        shapes = {value.shape for _, value in self._inputs()}
+        rank = index.rank
+        before = [name for name in rank if rank[name] < rank[self.value] and name not in references]
+        names = [
+            name
+            for name in sorted(before, key=rank.__getitem__)
+            if index.producer[name] not in self.positions
+            and fixed_shape(index.type_of(name)) in shapes
+        ]
+        found: dict[str, RunValue] = {}
+        with contextlib.suppress(RuntimeFailure):
+            found = self.observer.fetch(names[-_SOURCES:])
+        return ReferenceSet.of({name: v for name, v in found.items() if v is not None})
 
     def _inputs(self) -> Iterator[tuple[str, Array]]:
         for name, value in self.given.items():
@@ -140,9 +161,12 @@ class Region:
                 yield name, value
 
     def _first(
-        self, tried: Sequence[tuple[str, Array, str]], made_of: Callable[[Array, Array], Array]
+        self,
+        tried: Sequence[tuple[str, Array, str]],
+        made_of: Callable[[Array, Array], Array],
+        others: ReferenceSet,
     ) -> tuple[str, Array, str, Array] | None:
-        """Return the first (input, its value, reference) that gives what is expected, and what it makes of both."""
+        """Return the first (input, its value, another) that gives what is expected, and what it makes of both."""
         if not tried:
             return None
         types = {name: type_of(value) for name, value in self.given.items() if value is not None}
@@ -152,7 +176,7 @@ class Region:
             self.observer.opened(part, self.given, [self.value]) as run,
         ):
             for name, value, other in tried:
-                read = _read(self.judge.references, other, value)
+                read = _read(others, other, value)
                 if read is not None and self._agrees(run, name, made_of(value, read)):
                     return name, value, other, made_of(value, read)
         return None

@@ -10,7 +10,7 @@ from ml_dtypes import finfo
 from numpy.typing import NDArray
 from onnx import NodeProto
 
-from onnxsurgeon_lite.debug.bisection.judge import LARGEST
+from onnxsurgeon_lite.debug.bisection.judge import largest_of
 from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict, in_order
 from onnxsurgeon_lite.debug.bisection.structure import Explained
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
@@ -102,7 +102,7 @@ def _random(e: Evidence) -> str:
 
 def _overflow(e: Evidence) -> str:
     """Detect infinities where the reference is finite, and beyond what the dtype holds."""
-    largest = LARGEST.get(e.actual.dtype.name)
+    largest = largest_of(e.actual.dtype)
     if largest is None or e.actual.shape != e.reference.shape or e.reference.dtype.kind in "OUSb":
         return ""
     magnitudes = np.abs(_wide(e.reference))

@@ -78,11 +78,20 @@ def _fit(board: Board, c: Candidate) -> _Fit:
         same_operator=a.op == b.op or not (a.op and b.op),
         same_weights=same_weights or a.weights[:1] == b.weights[:1] != (),
         neighbors=int(board.inputs_agree(a, b)) + int(board.users_agree(a, b)),
-        returned=not board.a.structured and board.scope_of_a(a) in b.leaves,
+        returned=_is_returned(board, a, b),
     )
 
 
+def _is_returned(board: Board, a: Fact, b: Fact) -> bool:
+    """Return whether a reference is what a module returns, and a value what leaves this module."""
+    return not board.a.structured and board.scope_of_a(a) in b.leaves
+
+
 def _take(board: Board, c: Candidate) -> None:
+    """Pair two values; what a module returns has the axes of the reference, unless its shape says otherwise."""
+    if c.axes is not None and c.a.shape == c.b.shape and _is_returned(board, c.a, c.b):
+        board.add(c.a, c.b, "scope", 0.7)
+        return
     confidence = 1.0 if board.relation(c.a, c.b) == SAME else 0.95
     board.add(c.a, c.b, "values", confidence, c.axes)
 

@@ -99,8 +99,8 @@ def renamed(
             entries[name] = own if name == pair.b else entries.get(name, own)
 
     for name in alone:
-        if name not in index and name not in entries:
-            sources[name], entries[name] = name, references.entries[name]
+        free = f"{name} (reference)" if name in index or name in entries else name
+        sources[free], entries[free] = name, references.entries[name]
     place = {name: number for number, name in enumerate(references)}
     entries = dict(sorted(entries.items(), key=lambda item: place[sources[item[0]]]))
 

@@ -52,6 +52,7 @@ def match(a: Side, b: Side) -> Matching:
         if len(board.pairs) == before:
             break
     _in_order(board, lambda fact: fact.is_output, 0.6)
+    _by_place(board)
     return _result(board, found)
 
 
@@ -81,6 +82,34 @@ def _in_order(board: Board, counts: Callable[[Fact], bool], confidence: float) -
         for one, other in zip(rest_a, rest_b, strict=True):
             if shapes_fit(one, other):
                 board.add(one, other, "order", confidence)
+
+
+def _by_place(board: Board) -> None:
+    """Pair the first reference behind the last match with the last value that its place and shape permit.
+
+    What is wrong is before that value, if the model has all references that are left, in their order. References with
+    modules are paired by these.
+    """
+    ones = [fact for fact in board.a.facts.values() if fact.op != INPUT]
+    if board.a.structured or any(fact.known for fact in ones):
+        return
+    last = max((n for n, fact in enumerate(ones) if fact.name in board.pairs), default=-1)
+    left = {_content(fact): fact for fact in reversed(ones[last + 1 :])}  # without copies
+    behind = max((board.b.facts[name].rank for name in board.taken), default=-1)
+    free = [fact for fact in board.b.facts.values() if fact.inputs and fact.rank > behind]
+    pair: tuple[Fact, Fact] | None = None
+    for one in left.values():
+        while free and not _alike(one, free[-1]):
+            free.pop()
+        if not free:
+            return
+        pair = one, free.pop()
+    if pair is not None:
+        board.add(*pair, "order", 0.5)
+
+
+def _alike(one: Fact, other: Fact) -> bool:
+    return one.shape == other.shape and (one.signature is None) == (other.signature is None)
 
 
 def _result(board: Board, found: Iterable[Candidate]) -> Matching:

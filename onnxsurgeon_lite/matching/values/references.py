@@ -1,5 +1,6 @@
 """Align references with a model: by equal names, by a map, or by matching."""
 
+import re
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
 Progress = Callable[[str], None]
 _SHOWN = 5  # values in one note
+_COUNTED = re.compile(r"val_\d+|\d+")  # names that an exporter counts
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,8 @@ def alignment(
         {name: fact.shape for name, fact in side.facts.items() if fact.shape is not None},
         [name for name in matching.only_a if not references.entries[name].is_input],
         by_module=True,
-        notes=(_summary(matching, references, len(pairs)),),
-        doubts=tuple(filter(None, [lost_note(matching)])),
+        notes=(_summary(matching, references, len(pairs)), *map(_placed_note, _placed(matching))),
+        doubts=tuple(filter(None, [lost_note(matching), _doubt(matching)])),
         left_over=tuple(_left_over(matching, references)),
     )
 
@@ -140,6 +142,22 @@ def named_as_modules(
         return references
     paths = {name: replace(references.entries[name], scope=name) for name in names}
     return replace(references, entries={**references.entries, **paths})
+
+
+def _placed(matching: Matching) -> list[Pair]:
+    """Return the pairs that nothing but place and shape makes."""
+    return [pair for pair in matching.pairs if pair.evidence[0] == "order" and not pair.agrees]
+
+
+def _doubt(matching: Matching) -> str:
+    """Say that the feeds may be others, if no reference equals a value; '' if one does."""
+    if len(_placed(matching)) < len(matching.pairs):
+        return ""
+    return "no reference equals a value: are these the feeds and weights of the recording?"
+
+
+def _placed_note(pair: Pair) -> str:
+    return f"{pair.a!r} has the place and shape of {pair.b!r}, not its values: these are compared"
 
 
 def _left_over(matching: Matching, references: ReferenceSet) -> list[str]:
@@ -191,7 +209,7 @@ def names_settle(index: GraphIndex, other: GraphIndex) -> bool:
     """Return whether equal names mean equal values in two models: their nodes are of one operator and wired alike.
 
     Nodes with one input that only one side has, such as casts and quantizers, are looked through. One node may be
-    another: it may be the fault.
+    another: it may be the fault, unless the names of the two sides count otherwise.
     """
     if is_quantized_copy(index, other):
         return True
@@ -199,8 +217,9 @@ def names_settle(index: GraphIndex, other: GraphIndex) -> bool:
     inner = [name for name in common if name not in index.outputs]
     if 2 * len(inner) < len(index.producer.keys() - index.outputs.keys()):
         return False
-    pairs = [(_call(index, other, name), _call(other, index, name)) for name in common]
-    return sum(ours != theirs for ours, theirs in pairs) <= 1
+    other_calls = [n for n in common if _call(index, other, n) != _call(other, index, n)]
+    recounted = any(_COUNTED.fullmatch(name) for name in index.producer.keys() - other.producer)
+    return len(other_calls) <= 1 and not (recounted and any(map(_COUNTED.fullmatch, other_calls)))
 
 
 def is_quantized_copy(index: GraphIndex, other: GraphIndex) -> bool:

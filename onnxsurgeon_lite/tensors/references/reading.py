@@ -37,6 +37,7 @@ from onnxsurgeon_lite.tensors.references.sets import (
 )
 
 INDEX, VALUES = "index.json", "values.bin"
+_AT_ONCE = 1 << 30  # bytes, at most, that one read of a file returns
 _LARGEST_INDEX = 1 << 30  # bytes
 _LARGEST_HEADER = 100_000_000  # bytes: the format's own limit
 _LARGEST_MESSAGE = (1 << 31) - 1  # bytes: protobuf's own limit
@@ -264,7 +265,8 @@ def _read_own(path: Path, value: dict[str, object]) -> Stored:
 
 
 def _read_at(path: Path, offset: int, length: int) -> bytes:
-    with path.open("rb", 0 if isinstance(path, Remote) else -1) as file:
+    unbuffered = isinstance(path, Remote) or length < _AT_ONCE
+    with path.open("rb", 0 if unbuffered else -1) as file:
         file.seek(offset)
         data = bytes(file.read(length))
     if len(data) != length:

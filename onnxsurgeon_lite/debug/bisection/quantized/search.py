@@ -23,7 +23,7 @@ from onnxsurgeon_lite.debug.bisection.result import (
     settle,
 )
 from onnxsurgeon_lite.debug.bisection.search_space import Space
-from onnxsurgeon_lite.debug.bisection.targets import targets_of
+from onnxsurgeon_lite.debug.bisection.targets import require_same_sizes, targets_of
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS, computes_quantized
 from onnxsurgeon_lite.graph.text import node_title
@@ -82,6 +82,9 @@ class QuantizedSearch:
         judge.outputs = dict.fromkeys(targets)
         outputs = run(self.written, values.feeds, self.runtime, targets)
         wrong = [name for name in targets if not judge.good(name, outputs[name])]
+        for name in wrong:
+            stored = judge.references.read(name)
+            require_same_sizes(values.index, values.feeds, name, stored, outputs[name])
         for fault in faults[: 1 if self.quick else None]:
             result.culprits.append(self._culprit(fault, space, judge, examination, result))
         result.culprits = one_for_each_fault(result.culprits, space)
