@@ -139,6 +139,15 @@ def test_a_wrong_text_is_refused_in_words(text, error, says):
     assert raised.value.hint
 
 
+def test_the_names_of_the_model_are_told_where_one_is_unknown():
+    model = parse_text("g (float[2] image) => (float[2] logits) { logits = Neg(image) }")
+
+    with pytest.raises(BuildError) as raised:
+        osl.append(model, "best = ArgMax(logit, axis=0)")
+
+    assert "the model has 'image', 'logits'" in raised.value.hint
+
+
 def test_a_result_without_an_input_to_feed_is_refused():
     two = "g (float[2] a, float[2] b) => (float[2] y) { y = Add(a, b) }"
 

@@ -98,24 +98,23 @@ def bisected(proto: ModelProto, folder: Path, references, feeds, runtime, **sear
 
 @pytest.mark.parametrize("shape", [chain, diamond, residual])
 def test_the_planted_node_is_named_wherever_it_is(shape, tmp_path, runtime):
-    right = shape(30)
+    right = shape(24)
     references, feeds = recorded(right, tmp_path, runtime)
 
     for position in range(len(right.graph.node)):
-        result = bisected(plant(right, position), tmp_path, references, feeds, runtime)
+        wrong = plant(right, position), tmp_path, references, feeds, runtime
+        found = [bisected(*wrong, quick=True)]
+        if position % 3 == 0:
+            found.append(bisected(*wrong))
 
-        quick = bisected(plant(right, position), tmp_path, references, feeds, runtime, quick=True)
-
-        for found in (result, quick):
-            assert [culprit.id for culprit in found.culprits] == [f"@{position}"]
-            assert found.culprits[0].region == [f"@{position}"]
-            assert not found.elsewhere
-        assert result.culprits[0].findings[0].verdict in (
-            "wrong node",
-            "wrong constant",
-            "extra node",
-        )
-        assert quick.sessions <= 4
+        for result in found:
+            assert [culprit.id for culprit in result.culprits] == [f"@{position}"]
+            assert result.culprits[0].region == [f"@{position}"]
+            assert not result.elsewhere
+        for result in found[1:]:
+            verdict = result.culprits[0].findings[0].verdict
+            assert verdict in ("wrong node", "wrong constant", "extra node")
+        assert found[0].sessions <= 4
 
 
 def test_a_fault_that_is_masked_for_a_while_is_named(tmp_path, runtime):

@@ -9,6 +9,7 @@ from conftest import FIXTURES
 from typer.testing import CliRunner
 
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.cli.outputs import factory_of, note_factory
 from onnxsurgeon_lite.report import progress
 
 EXTRACT = "extract whole_model.onnx --outputs 28"
@@ -203,3 +204,17 @@ def test_a_demo_leaves_its_files_when_asked_to(folder):
     assert "the files stay in 'played'" in done.output
     assert {"model.onnx", "faulty.onnx", "references"} <= set(os.listdir(folder / "played"))
     assert ran("demo --keep played").exit_code == 2
+
+
+@pytest.mark.parametrize("change", ["net.py", "refs/index.json", "refs/more", ""])
+def test_the_factory_of_references_is_remembered_while_both_are_as_they_were(folder, change):
+    (folder / "refs").mkdir()
+    (folder / "refs" / "index.json").write_text("{}")
+    (folder / "net.py").write_text("def made(): ...")
+    note_factory("net.py:made", folder / "refs")
+
+    if change:
+        (folder / change).write_text("another")
+
+    assert factory_of("refs") == (None if change else f"{folder / 'net.py'}:made")
+    assert factory_of("elsewhere") is factory_of(None) is None

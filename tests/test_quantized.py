@@ -22,6 +22,7 @@ from test_verdicts import altered, parsed, random
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.bisection.quantized import expanding
 from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
+from onnxsurgeon_lite.errors import ReferenceSetError
 
 LAYERS = 6
 
@@ -688,3 +689,57 @@ def test_what_a_quantized_recurrent_operator_rounds_is_not_known(tmp_path):
 
     assert (result.verdict, result.culprits) == ("inconclusive", [])
     assert "what DynamicQuantizeLSTM rounds is not known: 'y'" in result.notes[-1]
+
+
+def test_a_bias_in_weights_of_four_bits_is_added_behind_them(tmp_path):
+    """The float model adds it in a node of its own."""
+    text = "net (float[6,16] x) => (float[6,8] y) { u = MatMul (x, w) y = Add (u, b) }"
+    constants = {"w": random(16, 8) / 4, "b": random(8, seed=1)}
+    model = parsed(text, **constants)
+    onnx.save(model, tmp_path / "float.onnx")
+    osl.record(model, tmp_path / "refs", feeds={"x": random(6, 16)})
+    quantizer = MatMulNBitsQuantizer(model, block_size=16, is_symmetric=True)
+    quantizer.process()
+    joined = quantizer.model.model
+    product, added = joined.graph.node
+    product.input.extend(["", "", "b"])
+    product.output[0] = added.output[0]
+    joined.graph.node.remove(added)
+    onnx.save(joined, tmp_path / "bits.onnx")
+    scales = next(t.name for t in joined.graph.initializer if t.name.endswith("scales"))
+    wrong = changed(tmp_path / "bits.onnx", scales, lambda scale: scale * 1.5)
+    lost = changed(tmp_path / "bits.onnx", "b", lambda bias: bias * 0)
+
+    healthy, *faulty = (
+        osl.bisect(model, tmp_path / "refs", cause=False)
+        for model in (tmp_path / "bits.onnx", wrong, lost)
+    )
+
+    assert (healthy.verdict, healthy.culprits) == ("agrees", [])
+    for result in faulty:
+        assert [(c.op_type, c.value) for c in result.culprits] == [("MatMulNBits", "y")]
+
+
+def test_what_permuted_blocks_of_a_weight_round_is_not_known(made, few_bits):
+    case, model = made("attention"), onnx.load(few_bits)
+    node = node_of(model, "u_Q4")
+    node.input.extend([""] * (4 - len(node.input)) + ["rows"])
+    rows = np.zeros(16, np.int32)
+    model.graph.initializer.append(numpy_helper.from_array(rows, "rows"))
+
+    result = case.bisect(model)
+
+    assert (result.verdict, result.culprits) == ("inconclusive", [])
+    assert "what MatMulNBits rounds is not known: 'u'" in result.notes[-1]
+
+
+def test_a_float_model_s_values_of_another_batch_are_refused(tmp_path):
+    text = "net (float[n,16] x) => (float[n,5] y) { h = MatMul (x, w1) t = Tanh (h) y = MatMul (t, w2) }"
+    onnx.save(parsed(text, w1=random(16, 16) / 4, w2=random(16, 5)), tmp_path / "float.onnx")
+    osl.record(tmp_path / "float.onnx", tmp_path / "refs", feeds={"x": random(4, 16)})
+    quantize_static(tmp_path / "float.onnx", tmp_path / "qdq.onnx", Samples([{"x": random(4, 16)}]))
+    quantize_dynamic(tmp_path / "float.onnx", tmp_path / "dynamic.onnx")
+
+    for model in ("qdq", "dynamic"):
+        with pytest.raises(ReferenceSetError, match=r"the feeds give \[2, 5\]: it has n = 4"):
+            osl.bisect(tmp_path / f"{model}.onnx", tmp_path / "refs", feeds={"x": random(2, 16)})

@@ -1,5 +1,6 @@
 """What differs in structure: forks, missing and extra operations, faults without a reference of their own."""
 
+import json
 import warnings
 
 import numpy as np
@@ -7,9 +8,11 @@ import onnx
 import pytest
 from onnx import ModelProto, helper
 from test_verdicts import Case, altered, parsed, random, verdicts
+from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import load, open_references, save_tensors
+from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.dtypes import type_of
@@ -158,6 +161,65 @@ def test_a_missing_residual_without_a_reference_of_its_own_is_one_culprit(tmp_pa
     assert "Add of 'd' is missing behind 'x'" in str(result)
 
 
+def test_a_missing_residual_is_known_also_where_no_reference_holds_what_is_added(tmp_path, runtime):
+    right = parsed(
+        """net (float[16,16] x) => (float[16,16] y) {
+            e = Exp (x)
+            s = Add (e, c)
+            b = MatMul (s, w)
+            r = Add (b, s)
+            n = LayerNormalization (r, g, c)
+            y = Add (n, r)
+        }""",
+        w=random(16, 16) / 4,
+        g=1 + random(16, seed=5) / 9,
+        c=random(16, seed=6),
+    )
+    case = Case(tmp_path, right, runtime)
+    wrong = replaced(
+        replaced(right, "n", "LayerNormalization", "b", "g", "c"), "y", "Add", "n", "b"
+    )
+    del wrong.graph.node[3]
+
+    (culprit,) = case.bisect(wrong, references=some(case, *"ebny")).culprits
+
+    assert (culprit.value, culprit.findings[0].verdict) == ("n", "missing node")
+    assert culprit.findings[0].because.startswith("Add of 's' is missing behind 'b'")
+
+
+def test_a_missing_residual_that_a_fork_hides_as_well_is_one_culprit(tmp_path, runtime):
+    """What is missing before the fork is only known when its branches are one culprit."""
+    right = parsed(
+        """net (float[16,16] x) => (float[16,16] y) {
+            e = Exp (x)
+            b = MatMul (e, w0)
+            s = Add (b, e)
+            n = LayerNormalization (s, g, z)
+            f = MatMul (n, w1)
+            t = Add (f, s)
+            u = Neg (t)
+            v = Sigmoid (u)
+            r = Neg (v)
+            p = Sin (r)
+            q = Cos (r)
+            y = Add (p, q)
+        }""",
+        **{f"w{i}": random(16, 16, seed=i) / 4 for i in range(2)},
+        g=1 + random(16, seed=5) / 9,
+        z=random(16, seed=6),
+    )
+    case = Case(tmp_path, right, runtime)
+    wrong = replaced(
+        replaced(right, "n", "LayerNormalization", "b", "g", "z"), "t", "Add", "f", "b"
+    )
+    del wrong.graph.node[2]
+
+    (culprit,) = case.bisect(wrong, references=some(case, *"ebnfpqy")).culprits
+
+    assert (culprit.value, culprit.lacking) == ("n", ["e"])
+    assert culprit.findings[0].because.startswith("Add of 'e' is missing behind 'b'")
+
+
 def test_a_value_that_passes_through_half_precision_in_a_float32_model_is_wrong(tmp_path, runtime):
     right = block()
     case = Case(tmp_path, right, runtime)
@@ -263,10 +325,11 @@ CONSTANT = """net (float[4,4] x) => (float[4,4] y) {{
 }}"""
 
 
-@pytest.mark.parametrize("read", ["c", "r"])
+@pytest.mark.parametrize(("read", "region"), [("c", ["@3"]), ("r", ["@2", "@3"])])
 def test_a_culprit_that_reads_a_constant_without_a_reference_has_its_verdict(
-    read, tmp_path, runtime
+    read, region, tmp_path, runtime
 ):
+    """What computes the constant may be wrong, too."""
     right, wrong = (
         parsed(CONSTANT.format(numbers=n, read=read)) for n in ("1, 2, 3, 4", "1.1, 2.2, 3.3, 4.4")
     )
@@ -274,7 +337,7 @@ def test_a_culprit_that_reads_a_constant_without_a_reference_has_its_verdict(
 
     (culprit,) = case.bisect(wrong, references=some(case, "e", "m", "y")).culprits
 
-    assert (culprit.value, culprit.region) == ("m", ["@3"])
+    assert (culprit.value, culprit.region) == ("m", region)
     assert culprit.findings[0].verdict == "wrong constant"
     assert culprit.findings[0].because == f"{read!r} is wrong: its effect is x1.1"
     assert culprit.values[-1].introduced is not None
@@ -289,6 +352,23 @@ def test_what_computes_a_constant_without_a_reference_may_be_the_culprit(tmp_pat
     (culprit,) = case.bisect(wrong, references=some(case, "e", "m", "y")).culprits
 
     assert culprit.region == ["@1"]
+
+
+def test_a_wrong_node_far_up_in_what_computes_a_constant_is_named(tmp_path, runtime):
+    """The effect is that of a wrong constant, which no one stored."""
+    chain = "a = Exp (w) s = Add (a, o) r = Sqrt (s) n = Neg (r) c = Abs (n)"
+    right = parsed(
+        f"net (float[4,4] x) => (float[4,4] y) {{ {chain} m = Mul (x, c) y = Tanh (m) }}",
+        w=random(4),
+        o=np.float32([0.25]),
+    )
+    case = Case(tmp_path, right, runtime)
+
+    wrong = replaced(right, "s", "Mul")
+    (culprit,) = case.bisect(wrong, references=some(case, "m", "y")).culprits
+
+    assert (culprit.id, culprit.findings[0].verdict) == ("@1", "wrong node")
+    assert "Add gives the reference, Mul does not" in culprit.findings[0].because
 
 
 def test_a_constant_that_differs_from_its_reference_is_a_wrong_constant(tmp_path, runtime):
@@ -482,7 +562,7 @@ def factory():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_factory_narrows_a_region_of_many_nodes(tmp_path):
+def test_the_factory_of_the_references_narrows_a_region_of_many_nodes(tmp_path):
     torch = pytest.importorskip("torch")
     (tmp_path / "net.py").write_text(ATTENTION.replace("SCALE", "0.25"))
     space: dict = {}
@@ -493,14 +573,55 @@ def test_a_factory_narrows_a_region_of_many_nodes(tmp_path):
         torch.onnx.export(
             module, args, tmp_path / "m.onnx", dynamo=True, verbose=False, external_data=False
         )
-    target = f"{tmp_path / 'net.py'}:factory"
-    osl.record(target, tmp_path / "refs")
+    target, refs = f"{tmp_path / 'net.py'}:factory", str(tmp_path / "refs")
+    CliRunner().invoke(app, ["record", target, "-o", refs])
 
-    wide = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs")
-    narrow = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs", factory=target)
+    wide = osl.bisect(tmp_path / "m.onnx", refs, cause=False)
+    given = ["--reference", refs, "-o", str(tmp_path / "culprit"), "--no-cause", "--json"]
+    narrow = CliRunner().invoke(app, ["bisect", str(tmp_path / "m.onnx"), *given])
 
     assert len(wide.culprits[0].region) > 3
     assert "to narrow it, give --factory" in str(wide)
-    assert len(narrow.culprits[0].region) <= 3
-    node = onnx.load(tmp_path / "m.onnx").graph.node[int(narrow.culprits[0].id[1:])]
-    assert node.op_type in ("MatMul", "Softmax", "Mul"), narrow
+    culprit, *_ = json.loads(narrow.stdout)["culprits"]  # the factory is remembered
+    assert len(culprit["region"]) <= 3
+    assert culprit["op_type"] in ("MatMul", "Softmax", "Mul"), culprit
+
+
+def test_a_normalization_before_instead_of_after_the_addition_is_said(tmp_path):
+    weights = {n: random(8, 8, seed=i) for i, n in enumerate("wv")} | {
+        n: random(8, seed=i) for i, n in enumerate("gb", 2)
+    }
+    x = {"x": random(4, 8, seed=4)}
+    behind, before = (
+        parsed(f"net (float[4,8] x) => (float[4,8] y) {{ {nodes} }}", **weights)
+        for nodes in (
+            "s = MatMul(x, w) a = Add(x, s) n = LayerNormalization(a, g, b) y = MatMul(n, v)",
+            "n = LayerNormalization(x, g, b) s = MatMul(n, w) a = Add(x, s) y = MatMul(a, v)",
+        )
+    )
+
+    result = osl.bisect(
+        before, osl.run(behind, x, ["s", "a", "n", "y"]) | x, cause=False, output=tmp_path / "out"
+    )
+
+    assert result.culprits[0].op_type == "LayerNormalization"
+    assert "reading 'a' in place of 'x' gives the reference" in str(result)
+
+
+def test_a_factory_that_cannot_be_recorded_leaves_what_was_found(tmp_path):
+    (tmp_path / "net.py").write_text("def factory():\n    raise ImportError('no such thing')\n")
+    chain = parsed(
+        "net (float[4] x) => (float[4] y) { a = Neg(x) b = Exp(a) c = Neg(b) d = Cos(c) y = Neg(d) }"
+    )
+    references = {"x": random(4), "y": random(4, seed=1)}
+
+    result = osl.bisect(
+        chain,
+        references,
+        factory=f"{tmp_path / 'net.py'}:factory",
+        cause=False,
+        output=tmp_path / "out",
+    )
+
+    assert len(result.culprits[0].region) == 5
+    assert "no such thing" in result.notes[-1]

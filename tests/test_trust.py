@@ -94,6 +94,34 @@ def test_names_of_hooks_are_module_paths_and_lead_to_every_wrong_weight(
         assert any(name in node.input for node in region), name
 
 
+@pytest.mark.parametrize(("weight", "faulty"), [("w1", "a"), ("w2", "c")])
+def test_references_whose_names_say_nothing_are_taken_in_order_behind_the_last_match(
+    weight, faulty, tmp_path, runtime
+):
+    right = parsed(
+        """net (float[8,16] x) => (float[8,5] y) {
+            a = MatMul (x, w1) b = Tanh (a) c = MatMul (b, w2) d = Add (c, b) y = MatMul (d, w3)
+        }""",
+        w1=random(16, 16),
+        w2=random(16, 16, seed=1),
+        w3=random(16, 5, seed=2),
+    )
+    case = Case(tmp_path, right, runtime)
+    theirs = {f"theirs {n}": array for n, array in case.values.items() if n != "x"}
+    tensor = next(t for t in right.graph.initializer if t.name == weight)
+    wrong = altered(right, **{weight: numpy_helper.to_array(tensor) * np.float32(1.5)})
+
+    result = osl.bisect(wrong, theirs, feeds=case.feeds, cause=False)
+
+    assert osl.bisect(right, theirs, feeds=case.feeds, cause=False).verdict == "agrees"
+    assert (result.verdict, [c.value for c in result.culprits]) == ("mismatch", [faulty])
+    assert any(f"has the place and shape of {faulty!r}" in note for note in result.notes)
+    unlike = any(
+        "are these the feeds and weights of the recording?" in note for note in result.notes
+    )
+    assert unlike == (faulty == "a")
+
+
 def test_where_no_output_was_compared_it_does_not_agree(tmp_path, runtime):
     right = parsed("net (float[4] x) => (float[4] y) { a = Tanh (x) b = Exp (a) y = Neg (b) }")
     case = Case(tmp_path, right, runtime)
@@ -175,6 +203,23 @@ def test_an_output_reversed_along_an_axis_is_named_and_views_are_read(tmp_path):
     assert [c.value for c in result.culprits] == ["y"]
     assert result.culprits[0].findings[0].verdict == "shape or layout"
     assert "reversed along axis 1" in result.culprits[0].findings[0].because
+
+
+def test_what_a_module_returns_is_not_taken_transposed_where_its_sizes_are_equal(tmp_path):
+    text = "net (float[6,6] x) => (float[6,6] y) {{ t = Transpose <perm = {0}> (x) y = Tanh (t) }}"
+    right, wrong = (parsed(text.format(perm)) for perm in ("[1, 0]", "[0, 1]"))
+    for model in (right, wrong):
+        for node, module in zip(model.graph.node, ("turn", "act"), strict=True):
+            scopes = str(["", module, node.output[0]])
+            node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes)
+    feeds = {"x": random(6, 6)}
+    hooks = {"turn": feeds["x"].T, "act": np.tanh(feeds["x"].T)}
+
+    assert osl.bisect(right, hooks, feeds=feeds).verdict == "agrees"
+    result = osl.bisect(wrong, hooks, feeds=feeds, cause=False)
+
+    assert [c.value for c in result.culprits] == ["t"]
+    assert result.culprits[0].findings[0].verdict == "shape or layout"
 
 
 def test_what_an_optimizer_breaks_and_the_outputs_mask_is_a_fault_of_the_optimizer(tmp_path):
@@ -499,20 +544,34 @@ def test_an_optimizer_that_does_not_exist_is_refused_with_the_list(tmp_path):
     assert allowed.verdict == "agrees"
 
 
+ENDLESS = """net (float[4] x) => (float[4] y) {
+    a = Neg (x)
+    n = Constant <value_int = 4611686018427387904> ()
+    go = Constant <value = bool {1}> ()
+    b = Loop (n, go, a) <body = turn (int64 i, bool c, float[4] s) => (bool c2, float[4] s2) {
+    c2 = Identity (c)
+    s2 = Cos (s)
+    }>
+    y = Tanh (b)
+}"""
+
+
 def test_a_run_that_takes_too_long_names_its_node(tmp_path):
-    endless = parsed(
-        """net (float[4] x) => (float[4] y) {
-            a = Neg (x)
-            n = Constant <value_int = 4611686018427387904> ()
-            go = Constant <value = bool {1}> ()
-            b = Loop (n, go, a) <body = turn (int64 i, bool c, float[4] s) => (bool c2, float[4] s2) {
-                c2 = Identity (c)
-                s2 = Cos (s)
-            }>
-            y = Tanh (b)
-        }"""
-    )
-    onnx.save(endless, tmp_path / "m.onnx")
+    onnx.save(parsed(ENDLESS), tmp_path / "m.onnx")
 
     with pytest.raises(RuntimeTimeout, match=r"it was in Loop.*@3"):
         osl.run(tmp_path / "m.onnx", timeout=2)
+
+
+def test_the_reproducer_of_a_hang_ends_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr("onnxsurgeon_lite.debug.bisection.reproducer._HANGS", 1.0)
+    onnx.save(parsed(ENDLESS), tmp_path / "m.onnx")
+    references = {"x": np.ones(4, np.float32), "y": np.ones(4, np.float32)}
+
+    result = osl.bisect(tmp_path / "m.onnx", references, timeout=1, output=tmp_path / "out")
+
+    script = tmp_path / "out" / "repro.py"
+    script.write_text(script.read_text().replace("Timer(30", "Timer(0.5"))
+    done = subprocess.run([sys.executable, script], check=False, capture_output=True, timeout=60)
+    assert [culprit.op_type for culprit in result.culprits] == ["Loop"]
+    assert (done.returncode, done.stdout) == (1, b"it does not end within 30 seconds\n")

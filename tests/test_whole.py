@@ -165,6 +165,8 @@ def check_every_fault(folder: Path, action: Action, state: Callable[[], object])
                     assert state() == new, where
                     break
                 faults += 1
+            else:
+                pytest.fail(f"without any fault it does not end well: {said}")
     assert faults >= 4
     restore(folder, before)
 
@@ -242,7 +244,9 @@ def test_a_reproducer_is_whole_whatever_ends_its_writing(folder):
         return contents(Path("culprit"))
 
     check_every_fault(
-        folder, lambda: write_reproducer(model, result, Path("culprit"), verify=False), state
+        folder,
+        lambda: write_reproducer(load("m.onnx"), result, Path("culprit"), verify=False),
+        state,
     )
 
 

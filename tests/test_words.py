@@ -267,7 +267,7 @@ def odd(kind: str) -> onnx.ModelProto:  # noqa: C901  a table of models
             graph.initializer.add(name="w", data_type=999, dims=[1], raw_data=b"abcd")
             graph.node[0].input[0] = "w"
         case "a large doc string":
-            model.doc_string = graph.node[0].doc_string = "long " * 2_000_000
+            model.doc_string = graph.node[0].doc_string = "long " * 1_000_000
         case "huge dimensions of data that is not there":
             graph.initializer.add(name="w", data_type=1, dims=[1 << 40, 1 << 40])
     return model
