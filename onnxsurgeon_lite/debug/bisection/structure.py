@@ -111,6 +111,9 @@ class Region:
         if other in self.observer.index:
             because = f"reading {other!r} in place of {name!r} gives the reference"
             return Explained("other", because, reader)
+        if reader is not None and self._is_made_by(reader, instead):
+            because = f"the references' {other!r} in place of what it makes gives the reference"
+            return Explained("other", because, reader)
         near = self._near(name, value, references)
         what = step_between(
             value,
@@ -119,6 +122,23 @@ class Region:
         )
         because = f"{what} is missing behind {name!r}: reading the references' {other!r} gives the reference"
         return Explained("missing", because, reader, other)
+
+    def _is_made_by(self, position: int, other: Array) -> bool:
+        """Return whether a reference fits as what a node makes, too: a mask that is added twice is added once."""
+        made = self.observer.index.nodes[position].output[0]
+        if made == self.value:
+            allowed = self.judge.allowed(self.value, other)
+            return other.shape == self.expected.shape and agrees(other, self.expected, allowed)
+        rest = [p for p in self.positions if p != position]
+        given = {**self.given, made: other}
+        types = {name: type_of(value) for name, value in given.items() if value is not None}
+        part = self.observer.part(rest, types, [self.value])
+        with (
+            contextlib.suppress(RuntimeFailure),
+            self.observer.opened(part, given, [self.value]) as run,
+        ):
+            return self._agrees(run, made, other)
+        return False
 
     def _from_sums(self, references: ReferenceSet) -> Explained | None:
         """Try each input with a reference added, or a value without one: a sum that is missing may have none."""
