@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
@@ -60,6 +60,7 @@ class Region:
     Attributes:
         positions: its nodes, in the order of the graph. own: those that may be at fault.
         given: the references of its inputs, by name. expected: that of its value.
+        constant: the values that do not depend on what the model is given.
     """
 
     observer: Observer
@@ -69,6 +70,7 @@ class Region:
     given: Mapping[str, RunValue]
     expected: Array
     judge: AgainstReferences
+    constant: Container[str]
 
     def explained(self, lacking: Sequence[str]) -> Explained | None:
         """Return a change that gives the reference, of several the closest; None if there is none."""
@@ -208,7 +210,8 @@ class Region:
         self, name: str, value: Array, references: ReferenceSet, lacking: Sequence[str]
     ) -> list[str]:
         """Return the references that may stand for an input: those that the model lacks, then the nearest ones."""
-        nearest = self._near(name, value, references) if len(self.own) == 1 else []
+        is_wired = len(self.own) == 1 and name not in self.constant
+        nearest = self._near(name, value, references) if is_wired else []
         return list(dict.fromkeys([*lacking, *nearest]))
 
     def _near(self, name: str, value: Array, references: ReferenceSet) -> list[str]:

@@ -222,7 +222,7 @@ class _Survey:
     low: float = 0.0
     high: float = 0.0
 
-    def noise(self, tensor: TensorProto, rng: np.random.Generator) -> Iterator[bytes]:
+    def noise(self, tensor: TensorProto, rng: "np.random.Generator") -> Iterator[bytes]:
         """Yield raw bytes of noise with the same statistics, in blocks; large tensors repeat numbers at random."""
         left = math.prod(tensor.dims)
         drawn = self._draw(rng, min(left, _DRAWN)).clip(self.low, self.high)
@@ -236,7 +236,7 @@ class _Survey:
             yield dtypes.encode(numbers[rng.integers(_DRAWN, size=count, dtype=np.uint16)])
             left -= count
 
-    def _draw(self, rng: np.random.Generator, count: int) -> NDArray[np.floating]:
+    def _draw(self, rng: "np.random.Generator", count: int) -> NDArray[np.floating]:
         room = min(self.high - self.mean, self.mean - self.low)
         if room > 3 * self.deviation or not self.deviation:
             normal = rng.standard_normal(count, np.float32)
