@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from cases import Case
 
 import onnxsurgeon_lite as osl
-from cases import Case
 from models import NETWORKS, network
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.passes import Pass, Pipeline, Replace, Rewire, SetAttr, SetConstant, SetOp
 
+Export = Callable[[Case, str, Path], Path]
 Planted = tuple[tuple[Pass, ...], str]
 """(the edits that make a mistake, a pattern of its true cause)."""
 
@@ -35,7 +36,17 @@ class Drawing:
         self.index = GraphIndex.of(self.model)
         made = [value for node in self.index.nodes for value in node.output if value]
         feeds = {"given": network(name)[1].numpy()}
+        self.feeds = feeds
         self.values = {**feeds, **osl.run(self.model, feeds=feeds, fetch=made)}
+
+    def shows(self, wrong: osl.Model) -> bool:
+        """Whether a model with a mistake runs, and computes something else."""
+        right = self.values["made"]
+        try:
+            made = osl.run(wrong, feeds=self.feeds)["made"]
+        except osl.SurgeonError:
+            return False
+        return made.shape != right.shape or np.abs(made - right).max() > 1e-3 * np.abs(right).max()
 
     def constant(self, name: str) -> np.ndarray | None:
         tensor = constant(self.index, name) if name else None
@@ -49,9 +60,14 @@ class Drawing:
         """Constants of numbers with one of these ranks."""
         for name in self.index.initializers:
             array = self.constant(name)
-            if array is not None and array.ndim in ranks and array.dtype.kind == "f":
-                if array.size > 8 and np.ptp(array) > 0:
-                    yield name, array
+            if array is None or array.ndim not in ranks or array.dtype.kind != "f":
+                continue
+            if array.size > 8 and np.ptp(array) > 0:
+                yield name, array
+
+
+Kind = Callable[[Drawing], Iterator[Planted]]
+Change = Callable[[np.ndarray], np.ndarray | None]
 
 
 def _gone(value: str, instead: str) -> Pass:
@@ -110,8 +126,8 @@ def order(at: Drawing) -> Iterator[Planted]:
     for number, node in enumerate(at.index.nodes):
         shapes = [np.shape(at.values.get(name)) for name in node.input]
         if node.op_type in ("Concat", "Sub", "Div", "MatMul") and len(at.computed(number)) == 2:
-            if shapes[0] == shapes[1] and node.input[0] != node.input[1]:
-                one, two, to = *node.input[:2], (f"@{number}",)
+            one, two, to = *node.input[:2], (f"@{number}",)
+            if shapes[0] == shapes[1] and one != two:
                 yield (Rewire(one, two, to, 0), Rewire(two, one, to, 1)), "order|exchanged"
 
 
@@ -157,7 +173,7 @@ def padding(at: Drawing) -> Iterator[Planted]:
                     yield (SetAttr((f"@{number}",), (("pads", pads),)),), "pads"
 
 
-def _weight(make: Callable[[np.ndarray], np.ndarray | None], ranks: tuple[int, ...], pattern: str) -> Callable:  # fmt: skip
+def _weight(make: Change, ranks: tuple[int, ...], pattern: str) -> Kind:
     def planted(at: Drawing) -> Iterator[Planted]:
         for name, array in at.weights(ranks):
             made = make(array)
@@ -190,7 +206,7 @@ def other_weight(at: Drawing) -> Iterator[Planted]:
                 yield (SetConstant(name, numbers),), "another layer|reads constant|exchanged"
 
 
-KINDS: dict[str, Callable[[Drawing], Iterator[Planted]]] = {
+KINDS: dict[str, Kind] = {
     **{
         made.__name__: made
         for made in (operand, bias, activation, operator, factor, order, other_value, permutation)
@@ -204,25 +220,22 @@ KINDS: dict[str, Callable[[Drawing], Iterator[Planted]]] = {
 }
 
 
-def draws(seed: int) -> Iterator[tuple[str, str, str, str, float]]:
-    """Yield (kind, network, exporter, references, which of the places in 0 .. 1), without an end."""
-    chosen = random.Random(seed)
-    while True:
-        names = [name for name in NETWORKS if name != "llama"]
-        yield (
-            chosen.choice([*KINDS]),
-            chosen.choice(names),
-            chosen.choice(("torchscript", "dynamo")),
-            chosen.choice(("model", "modules")),
-            chosen.random(),
+def drawn(seed: int, count: int, folder: Path, export: Export) -> Iterator[Case]:
+    """Yield the cases that a seed draws, with their wrong models in a folder."""
+    chosen, names = random.Random(seed), [name for name in NETWORKS if name != "llama"]  # opset 23
+    while count:
+        kind, name = chosen.choice([*KINDS]), chosen.choice(names)
+        exporter, references = (
+            chosen.choice(pair) for pair in (("torchscript", "dynamo"), ("model", "modules"))
         )
-
-
-def planted(path: Path, case: Case, which: float) -> tuple[osl.Model, str] | None:
-    """Return (the export with the mistake, the pattern of its cause); None if it has no place for it."""
-    at = Drawing(path, case.network)
-    found = [*KINDS[case.bug](at)]
-    if not found:
-        return None
-    steps, pattern = found[int(which * len(found))]
-    return Pipeline(steps).apply(at.model).model, pattern
+        at = Drawing(export(Case(name, "", exporter, references, ""), "", folder), name)
+        found = [*KINDS[kind](at)]
+        if not found:
+            continue
+        steps, pattern = chosen.choice(found)
+        wrong = Pipeline(steps).apply(at.model).model
+        if at.shows(wrong):
+            bug = f"{kind}{seed}{chosen.randrange(1000)}"
+            osl.save(wrong, folder / f"{name}_{bug}_{exporter}.onnx", force=True)
+            yield Case(name, bug, exporter, references, pattern)
+            count -= 1
