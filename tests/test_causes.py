@@ -698,3 +698,16 @@ def test_right_values_of_another_size_end_the_search_behind_them():
 
     assert [culprit.value for culprit in result.culprits] == ["a"]
     assert any("does not run with the right values" in note for note in result.notes)
+
+
+def test_what_is_missing_may_be_a_value_whose_shape_is_not_declared():
+    text = "g (float[n,16] x) => (float[n,16] y) {{ h = Exp(x) m = MatMul(h, w) {} }}"
+    ends = "r = Add(m, h) y = Div(r, two)", "y = Div(m, two)"
+    weights = {"w": numbers(16, 16), "two": np.float32(2)}
+    right, wrong = (model(text.format(end), **weights) for end in ends)
+    known = references(right, x=numbers(4, 16))
+    known = {name: known[name] for name in ("x", "m", "y")}
+
+    result = osl.bisect(wrong, known, feeds={"x": known["x"]})
+
+    assert "'h' is not added to 'm'" in result.culprits[0].causes[0].sentence

@@ -62,7 +62,7 @@ from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Family = Callable[[Place], Iterable[Hypothesis]]
@@ -138,6 +138,7 @@ _EXACT = 4e-7  # a larger relative error may be that of another mistake
 _NOISE = 1e-7  # a smaller relative error says nothing
 _TOGETHER = 16  # values whose shapes are found at once
 _AROUND = 256  # values of which those that could be read are chosen
+_OPEN = 8  # values whose shape is known only when they are computed
 _NEARBY = 48  # recorded values that a node could read instead
 _TIMES = 1.5  # times the bisection: what runs when the time is over ends a little later
 _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
@@ -485,7 +486,9 @@ class Finder:
         ]
         below = self._below(culprit)
         shapes_of = self._shapes([name for name in names if name not in below])
+        open_ = [n for n in shapes_of if n not in references and self._of_any_shape(n)][:_OPEN]
         names = [name for name, shape in shapes_of.items() if may_be_read(shape)][:_NEARBY]
+        names = list(dict.fromkeys([*names, *open_]))
         found, size = dict[str, Array](), 0
         references.prefetch([name for name in names if name in references])
         unknown = [n for n in names if n not in references and n not in feeds]
@@ -516,6 +519,15 @@ class Finder:
                 n: v.shape for n in several if isinstance(v := references.read(n), np.ndarray)
             }
         return found
+
+    def _of_any_shape(self, name: str) -> bool:
+        """Return whether a value may have floats, and has no shape that is known before it is computed."""
+        kind = self.index.types.get(name)
+        if kind is None or not kind.tensor_type.elem_type:
+            return True
+        tensor = kind.tensor_type
+        known = tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
+        return not known and is_float(numpy_dtype(tensor.elem_type))
 
     def _declared(self, name: str) -> tuple[int, ...]:
         kind = self.index.types.get(name)
