@@ -121,7 +121,7 @@ def _turned(place: Place) -> Iterator[Hypothesis]:
         if data is None or made is None or data.ndim != made.ndim or data.ndim > _MOST_AXES:
             continue
         operator = f"the operator of {place.title(number)} is {node.op_type}"
-        if node.op_type == "Transpose":
+        if node.op_type == "Transpose" and data.shape != made.shape:
             sizes = str([*made.shape])
             edit = Replace((node.input[0], sizes), (result,), "Reshape")
             yield Hypothesis("operator", f"{operator}; with Reshape", (edit,), ("laid out",))
