@@ -18,7 +18,6 @@ from onnxsurgeon_lite.passes import (
     Pass,
     Pipeline,
     Remove,
-    Replace,
     Rewire,
     SetAttr,
     SetConstant,
@@ -79,8 +78,8 @@ Kind = Callable[[Drawing], Iterator[Planted]]
 Change = Callable[[np.ndarray], np.ndarray | None]
 
 
-def _gone(value: str, instead: str) -> Pass:
-    return Replace((instead,), (value,), op_type="Identity")
+def _gone(number: int, instead: str) -> Pass:
+    return Remove((f"@{number}",), bridge=instead)
 
 
 def operand(at: Drawing) -> Iterator[Planted]:
@@ -88,7 +87,7 @@ def operand(at: Drawing) -> Iterator[Planted]:
     for number, node in enumerate(at.index.nodes):
         read = at.computed(number)
         if node.op_type == "Add" and len(read) == 2:
-            yield from (((Remove((f"@{number}",), bridge=name),), "not added") for name in read)
+            yield from (((_gone(number, name),), "not added") for name in read)
 
 
 def bias(at: Drawing) -> Iterator[Planted]:
@@ -97,14 +96,14 @@ def bias(at: Drawing) -> Iterator[Planted]:
         read = at.computed(number)
         sizes = [np.size(at.constant(n)) for n in node.input if n not in read]
         if node.op_type == "Add" and len(read) == 1 and max(sizes) > 1:
-            yield (_gone(node.output[0], read[0]),), "bias|not added"
+            yield (_gone(number, read[0]),), "bias|not added"
 
 
 def activation(at: Drawing) -> Iterator[Planted]:
     """An activation that is missing."""
-    for node in at.index.nodes:
+    for number, node in enumerate(at.index.nodes):
         if node.op_type in _ACTIVATIONS:
-            yield (_gone(node.output[0], node.input[0]),), _ACTIVATIONS[node.op_type]
+            yield (_gone(number, node.input[0]),), _ACTIVATIONS[node.op_type]
 
 
 def operator(at: Drawing) -> Iterator[Planted]:
@@ -124,7 +123,7 @@ def factor(at: Drawing) -> Iterator[Planted]:
             if array is not None and array.size == 1:
                 old = f"{float(array.reshape(-1)[0]):.4g}"[:5].replace(".", r"\.")
                 pattern = rf"factor|multiplied|sqrt|with {old}|divided"
-                yield (_gone(node.output[0], read[0]),), pattern
+                yield (_gone(number, read[0]),), pattern
                 new = (array * 2).astype(array.dtype)
                 yield (SetConstant(node.input[1], new, (f"@{number}",)),), f"{pattern}|with|scaled"
 
