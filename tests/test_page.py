@@ -225,7 +225,7 @@ def test_the_page_runs_nothing_but_its_own_scripts_and_loads_nothing(tmp_path):
     text = (tmp_path / "page.html").read_text()
 
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
-    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert policy.startswith("default-src 'none'; script-src 'nonce-")
     assert "script-src 'unsafe" not in policy
     assert not re.search(r"<(script|link|img)[^>]*(src|href)=", text.split("<style>")[0])
 

@@ -12,7 +12,7 @@ function showGraphs() {
   if (!page.graphs.length) { part("model").remove(); return; }
   part("model").classList.toggle("sides", page.graphs.length > 1);
   page.graphs.forEach((_, graph) => views.push(new View(graph)));
-  document.addEventListener("chosen", event => views.forEach(view => view.follow(event.detail.scroll)));
+  document.addEventListener("chosen", event => views.forEach(view => view.follow(event.detail.near)));
 }
 
 /** One graph: the module that is open, what colors it, how large it is drawn. */
@@ -39,14 +39,13 @@ class View {
     this.shades = this.measure ? shades(this.measure) : null;
   }
 
-  /** Open the module that the chosen node is in, unless its neighborhood is open. */
-  follow(scroll) {
+  /** Open the neighborhood of the chosen node, or the module that it is in, unless it is in view. */
+  follow(near) {
     const node = this.chosen();
     if (node === undefined) { this.outline(); return; }
     const closeUp = this.g.close_ups.find(each => each.node === node);
     const holder = this.g.node_module[node];
-    if (closeUp && !scroll) this.enter(holder, closeUp);
-    else if (!this.shown.has(`node ${node}`)) this.enter(holder, null);
+    if ((closeUp && near) || !this.shown.has(`node ${node}`)) this.enter(holder, closeUp);
     this.outline();
     const box = this.shown.get(`node ${node}`);
     if (box) this.reveal(box);
@@ -160,7 +159,7 @@ class View {
     const own = [...at, ...held];
     const kinds = [...new Set(own.map(mark => mark.kind))].sort((a, b) => Object.keys(KINDS).indexOf(a) - Object.keys(KINDS).indexOf(b));
     const amount = shade ? this.amount(shade) : "";
-    const room = 23 - amount.length;
+    const room = 21 - amount.length;
     const module = g.modules[number];
     const title = kind === "node" ? titleOf(graph, number) : `module ${module.path || module.label} ${module.label} ${module.class_name}`;
     const name = kind === "node" ? `${idOf(graph, number).replace(/.*\//, "")} ${g.node_name[number]}` : module.class_name || "module";
@@ -192,7 +191,7 @@ class View {
     const chain = [];
     for (let module = this.open; module >= 0; module = this.g.modules[module].parent) chain.unshift(module);
     const items = chain.flatMap((module, i) => [i ? " \u203a " : "", make("button", { type: "button", class: "link", click: () => this.enterExactly(module), "aria-current": module === this.open && !this.near ? "true" : null }, this.g.modules[module].label)]);
-    const close = this.g.close_ups.map(each => make("button", { type: "button", class: "chip", "aria-pressed": String(this.near === each), click: () => { this.near === each ? this.enterExactly(this.open) : (this.enter(this.g.node_module[each.node], each), choose(this.graph, each.node, false)); } }, `around ${idOf(this.graph, each.node)}`));
+    const close = this.g.close_ups.map(each => make("button", { type: "button", class: "chip", "aria-pressed": String(this.near === each), click: () => { this.near === each ? this.enterExactly(this.open) : (this.enter(this.g.node_module[each.node], each), choose(this.graph, each.node)); } }, `around ${idOf(this.graph, each.node)}`));
     const undrawn = this.near ? 0 : this.g.modules[this.open].undrawn;
     const left = [undrawn && `${undrawn} more values enter or leave`, this.g.left_out && `bodies that are not drawn, for they have too many nodes: ${this.g.left_out}`].filter(Boolean);
     this.path.replaceChildren(...items, " ", ...close, left.length ? make("span", { class: "dim" }, ` ${left.join("; ")}`) : "");
@@ -223,7 +222,8 @@ class View {
     }
     const kinds = new Set(page.marks.filter(mark => mark.graph === this.graph).map(mark => mark.kind));
     for (const kind of kinds) if (KINDS[kind][0]) this.legend.append(make("span", { class: "key" }, make("b", { class: kind }, KINDS[kind][0]), ` ${KINDS[kind][1]}`));
-    if (reached[this.graph].size) this.legend.append(make("span", { class: "key" }, make("i", { class: "reached" }), " what the culprit reaches"));
+    const icons = [["reached", "what the culprit reaches", reached[this.graph].size], ["opens", "opens at a click", this.g.modules.length > 1], ["ends", "comes in or goes out", true]];
+    for (const [icon, text, known] of icons) if (known) this.legend.append(make("span", { class: "key" }, make("i", { class: icon }), ` ${text}`));
   }
 
   /** Show which box is chosen. */

@@ -24,7 +24,9 @@ def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
     counts = ", ".join(f"{count} {kind}{_plural(kind, count)}" for kind, count in kinds.items())
     wrong = [name for name, c in result.outputs.items() if not c.match]
     headlines = [f"different: {counts}" if counts else "no difference"]
-    headlines += [f"outputs mismatch: {', '.join(map(repr, wrong))}"] if wrong else []
+    if result.outputs:
+        how = "mismatch" if wrong else "agree"
+        headlines.append(f"outputs {how}: {', '.join(map(repr, wrong or result.outputs))}")
     said = {id(d): line for d, line in zip(result.differences, lines_of(result), strict=True)}
     nodes = [d for d in result.differences if d.kind == "node" and not only_texts(d)]
     before, after = ([(at(d), said[id(d)], d.status) for d in nodes] for at in _ENDS)
