@@ -120,6 +120,20 @@ def test_a_click_chooses_a_node_everywhere(report):
     assert report.url.endswith(f"#@{number}")
 
 
+def test_a_chart_says_where_it_draws_what_has_no_height(report):
+    names = report.evaluate(
+        """() => {
+            const measure = structuredClone(page.measures[0]), chart = document.createElement("div");
+            Object.assign(measure.numbers, [0, null, 0.5, null]);
+            Object.assign(measure.bad, [false, false, true, true]);
+            drawAlong(measure, chart);
+            return chart.data.map(each => each.name);
+        }"""
+    )
+
+    assert {"zero: at the bottom", "exact: at the bottom", "not finite: at the top"} <= {*names}
+
+
 def test_search_goes_to_a_node_by_name_value_or_id(report):
     for typed, name in (("Conv_9", "Conv_9"), ("28", "Add_7"), ("@2", "Conv_2")):
         report.keyboard.press("/")
@@ -140,6 +154,12 @@ def test_a_link_leads_to_a_node(linked):
     linked.wait_for_function("choice.node === 2")
     linked.evaluate("location.hash = '#@99999'")
     linked.wait_for_function("choice.node === 4")
+    linked.evaluate("location.hash = '#@2'")
+    linked.wait_for_function("choice.node === 2")
+    linked.evaluate("location.hash = '#@4'")  # a culprit: its neighborhood, values on the edges
+    linked.wait_for_function("choice.node === 4")
+    assert linked.locator(".chip[aria-pressed=true]").inner_text() == "around @4"
+    assert "25" in linked.locator(".area text.edge").all_text_contents()
 
 
 def test_nothing_on_the_page_offers_to_upload_a_chart(report):

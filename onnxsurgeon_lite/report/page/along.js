@@ -104,7 +104,7 @@ function drawAlong(measure, chart) {
   if (limits.some(limit => limit !== null))
     traces.push({ name: measure.limit, x: points, y: points.map(i => limits[i] || null), mode: "lines", line: { color: css("--limit"), dash: "dot", width: 1.5 }, hoverinfo: "skip" });
   const layout = look({
-    height: 280, hovermode: "closest", bargap: 0.15,
+    height: chart.clientWidth < 500 ? 360 : 280, hovermode: "closest", bargap: 0.15,
     xaxis: { title: { text: page.graphs.length ? "in the order of the graph" : "in the order of the set" }, zeroline: false },
     yaxis: { title: { text: measure.unit }, type: measure.log ? "log" : "linear", exponentformat: "power" },
   });

@@ -83,6 +83,7 @@ class View {
     svg.append(draw("defs", {}, draw("marker", { id: `tip${this.graph}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto-start-reverse" }, draw("path", { d: "M0 0L8 4L0 8z", class: "tip" }))));
     this.fans = new Map(); // box -> its lines down
     for (const [from] of drawing.lines) this.fans.set(from, (this.fans.get(from) || 0) + 1);
+    this.spots = []; // of labels
     const labels = [], open = this.near || drawing.boxes.length <= 24;
     drawing.lines.forEach((line, i) => this.line(svg, labels, line, layout, i, place, open));
     svg.append(...labels);
@@ -118,11 +119,15 @@ class View {
     const said = values.map(value => `${this.g.values[value]}  ${typeOf(this.graph, value)}`);
     svg.append(draw("path", { d: path, class: carries ? "line reached" : "line", "marker-end": `url(#tip${this.graph})` }, draw("title", {}, said.join("\n"))));
     if (!open) return;
-    const [x, y] = points.length > 2 ? points[points.length >> 1] : labelAt(points[0], points[1], this.fans.get(from) > 1);
-    const types = [...new Set(values.map(value => typeOf(this.graph, value)))].join(", ");
+    const types = cut([...new Set(values.map(value => typeOf(this.graph, value)))].join(", "), 26);
     const name = values.length > 1 ? `${values.length} values` : this.near ? middle(this.g.values[values[0]], 24) : "";
-    labels.push(draw("text", { x, y: y - (name && types ? 3 : -3), class: "edge" }, name || cut(types, 26)));
-    if (name && types) labels.push(draw("text", { x, y: y + 9, class: "edge type" }, cut(types, 26)));
+    const width = 6 * Math.max(name.length, types.length), lies = ([x, y]) => this.spots.some(([u, v, w]) => Math.abs(x - u) < (width + w) / 2 && Math.abs(y - v) < 24);
+    const spot = spotsOf(points, this.fans.get(from) > 1).find(each => !lies(each));
+    if (!spot) return; // upon each other no two can be read; the line's own title says it
+    const [x, y] = spot;
+    this.spots.push([x, y, width]);
+    labels.push(draw("text", { x, y: y - (name && types ? 3 : -3), class: "edge" }, name || types));
+    if (name && types) labels.push(draw("text", { x, y: y + 9, class: "edge type" }, types));
   }
 
   box(kind, number, [x, y]) {
@@ -239,7 +244,7 @@ class View {
   }
 
   scale(by) {
-    const fit = Math.min(1, Math.max(0.6, (this.area.clientWidth - 8) / this.size[0]));
+    const fit = Math.min(1, Math.max(0.8, (this.area.clientWidth - 8) / this.size[0]));
     this.zoom = by === 1 ? fit : Math.min(3, Math.max(0.1, this.zoom * by));
     const [width, height] = this.size;
     for (const [name, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, width: width * this.zoom, height: height * this.zoom })) this.svg.setAttribute(name, value);
@@ -266,10 +271,11 @@ class View {
 /** How many times what is allowed, in few characters. */
 const times = weight => (weight >= 0.01 && weight < 1e4 ? Number(weight.toPrecision(2)) : weight.toExponential(0).replace("+", ""));
 
-/** Where a line's label stands: near the end where it is alone. */
-function labelAt([x0, y0], [x1, y1], fans) {
-  const t = Math.abs(x1 - x0) < 12 ? 0.5 : fans ? 0.68 : 0.3, ease = t * t * (3 - 2 * t);
-  return [x0 + (x1 - x0) * ease, y0 + (y1 - y0) * t];
+/** Where a line's label may stand, the best first: near the end where it is alone. */
+function spotsOf(points, fans) {
+  if (points.length > 2) return points.slice(1, -1).sort((a, b) => Math.abs(a[1] - points[points.length >> 1][1]) - Math.abs(b[1] - points[points.length >> 1][1]));
+  const [[x0, y0], [x1, y1]] = points, order = Math.abs(x1 - x0) < 12 ? [0.5, 0.3, 0.68] : fans ? [0.68, 0.5, 0.3] : [0.3, 0.5, 0.68];
+  return order.map(t => [x0 + (x1 - x0) * t * t * (3 - 2 * t), y0 + (y1 - y0) * t]);
 }
 
 /** The innermost module that holds nearly all partners of a module's nodes; -1 where there are none. */

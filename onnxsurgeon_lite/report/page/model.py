@@ -66,6 +66,6 @@ def _tables(result: Shown) -> list[data.Table]:
     ends += [Row(["output", v.name, v.type]) for v in result.outputs]
     ops = [Row([name, str(count)]) for name, count in result.ops.items()]
     return [
-        *table("Inputs and outputs", ["", "name", "type"], ends),
+        *table("Inputs and outputs", ["role", "name", "type"], ends),
         *table("Operators", ["operator", "nodes"], ops),
     ]

@@ -7,7 +7,7 @@ from typing import get_args
 
 from onnxsurgeon_lite.matching.diff.result import Difference, Kind, ModelDiff
 from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
-from onnxsurgeon_lite.report.differences import change_text, lines_of, only_texts
+from onnxsurgeon_lite.report.differences import change_texts, lines_of, only_texts
 from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.measures import Row, marks_of, table
@@ -43,7 +43,7 @@ def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
             ),
             *table(
                 "Outputs on the same feeds",
-                ["output", "", *titles(True)],
+                ["output", "verdict", *titles(True)],
                 [Row([name, verdict(c), *texts(c, True)]) for name, c in result.outputs.items()],
             ),
         ],
@@ -60,7 +60,7 @@ def _marks(found: Sequence[tuple[str, str, data.MarkKind]], graph: int) -> list[
 
 
 def _row(difference: Difference) -> Row:
-    changes = [*map(change_text, difference.changes)]
+    changes = change_texts(difference)
     changes += [str(difference.contents)] if difference.contents is not None else []
     side = (difference.before, 0) if difference.before else (difference.after, 1)
     cells = [difference.status, difference.kind, difference.subject, "; ".join(changes)]
