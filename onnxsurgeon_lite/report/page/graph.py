@@ -282,6 +282,11 @@ class _Tree:
         Args:
             far: draw it in modules around one end, too.
         """
+        if maker is not None and reader is not None and maker != reader:
+            holder = self.holder[maker]
+            if holder == self.holder[reader]:  # most of them, and soon told
+                self.modules[holder].lines.add(("node", maker), ("node", reader), value)
+                return
         up, down = self._boxes(maker), self._boxes(reader)
         both, least = 0, min(len(up), len(down))
         while both < least and up[both][0] == down[both][0]:

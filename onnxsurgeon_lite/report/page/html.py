@@ -18,20 +18,23 @@ _SCRIPTS = (
 
 def html(page: Page, live: bool = False) -> bytes:
     """Return the file; a live page asks its server for tensors."""
+    return b"".join(parts(page, live))
+
+
+def parts(page: Page, live: bool = False) -> list[bytes]:
+    """Return the parts of the file."""
     names = (*_SCRIPTS, *(["live"] if live else []), "start")
     scripts = [_plotly(), *(_own(f"{name}.js") for name in names)]
     head, body = _own("page.html").split(b"<!-- here -->")
     title = escape(page.title).encode(errors="replace")
     nonce = os.urandom(16).hex()
-    return b"".join(
-        [
-            head.replace(b"{policy}", _policy(nonce, live).encode()).replace(b"{title}", title),
-            b"<style>%b</style>" % _own("page.css"),
-            body,
-            b'<script type="application/json" id="data">%b</script>' % _inert(page).encode(),
-            *(b'<script nonce="%b">%b</script>' % (nonce.encode(), script) for script in scripts),
-        ]
-    )
+    start = b'<script nonce="%b">' % nonce.encode()
+    return [
+        head.replace(b"{policy}", _policy(nonce, live).encode()).replace(b"{title}", title),
+        *(b"<style>", _own("page.css"), b"</style>", body),
+        *(b'<script type="application/json" id="data">', _inert(page).encode(), b"</script>"),
+        *(part for script in scripts for part in (start, script, b"</script>")),
+    ]
 
 
 def _own(name: str) -> bytes:
