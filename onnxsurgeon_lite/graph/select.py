@@ -213,11 +213,11 @@ def pattern_matches(index: GraphIndex, argument: str) -> "list[tuple[Rule, Match
     Raises:
         UnknownNameError: nothing matches; the hint says what nearly does.
     """
-    from onnxsurgeon_lite.graph.patterns import Matcher, closest, find_all, read_rules
+    from onnxsurgeon_lite.graph.patterns import closest, find_all, matchers_of, read_rules
 
     asked = _PATTERN.fullmatch(argument)
     assert asked is not None  # callers look for the prefix
-    matchers = [Matcher(index, rule) for rule in read_rules(asked["rule"])]
+    matchers = matchers_of(index, read_rules(asked["rule"]))
     found = find_all(matchers)
     chosen = found if asked["number"] is None else found[int(asked["number"]) :][:1]
     if not chosen:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from onnx import TensorShapeProto
+
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.graph.text import shape_text
@@ -41,7 +43,17 @@ class SetShape:
             UnknownNameError: the model has no such input.
             GraphError: the graph has a cycle, or a function calls itself.
         """
-        return resized(GraphIndex.of(model), self.shapes, self.second)
+        return resized(GraphIndex.of(_ranked(model, self.shapes)), self.shapes, self.second)
+
+
+def _ranked(model: Model, shapes: Mapping[str, tuple[int | str, ...]]) -> Model:
+    """Return the model with open dimensions for inputs that declare no shape."""
+    result = model.copy()
+    for info in result.proto.graph.input:
+        kind = info.type.tensor_type
+        if info.name in shapes and info.type.HasField("tensor_type") and not kind.HasField("shape"):
+            kind.shape.dim.extend(TensorShapeProto.Dimension() for _ in shapes[info.name])
+    return result
 
 
 def resized(

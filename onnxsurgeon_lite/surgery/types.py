@@ -92,7 +92,7 @@ def _fitting(before: Model | None, result: Model, values: Set[str]) -> dict[str,
     try:
         return infer(result, values, strict=True)
     except RejectedError as error:
-        if before is not None and not _fits(before, values):
+        if before is not None and not fits(before, values):
             return infer(result, values)
         reason = str(error).strip().splitlines()[0].rpartition("Inference error(s): ")[2]
         raise EditError(
@@ -100,7 +100,8 @@ def _fitting(before: Model | None, result: Model, values: Set[str]) -> dict[str,
         ) from error
 
 
-def _fits(model: Model, values: Set[str]) -> bool:
+def fits(model: Model, values: Set[str]) -> bool:
+    """Return whether the types of values can be inferred, and fit those that are declared."""
     try:
         infer(model, values, strict=True)
     except RejectedError:

@@ -5,6 +5,7 @@ from itertools import islice
 
 from onnx import NodeProto, helper
 
+from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN
 from onnxsurgeon_lite.graph.patterns.match import Match, Matcher, PatternNode
 from onnxsurgeon_lite.graph.schemas import constant
 
@@ -27,7 +28,7 @@ def _nearest(matcher: Matcher) -> tuple[int, str]:
     total = len(matcher.nodes)
     if matcher.refused:
         found, reason = matcher.refused[0]
-        unknown = "is not known: " in reason
+        unknown = NOT_KNOWN in reason
         hint = "; onnxdbg edit infer declares shapes" if unknown else ""
         score = total + 1 + unknown * _MANY
         return score, f"all {total} nodes match, {_place(matcher, found)}, but {reason}{hint}"
