@@ -109,8 +109,10 @@ def _detail(matcher: Matcher, want: PatternNode, node: NodeProto) -> str:
     extra = sorted(given.keys() - want.attribute.keys())
     for name, value in zip(want.input, node.input, strict=False):
         if name in matcher.constants:
-            tensor = constant(matcher.index, value)
-            return f"{value!r} is {'another' if tensor is not None else 'no'} constant, the pattern has {name!r}"
+            has = f"the pattern has {name!r}"
+            if constant(matcher.index, value) is not None:
+                return f"{value!r} is another constant, {has}"
+            return f"{value!r} is no constant, {has}; onnxdbg edit fold computes constants"
         place = matcher.producer.get(name)
         made = matcher.index.producer.get(value)
         if place is not None and (
