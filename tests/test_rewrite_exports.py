@@ -12,7 +12,7 @@ SDPA = torch.nn.functional.scaled_dot_product_attention
 DYNAMO = """<ir_version: 10, opset_import: ["" : 23]>
 g (float[B,4,S,8] q, float[B,4,S,8] k, float[B,4,S,8] v, bool[B,1,S,S] allowed) => (float[B,4,S,8] y)
     <int64[4] order = {0, 1, 3, 2}, int64[2] last = {2, 3},
-    float root = {0.5}, float zero = {0}, float low = {-3.4028235e+38}> {
+    float root = {0.5}, float zero = {0}, float low = {-1e38}> {
     shape = Shape(k) deep = Gather(shape, order) size = Gather(shape, last)
     minus = Constant <value_ints = [-1]> () rows = Concat <axis = 0> (minus, size)
     a = Reshape(k, rows) b = Transpose <perm = [0, 2, 1]> (a) c = Reshape(b, deep)
