@@ -41,8 +41,11 @@ from onnxsurgeon_lite import (
     load,
     save,
 )
+from onnxsurgeon_lite import model as model_package
+from onnxsurgeon_lite.api import edit as api_edit
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes.build import add_initializers, parse_text
@@ -966,3 +969,15 @@ def test_what_no_recipe_takes_back_is_not_written(tmp_path, monkeypatch):
     assert done.exit_code == 2
     assert "no recipe gives back the model" in done.output
     assert not [*tmp_path.iterdir()]
+
+
+def test_the_process_that_infers_is_forked_before_a_large_model_is_loaded(monkeypatch):
+    """It would hold the model, too."""
+    order = []
+    monkeypatch.setattr(api_edit, "_LARGE", 100)
+    monkeypatch.setattr(native, "begin", lambda: order.append("fork"))
+    monkeypatch.setattr(model_package, "loaded", lambda path: order.append("load") or load(path))
+
+    api_edit.applied(lambda: SetOp(("Add_7",), "Sub"), FIXTURES / "whole_model.onnx")
+
+    assert order == ["fork", "load"]
