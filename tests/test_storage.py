@@ -344,6 +344,25 @@ def test_any_float_and_any_distribution_is_stripped(tmp_path, dtype, kind):
     assert before.min() <= after.min() <= after.max() <= before.max()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_large_weight_far_from_zero_is_stripped_without_what_is_not_finite(tmp_path, dtype):
+    values = np.random.default_rng(0).normal(1000, 0.1, (512, 512)).astype(dtype)
+    values[0, :3] = np.nan, np.inf, -np.inf
+    values[511] = np.nan
+    model = proto()
+    model.graph.initializer.append(numpy_helper.from_array(values, "v"))
+    onnx.save(model, tmp_path / "m.onnx")
+
+    strip(load(tmp_path / "m.onnx"), tmp_path / "s.onnx")
+
+    stripped = load(tmp_path / "s.onnx")
+    noise = stripped.array(stripped.proto.graph.initializer[3]).astype(np.float64)
+    assert noise.mean() == pytest.approx(1000, abs=0.01)
+    assert noise.std() == pytest.approx(0.1, rel=0.02)
+    assert np.nanmin(values[1:]) <= noise.min() <= noise.max() <= np.nanmax(values[1:])
+    assert np.linalg.matrix_rank(noise - 1000) == 512
+
+
 def test_quantized_weights_and_biases_are_stripped_and_come_back(tmp_path):
     rng = np.random.default_rng(0)
     weights = [
