@@ -119,8 +119,10 @@ def test_inputs_and_outputs_take_another_layout(runtime):
     model = osl.load(WHOLE)
     image = np.random.default_rng(0).normal(size=(1, 20, 20, 3)).astype(np.float32)
 
-    result = osl.set_layout(model, {"input.1": "NHWC", "31": "NHWC"}).model
+    edited = osl.set_layout(model, {"input.1": "NHWC", "31": "NHWC"})
+    result = edited.model
 
+    assert edited.changes[1] == "output '31': NCHW [1, 3, 20, 20] -> NHWC [1, 20, 20, 3]"
     expected = run(runtime, model, {"input.1": image.transpose(0, 3, 1, 2)})["31"]
     actual = run(runtime, result, {"input.1": image})["31"]
     assert np.array_equal(actual, expected.transpose(0, 2, 3, 1))

@@ -52,9 +52,9 @@ class SetLayout:
             start, end = (outside, inside) if is_input else (inside, outside)
             perm = [start.index(c) for c in end]
             kind = _moved(declared.type, [inside.index(c) for c in outside])
-            index = GraphIndex.of(result)
-            known = converter(index, name, "Transpose")
-            if known is not None and _undoes(perm, index.nodes[known[0]]):
+            now = GraphIndex.of(result)
+            known = converter(now, name, "Transpose")
+            if known is not None and _undoes(perm, now.nodes[known[0]]):
                 take_away(result, name, kind, *known)
             else:
                 convert(result, name, kind, helper.make_node("Transpose", [], [], perm=perm))
