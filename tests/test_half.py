@@ -157,3 +157,29 @@ def test_an_error_below_the_tolerance_that_grows_is_found_where_it_is_made():
     assert culprit.name == "first"
     assert culprit.findings[0].verdict == "wrong constant"
     assert any("below half precision's tolerance" in note for note in result.notes)
+
+
+def test_outputs_that_are_cast_back_to_float32_are_compared():
+    weights = {n: random(16, 16, seed=i) / 4 for i, n in enumerate("wv")}
+    weights |= {n: random(16, seed=i) for i, n in enumerate("gb", 2)}
+    text = """net ({kind}[4,16] x) => (float[4,16] linear_1, float[4,16] linear_2) {{
+        {before} a = MatMul ({x}, w) t = Tanh (a) {y} = LayerNormalization (t, g, b) {z} = MatMul ({y}, v) {behind}
+    }}"""
+    plain = {
+        "kind": "float",
+        "x": "x",
+        "before": "",
+        "y": "linear_1",
+        "z": "linear_2",
+        "behind": "",
+    }
+    casts = "linear_1 = Cast<to = 1> (y_half) linear_2 = Cast<to = 1> (z_half)"
+    half = {"before": "h = Cast<to = 10> (x)", "x": "h", "behind": casts}
+    right = parsed(text.format(**plain), **weights)
+    small = {name: array.astype(np.float16) for name, array in weights.items()}
+    narrow = text.format(**{**plain, **half, "y": "y_half", "z": "z_half"})
+
+    found = osl.bisect(parsed(narrow, **small), against=right, cause=False)
+
+    assert found.verdict == "agrees"
+    assert {*found.outputs} == {"linear_1", "linear_2"}
