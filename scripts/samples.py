@@ -1,6 +1,7 @@
 """Measure work on many samples: throughput beside plain sessions, memory, a cluster, workers that are killed.
 
-`python scripts/samples.py cnn` (10,000 samples), `gpt2` (200), `cluster`, `kills`; `--count` for fewer, `--rounds`.
+`python scripts/samples.py cnn` (10,000 samples), `gpt2` (200), `cluster`, `scaling`, `kills`; `--count` for fewer,
+`--rounds`.
 Ratios of runs that alternate are printed, because a machine is rarely idle.
 """
 
@@ -83,12 +84,12 @@ def plain(path: Path, archive: Path, part: int, parts: int) -> None:
         session.run(None, {name: row[None]})
 
 
-def by_hand(path: Path, archive: Path, twice: bool = True) -> float:
+def by_hand(path: Path, archive: Path, jobs: int = JOBS) -> float:
     """Return the seconds that processes with plain sessions take; each sample runs in both models, as in `compare`."""
     context, start = multiprocessing.get_context("spawn"), time.perf_counter()
-    for _ in range(1 + twice):
+    for _ in range(2):
         workers = [
-            context.Process(target=plain, args=(path, archive, n, JOBS)) for n in range(JOBS)
+            context.Process(target=plain, args=(path, archive, n, jobs)) for n in range(jobs)
         ]
         for worker in workers:
             worker.start()
@@ -146,6 +147,23 @@ def watch(peaks: list[int], stop: threading.Event) -> None:
         peaks.append(int(status.split("RssAnon:")[1].split()[0]) // 1024)
 
 
+def scaling(path: Path, archive: Path, rounds: int) -> None:
+    """Print how much faster 2 and 4 workers are than one, and processes by hand than one of them."""
+    counts = (1, 2, 4)
+    for _ in range(rounds):
+        found: dict[str, list[float]] = {"cluster": [], "by hand": []}
+        for count in counts:
+            found["by hand"].append(by_hand(path, archive, count))
+            with workers_here(count) as cluster:
+                found["cluster"].append(ours(path, archive, cluster=cluster.scheduler_address))
+        for who, seconds in found.items():
+            shown = ", ".join(
+                f"{count}: {took:.1f} s ({seconds[0] / took:.2f}x)"
+                for count, took in zip(counts, seconds, strict=True)
+            )
+            print(f"{who:8} {shown}", flush=True)
+
+
 def kills(path: Path, archive: Path) -> None:
     """Print what it costs that a worker is killed every 5 seconds, and whether the answer stays."""
     with workers_here(JOBS) as cluster:
@@ -178,7 +196,7 @@ def kill_now_and_then(cluster: object, stop: threading.Event) -> None:
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["cnn", "gpt2", "cluster", "kills"])
+    parser.add_argument("what", choices=["cnn", "gpt2", "cluster", "scaling", "kills"])
     parser.add_argument("--count", type=int)
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
@@ -189,6 +207,8 @@ def main() -> None:
         match asked.what:
             case "cluster":
                 throughput(path, archive, asked.rounds, cluster="local")
+            case "scaling":
+                scaling(path, archive, asked.rounds)
             case "kills":
                 kills(path, archive)
             case _:

@@ -32,7 +32,7 @@ BLOCK = re.compile(
 )
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 PROMPTED = re.compile(r"^(\$|onnxdbg[^>\n]*>) (.*)\n((?:(?!onnxdbg[^>\n]*> ).*\n)*)", re.MULTILINE)
-FLOAT = re.compile(r"(-?\d+\.\d+(?:e[-+]\d+)?|-?\d+e[-+]\d+)")
+FLOAT = re.compile(r"(-?\d+\.\d+(?:e[-+]\d+)?|-?\d+e[-+]\d+|(?<![\w.%-])0(?![\w.%]))")
 NOISE, CLOSE = 1e-5, 1e-3  # smaller numbers are rounding; the others have three digits in common
 
 SCRIPT = """
@@ -182,12 +182,15 @@ def same(expected: str, actual: str) -> bool:
     found = re.fullmatch(pattern(expected), squeezed(actual))
     if found is None:
         return False
-    pairs = zip(FLOAT.findall(squeezed(expected)), found.groups(), strict=True)
-    return all(_close(float(a), float(b)) for a, b in pairs)
-
-
-def _close(a: float, b: float) -> bool:
-    return abs(a - b) <= max(NOISE, CLOSE * abs(b))
+    free = -1  # where on a line what is allowed beside an error follows, once that is rounding: at any element
+    text = squeezed(expected)
+    for number, other in zip(FLOAT.finditer(text), found.groups(), strict=True):
+        a, b = float(number[0]), float(other)
+        beside = free >= 0 and "\n" not in text[free : number.start()]
+        if not (beside or abs(a - b) <= max(NOISE, CLOSE * abs(b))):
+            return False
+        free = number.end() if a != b and max(abs(a), abs(b)) <= NOISE and not beside else -1
+    return True
 
 
 def squeezed(text: str) -> str:

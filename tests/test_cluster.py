@@ -55,30 +55,40 @@ def test_a_cluster_says_the_same_as_one_runtime(scheduler, images, alone, tmp_pa
     assert flowing == osl.compare_sets(MODEL, OTHER, f"{file}:rows", jobs=1, **how).to_json()
 
 
+METRIC = """
+import os, signal, time, uuid
+from pathlib import Path
+import numpy as np
+def gap(reference, actual):
+    try:
+        os.close(os.open({mark!r}, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        {often}
+        return 0.0
+    {once}
+    return 0.0
+"""
 KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
 OUT_OF_MEMORY = "held = np.ones(1 << 30, np.uint8); time.sleep(60)"
+RUNTIME_KILLED = """for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)"""
+
+
+def metric(folder, once, often="pass"):
+    """A metric whose first call, on whichever worker, does something `once`; each other one does what is `often`."""
+    mark, file = folder / "mark", folder / "metric.py"
+    file.write_text(METRIC.format(mark=str(mark), once=once, often=often))
+    return mark, f"{file}:gap"
 
 
 @pytest.mark.parametrize("fate", [KILLED, OUT_OF_MEMORY], ids=["killed", "out of memory"])
 def test_a_worker_that_is_lost_changes_nothing_and_is_told(
     fate, scheduler, images, alone, tmp_path
 ):
-    lost = tmp_path / "lost"
-    file = tmp_path / "kill.py"
-    file.write_text(
-        f"""
-import os, signal, time
-import numpy as np
-def gap(reference, actual):
-    try:
-        os.close(os.open({str(lost)!r}, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return 0.0
-    {fate}
-"""
-    )
+    lost, gap = metric(tmp_path, fate)
 
-    found = of_cluster(scheduler, images, metric=f"{file}:gap")
+    found = of_cluster(scheduler, images, metric=gap)
 
     assert lost.exists()
     assert found.total == 60
@@ -88,54 +98,28 @@ def gap(reference, actual):
 
 
 def test_others_go_on_while_a_worker_is_slow(scheduler, images, alone, tmp_path):
-    slow, done = tmp_path / "slow", tmp_path / "done"
+    done = tmp_path / "done"
     done.mkdir()
-    file = tmp_path / "slow.py"
-    file.write_text(
-        f"""
-import os, time, uuid
-from pathlib import Path
-def gap(reference, actual):
-    try:
-        os.close(os.open({str(slow)!r}, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        Path({str(done)!r}, uuid.uuid4().hex).touch()
-        return 0.0
-    last = time.monotonic() + 300
+    waiting = f"""last = time.monotonic() + 300
     while len(os.listdir({str(done)!r})) < 3 and time.monotonic() < last:
         time.sleep(0.01)
-    return 0.0 if time.monotonic() < last else 1.0
-"""
-    )
+    if time.monotonic() >= last:
+        return 1.0"""
+    slow, gap = metric(tmp_path, waiting, f"Path({str(done)!r}, uuid.uuid4().hex).touch()")
 
     scheduler.wait_for_workers(2)
-    found = of_cluster(scheduler, images, metric=f"{file}:gap")
+    found = of_cluster(scheduler, images, metric=gap)
 
+    assert slow.exists()
     assert found.match
     assert found.total == 60
     assert found.to_json()["values"] == alone["values"]
 
 
 def test_a_runtime_that_is_killed_on_a_worker_is_started_again(scheduler, images, alone, tmp_path):
-    lost = tmp_path / "lost"
-    file = tmp_path / "kill.py"
-    file.write_text(
-        f"""
-import os, signal
-from pathlib import Path
-def gap(reference, actual):
-    try:
-        os.close(os.open({str(lost)!r}, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return 0.0
-    for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text().split():
-            os.kill(int(child), signal.SIGKILL)
-    return 0.0
-"""
-    )
+    lost, gap = metric(tmp_path, RUNTIME_KILLED)
 
-    found = of_cluster(scheduler, images, metric=f"{file}:gap")
+    found = of_cluster(scheduler, images, metric=gap)
 
     assert lost.exists()
     assert found.match

@@ -254,6 +254,18 @@ def test_bodies_and_functions_whose_nodes_mean_the_same_change_the_opset_too(mod
     assert [o.version for o in result.model.proto.functions[0].opset_import] == [version]
 
 
+def test_an_attribute_that_a_function_takes_from_its_call_stays_so(model_of):
+    text = """<ir_version: 9, opset_import: ["" : 18, "f" : 1]>
+    m (float[4] x) => (float[4] y) { y = f.act <alpha: float = 0.3> (x) }
+    <domain: "f", opset_import: ["" : 18]>
+    act <alpha: float = 0.1> (x) => (y) { y = LeakyRelu <alpha: float = @alpha> (x) }"""
+
+    result = osl.opset(model_of(text), 13, verify=True)
+
+    assert result.verified.match
+    assert result.model.proto.functions[0].node[0].attribute[0].ref_attr_name == "alpha"
+
+
 def test_a_function_whose_nodes_differ_is_refused_until_it_is_inlined(model_of):
     model = model_of(BODIES % "ReduceMean<axes = [1]>(a)")
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from pages import BLOCK, PAGES, ROOT, run_page
+from pages import BLOCK, PAGES, ROOT, run_page, same
 
 WITH_EXAMPLES = [page for page in PAGES if BLOCK.search(page.read_text())]
 README = ROOT / "README.md"
@@ -23,6 +23,17 @@ def test_the_examples_of_a_page_give_what_it_shows(page):
     # a path as long as the one that the page was written in: lines wrap the same
     with tempfile.TemporaryDirectory() as folder:
         assert run_page(page, Path(folder)) == page.read_text()
+
+
+def test_only_what_rounding_moves_may_be_shown_otherwise():
+    shown = "match 22 0 4.28e-05 0%\nMISMATCH 25 0.00919 0.000104\n"
+
+    assert same(shown, "match 22 3.6e-07 0.000133 0%\nMISMATCH 25 0.00919 0.000104\n")
+    assert not same(shown, "match 22 0 0.000133 0%\nMISMATCH 25 0.00919 0.000104\n")
+    assert not same(shown, "match 22 3.6e-07 4.28e-05 0%\nMISMATCH 25 0.00919 0.000404\n")
+    assert not same(shown, "match 22 3.6e-07 4.28e-05 0%\nMISMATCH 25 0.01919 0.000104\n")
+    assert not same(shown, "match 22 1 4.28e-05 0%\nMISMATCH 25 0.00919 0.000104\n")
+    assert not same("index 3: 0", "index 3: 1")
 
 
 def test_the_readme_is_short():

@@ -302,6 +302,14 @@ def test_stripped_weights_are_noise_with_the_same_statistics(path, tmp_path, ins
     assert not list(tmp_path.glob(".*"))
 
 
+def test_a_stripped_model_differs_from_its_original_in_weights_alone(path, tmp_path):
+    strip(load(path), tmp_path / "stripped.onnx")
+
+    found = diff(load(path), load(tmp_path / "stripped.onnx"))
+
+    assert {difference.kind for difference in found.differences} == {"initializer"}
+
+
 def test_noise_is_the_seeds(path, tmp_path):
     digests = []
     for seed in (1, 1, 2):
@@ -334,6 +342,25 @@ def test_any_float_and_any_distribution_is_stripped(tmp_path, dtype, kind):
     assert after.mean() == pytest.approx(before.mean(), abs=0.05)
     assert after.std() == pytest.approx(before.std(), rel=0.1, abs=1e-6)
     assert before.min() <= after.min() <= after.max() <= before.max()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_large_weight_far_from_zero_is_stripped_without_what_is_not_finite(tmp_path, dtype):
+    values = np.random.default_rng(0).normal(1000, 0.1, (512, 512)).astype(dtype)
+    values[0, :3] = np.nan, np.inf, -np.inf
+    values[511] = np.nan
+    model = proto()
+    model.graph.initializer.append(numpy_helper.from_array(values, "v"))
+    onnx.save(model, tmp_path / "m.onnx")
+
+    strip(load(tmp_path / "m.onnx"), tmp_path / "s.onnx")
+
+    stripped = load(tmp_path / "s.onnx")
+    noise = stripped.array(stripped.proto.graph.initializer[3]).astype(np.float64)
+    assert noise.mean() == pytest.approx(1000, abs=0.01)
+    assert noise.std() == pytest.approx(0.1, rel=0.02)
+    assert np.nanmin(values[1:]) <= noise.min() <= noise.max() <= np.nanmax(values[1:])
+    assert np.linalg.matrix_rank(noise - 1000) == 512
 
 
 def test_quantized_weights_and_biases_are_stripped_and_come_back(tmp_path):

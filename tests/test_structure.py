@@ -587,6 +587,73 @@ def test_the_factory_of_the_references_narrows_a_region_of_many_nodes(tmp_path):
     assert culprit["op_type"] in ("MatMul", "Softmax", "Mul"), culprit
 
 
+DECODER = """
+import torch
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.qkv, self.out = torch.nn.LayerNorm(16), torch.nn.Linear(16, 48), torch.nn.Linear(16, 16)
+        self.up, self.down = torch.nn.Linear(16, 32), torch.nn.Linear(32, 16)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
+        mask = torch.triu(torch.ones(8, 8), 1) * -1e4
+        p = torch.softmax((q @ k.transpose(1, 2)) * 0.25 + mask, -1)
+        x = x + self.out(p @ v)
+        return x + self.down(torch.relu(self.up(x)))
+
+class Decoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = torch.nn.Embedding(50, 16), torch.nn.Embedding(10, 16)
+        self.blocks = torch.nn.Sequential(Block(), Block())
+
+    def forward(self, ids):
+        return self.blocks(self.words(ids) + self.places(torch.arange(8)))
+
+def factory():
+    torch.manual_seed(0)
+    return Decoder().eval(), (torch.randint(0, 50, (2, 8)),)
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("right", "wrong", "blamed"),
+    [
+        ("torch.arange(8)", "torch.arange(1, 9)", "wrong node: Add '/Add'"),
+        ("* -1e4", "* -1.0", "wrong node: Add '/blocks/blocks.0/Add_1'"),
+        ("+ mask, -1", "+ mask, 1", "wrong node: Softmax '/blocks/blocks.0/Softmax'"),
+        ("* 0.25", "", "missing node: Add '/blocks/blocks.0/Add_1'"),
+        ("up(x))", "up(torch.relu(x)))", "extra node: Relu '/blocks/blocks.0/Relu'"),
+    ],
+    ids=["position", "mask", "axis", "scale", "activation"],
+)
+def test_what_an_export_does_otherwise_is_found_with_references_by_module(
+    right, wrong, blamed, tmp_path
+):
+    torch = pytest.importorskip("torch")
+    space: dict = {}
+    assert right in DECODER
+    exec(DECODER.replace(right, wrong), space)
+    module, args = space["factory"]()
+    torch.onnx.export(module, args, tmp_path / "m.onnx", dynamo=False)
+    (tmp_path / "net.py").write_text(DECODER)
+    target = f"{tmp_path / 'net.py'}:factory"
+
+    result = osl.bisect(
+        tmp_path / "m.onnx",
+        osl.record(target, tmp_path / "refs"),
+        factory=target,
+        cause=False,
+        output=tmp_path / "out",
+    )
+
+    assert blamed in str(result)
+    assert len(result.culprits[0].region) <= 3
+
+
 def test_a_normalization_before_instead_of_after_the_addition_is_said(tmp_path):
     weights = {n: random(8, 8, seed=i) for i, n in enumerate("wv")} | {
         n: random(8, seed=i) for i, n in enumerate("gb", 2)

@@ -54,6 +54,12 @@ def begin_infer(model: bytes, *, strict: bool = False, data_prop: bool = False) 
     _begin(_infer, model, strict, data_prop)
 
 
+def begin() -> None:
+    """Fork now: a fork that is made later holds what is loaded until then."""
+    if not hasattr(_forks, "serves"):
+        _forks.idle = _free_fork()
+
+
 def infer_node(model: ModelProto, operator: str, version: int, domain: str) -> GraphProto:
     """Infer the types of one node's outputs by a schema; value_info types what it reads, initializers are constant."""
     schema = operator, version, domain

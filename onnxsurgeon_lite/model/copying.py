@@ -4,14 +4,11 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from onnxsurgeon_lite.atomic import ByteCounter
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.wire import Piece, Span
-
-if TYPE_CHECKING:
-    pass
 
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 _CHUNK = 1 << 30

@@ -1,5 +1,6 @@
 """Record a model's values as reference tensors, one part of the model after the other."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ _LONGEST = 120.0  # seconds for one node outside the runtime
 
 @dataclass(frozen=True, repr=False)
 class Recording(Shown):
-    """How many values were stored, and where.
+    """How many values were stored, and where; a path to them.
 
     Attributes:
         notes: what was not stored, and why.
@@ -32,6 +33,9 @@ class Recording(Shown):
     values: int
     place: Path
     notes: list[str] = field(default_factory=list)
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.place)
 
 
 def record(

@@ -352,7 +352,7 @@ def _default_fill(kind: TypeProto) -> str:
 
 
 def _filled(
-    name: str, data_type: int, shape: list[int], fill: str | None, rng: np.random.Generator
+    name: str, data_type: int, shape: list[int], fill: str | None, rng: "np.random.Generator"
 ) -> Array | list[Array]:
     dtype = dtypes.numpy_dtype(data_type)
     if fill is not None and not _is_known(fill):

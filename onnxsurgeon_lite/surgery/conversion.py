@@ -318,4 +318,6 @@ def _trimmed(names: "list[str]") -> list[str]:
 def _payload(attribute: AttributeProto) -> object:
     if attribute.type == AttributeProto.GRAPH:
         return None  # bodies are compared node by node
+    if attribute.ref_attr_name:
+        return attribute.ref_attr_name  # of a function, whose calls say what it is
     return helper.get_attribute_value(attribute)

@@ -191,10 +191,9 @@ class Diagnosis:
             return None
         positions = self._positions(culprit)
         own = [p for p in positions if f"@{p}" in culprit.region]
-        region = Region(
-            self.observer, positions, own, culprit.value, referenced, expected, self.judge
-        )
-        return region.explained(culprit.lacking)
+        constant = self.space.constant
+        given = culprit.value, referenced, expected, self.judge, constant
+        return Region(self.observer, positions, own, *given).explained(culprit.lacking)
 
     def _stirred(
         self, culprit: Culprit, referenced: Mapping[str, RunValue], nodes: Sequence[NodeProto]
@@ -381,7 +380,7 @@ def _eps(array: Array) -> float:
     return float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
 
 
-def _shaken(value: RunValue, eps: float, rng: np.random.Generator) -> RunValue:
+def _shaken(value: RunValue, eps: float, rng: "np.random.Generator") -> RunValue:
     if not isinstance(value, np.ndarray) or not is_float(value.dtype):
         return value
     wide: Wide = value.astype(np.float64)
@@ -397,7 +396,7 @@ def _quantum(
     return quantum_of(index, value, shape) if rounds else None
 
 
-def _moved(value: RunValue, rng: np.random.Generator) -> RunValue:
+def _moved(value: RunValue, rng: "np.random.Generator") -> RunValue:
     """Move each number within the default tolerance."""
     if not isinstance(value, np.ndarray) or not is_float(value.dtype) or not value.size:
         return value

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
@@ -60,6 +60,7 @@ class Region:
     Attributes:
         positions: its nodes, in the order of the graph. own: those that may be at fault.
         given: the references of its inputs, by name. expected: that of its value.
+        constant: the values that do not depend on what the model is given.
     """
 
     observer: Observer
@@ -69,6 +70,7 @@ class Region:
     given: Mapping[str, RunValue]
     expected: Array
     judge: AgainstReferences
+    constant: Container[str]
 
     def explained(self, lacking: Sequence[str]) -> Explained | None:
         """Return a change that gives the reference, of several the closest; None if there is none."""
@@ -111,6 +113,9 @@ class Region:
         if other in self.observer.index:
             because = f"reading {other!r} in place of {name!r} gives the reference"
             return Explained("other", because, reader)
+        if reader is not None and self._is_made_by(reader, instead):
+            because = f"the references' {other!r} in place of what it makes gives the reference"
+            return Explained("other", because, reader)
         near = self._near(name, value, references)
         what = step_between(
             value,
@@ -119,6 +124,23 @@ class Region:
         )
         because = f"{what} is missing behind {name!r}: reading the references' {other!r} gives the reference"
         return Explained("missing", because, reader, other)
+
+    def _is_made_by(self, position: int, other: Array) -> bool:
+        """Return whether a reference fits as what a node makes, too: a mask that is added twice is added once."""
+        made = self.observer.index.nodes[position].output[0]
+        if made == self.value:
+            allowed = self.judge.allowed(self.value, other)
+            return other.shape == self.expected.shape and agrees(other, self.expected, allowed)
+        rest = [p for p in self.positions if p != position]
+        given = {**self.given, made: other}
+        types = {name: type_of(value) for name, value in given.items() if value is not None}
+        part = self.observer.part(rest, types, [self.value])
+        with (
+            contextlib.suppress(RuntimeFailure),
+            self.observer.opened(part, given, [self.value]) as run,
+        ):
+            return self._agrees(run, made, other)
+        return False
 
     def _from_sums(self, references: ReferenceSet) -> Explained | None:
         """Try each input with a reference added, or a value without one: a sum that is missing may have none."""
@@ -188,7 +210,8 @@ class Region:
         self, name: str, value: Array, references: ReferenceSet, lacking: Sequence[str]
     ) -> list[str]:
         """Return the references that may stand for an input: those that the model lacks, then the nearest ones."""
-        nearest = self._near(name, value, references) if len(self.own) == 1 else []
+        is_wired = len(self.own) == 1 and name not in self.constant
+        nearest = self._near(name, value, references) if is_wired else []
         return list(dict.fromkeys([*lacking, *nearest]))
 
     def _near(self, name: str, value: Array, references: ReferenceSet) -> list[str]:

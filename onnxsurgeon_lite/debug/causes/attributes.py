@@ -103,6 +103,8 @@ def _values(place: Place, node: NodeProto, name: str, old: Attribute) -> Iterato
         yield from ([axis] for axis in range(rank))
     elif name == "scale" and rank and read is not None:
         yield from (1.0, read.shape[-1] ** -0.5)
+    elif name == "auto_pad" and any(attribute.name == "pads" for attribute in node.attribute):
+        yield from ()  # no node takes both; `_windows` finds the pads that it stands for
     elif name == "to":
         yield from next((kinds for kinds in _DTYPES if old in kinds), ())
     elif name == "perm" and isinstance(old, list) and rank <= _MOST_AXES:

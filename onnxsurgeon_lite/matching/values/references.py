@@ -10,7 +10,7 @@ from onnx import TypeProto
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import Quantizers, plain_name
+from onnxsurgeon_lite.graph.quantizers import PRODUCTS, Quantizers, plain_name
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.facts import side_of_model, side_of_references
 from onnxsurgeon_lite.matching.values.mapping import (
@@ -226,7 +226,11 @@ def is_quantized_copy(index: GraphIndex, other: GraphIndex) -> bool:
     """Return whether a model is another one, quantized: most values around its quantizers are named as in the other."""
     quantizers = Quantizers.of(index)
     around = {*quantizers.sources.values()} & index.producer.keys()
-    around |= {name for name in index.producer if plain_name(name) != name}
+    around |= {
+        name
+        for name, position in index.producer.items()
+        if plain_name(name) != name and index.nodes[position].op_type not in PRODUCTS
+    }
     if not around or Quantizers.of(other).sources:
         return False
     named = [name for name in around if any(n in other for n in quantizers.origin(name))]

@@ -67,7 +67,7 @@ def fingerprint(model: Model, tensor: TensorProto) -> str:
     return digest.hexdigest()
 
 
-def contents(model: Model, tensor: TensorProto, block: int = 1 << 20) -> Iterator[bytes]:
+def contents(model: Model, tensor: TensorProto, block: int = 1 << 18) -> Iterator[bytes]:
     """Yield a tensor's raw bytes in blocks, up to the length that its shape needs."""
     if not is_external(tensor):
         yield model.raw(tensor)

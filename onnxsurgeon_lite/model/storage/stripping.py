@@ -1,20 +1,22 @@
 """Replace weights by similar noise, so that a model can be shown to others, and restore them later."""
 
 import contextlib
+import functools
 import hashlib
+import itertools
 import math
-import tempfile
+import os
 from collections import defaultdict
-from collections.abc import Container, Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto
 
-from onnxsurgeon_lite.atomic import WRITING, temporary_prefix
-from onnxsurgeon_lite.errors import ModelFileError, UsageError, WriteError
+from onnxsurgeon_lite.errors import ModelFileError, UsageError
 from onnxsurgeon_lite.model import DataFile, Model, Written, movable, save, walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import is_external, refer
@@ -22,13 +24,15 @@ from onnxsurgeon_lite.model.storage.listing import contents, fingerprint, named_
 from onnxsurgeon_lite.model.storage.sources import remove_sources
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
 
 MARK = "onnxsurgeon_lite.stripped"
 """Metadata of a stripped tensor: the fingerprint of its original contents."""
 
 _SPARED = 10  # elements: scales, shapes and the like have at most so many
-_BLOCK = 1 << 18  # elements at a time
+_BLOCK = 1 << 16  # elements at a time: they stay in the cache
 _DRAWN = 1 << 16  # distinct random numbers per tensor
+_RUN = 61  # of them that a large tensor repeats in one go: so few that no row of a matrix is another one
 _FLOATS = frozenset(
     int(getattr(TensorProto, name))
     for name in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ")
@@ -86,32 +90,38 @@ def strip(
     kept = (n for n, t in named_tensors(model.proto) if is_external(t) and _is_kept(t, biases))
     changed = 0
     location = "noise" if movable(model) else None  # external data stays external
-    with _scratch_file(None if dry_run else path) as noise:
-        for number, tensor in enumerate(walk.tensors(result.proto)):
-            if math.prod(tensor.dims) <= _SPARED or _is_kept(tensor, biases):
-                continue
-            size = dtypes.byte_count(tensor.data_type, tensor.dims)
-            survey = _Survey("0" * 32) if dry_run else _survey(model, tensor)
-            made = survey.noise(tensor, np.random.default_rng([seed, number]))
+    weights = {
+        number: tensor
+        for number, tensor in enumerate(walk.tensors(result.proto))
+        if math.prod(tensor.dims) > _SPARED and not _is_kept(tensor, biases)
+    }
+    sizes = [
+        dtypes.byte_count(tensor.data_type, tensor.dims) if is_external(tensor) else 0
+        for tensor in weights.values()
+    ]
+    location = "noise" if movable(model) else None  # external data stays external
+    noise = _Noise(path / "noise", location, sum(sizes), 0, 0)
+    starts = itertools.accumulate(sizes, initial=0)
+    with _surveys(model, () if dry_run else weights.values()) as surveys:
+        for (number, tensor), start, size in zip(weights.items(), starts, sizes, strict=False):
+            survey = next(surveys, _Survey("0" * 32))
+            make = functools.partial(survey.noise, copied(tensor), (seed, number))
             if is_external(tensor):
-                start = noise.tell()
-                noise.writelines(() if dry_run else made)
-                noise.seek(start + size)
-                refer(tensor, noise.name, start, size)
+                noise.made[start] = make
+                refer(tensor, noise.key, start, size)
             else:
-                _fill(tensor, TensorProto(raw_data=b"".join(made)))
+                _fill(tensor, TensorProto(raw_data=b"".join(make())))
             tensor.metadata_props.add(key=MARK, value=survey.fingerprint)
             changed += 1
-        for number, (holder, floats) in enumerate(_float_lists(result.proto)):
-            survey = _survey(model, _as_tensor(floats))
-            made = survey.noise(_as_tensor(floats), np.random.default_rng([seed, 1, number]))
-            floats.floats[:] = np.frombuffer(b"".join(made), np.float32).tolist()
-            key = f"{MARK}.{floats.name}"
-            holder.metadata_props.add(key=key, value=survey.fingerprint)
-            changed += 1
-        noise.truncate()
-        result.files[noise.name] = DataFile.of(Path(noise.name), location)
-        written = save(result, path, movable(result), force=force, dry_run=dry_run)
+    for number, (holder, floats) in enumerate(_float_lists(result.proto)):
+        survey = _survey(model, _as_tensor(floats))
+        made = survey.noise(_as_tensor(floats), (seed, 1, number))
+        floats.floats[:] = np.frombuffer(b"".join(made), np.float32).tolist()
+        key = f"{MARK}.{floats.name}"
+        holder.metadata_props.add(key=key, value=survey.fingerprint)
+        changed += 1
+    result.files[noise.key] = noise
+    written = save(result, path, movable(result), force=force, dry_run=dry_run)
     return Stripped(written, changed, tuple(kept), tuple(removed))
 
 
@@ -222,21 +232,24 @@ class _Survey:
     low: float = 0.0
     high: float = 0.0
 
-    def noise(self, tensor: TensorProto, rng: np.random.Generator) -> Iterator[bytes]:
-        """Yield raw bytes of noise with the same statistics, in blocks; large tensors repeat numbers at random."""
+    def noise(self, tensor: TensorProto, seed: Sequence[int]) -> Iterator[bytes]:
+        """Yield raw bytes of noise with the same statistics, in blocks; large tensors repeat runs of it at random."""
+        rng = np.random.default_rng(seed)
         left = math.prod(tensor.dims)
         drawn = self._draw(rng, min(left, _DRAWN)).clip(self.low, self.high)
         drawn = drawn if tensor.data_type in _FLOATS else drawn.round()
         numbers = drawn.astype(dtypes.numpy_dtype(tensor.data_type))
         if left <= _DRAWN:
-            yield dtypes.encode(numbers)
+            yield bytes(dtypes.payload(numbers))
             return
+        runs = np.lib.stride_tricks.sliding_window_view(numbers, _RUN)
         while left:
             count = min(left, _BLOCK)
-            yield dtypes.encode(numbers[rng.integers(_DRAWN, size=count, dtype=np.uint16)])
+            starts = rng.integers(len(runs), size=-(-count // _RUN))
+            yield bytes(dtypes.payload(runs[starts].reshape(-1)[:count]))
             left -= count
 
-    def _draw(self, rng: np.random.Generator, count: int) -> NDArray[np.floating]:
+    def _draw(self, rng: "np.random.Generator", count: int) -> NDArray[np.floating]:
         room = min(self.high - self.mean, self.mean - self.low)
         if room > 3 * self.deviation or not self.deviation:
             normal = rng.standard_normal(count, np.float32)
@@ -247,9 +260,88 @@ class _Survey:
         return self.low + width * rng.beta(mean * weight, (1 - mean) * weight, count)
 
 
+@dataclass
+class _Sums:
+    """What the finite elements of a tensor add up to, relative to a number near their mean.
+
+    Numbers of up to 32 bits are added in float32, in pairs: that is exact enough for noise, and ten times as fast.
+    """
+
+    near: float | None = None
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+
+    def add(self, array: Array) -> None:
+        is_short = array.dtype.itemsize <= 2 or array.dtype == np.float32
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._add(array.astype(np.float32) if is_short else array.astype(np.float64))
+
+    def _add(self, numbers: NDArray[np.floating]) -> None:
+        near = float(numbers.mean()) if self.near is None else self.near
+        centered = numbers - numbers.dtype.type(near)
+        squares = float(np.square(centered).sum())
+        if not math.isfinite(squares):
+            finite = numbers[np.isfinite(numbers)].astype(np.float64)
+            if finite.size and (finite.size < numbers.size or numbers.dtype != np.float64):
+                self._add(finite)
+            return
+        if numbers.size:
+            self.near = near
+            self.count += numbers.size
+            self.total += float(centered.sum())
+            self.squares += squares
+            self.low = min(self.low, float(numbers.min()))
+            self.high = max(self.high, float(numbers.max()))
+
+    def survey(self, fingerprint: str) -> _Survey:
+        if self.near is None:
+            return _Survey(fingerprint)
+        off = self.total / self.count
+        deviation = math.sqrt(max(self.squares / self.count - off * off, 0.0))
+        return _Survey(fingerprint, self.near + off, deviation, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class _Noise(DataFile):
+    """A file that is never written: its bytes are made where they are copied.
+
+    Attributes:
+        made: what makes the bytes of a tensor, by its offset.
+    """
+
+    made: dict[int, Callable[[], Iterator[bytes]]] = field(default_factory=dict, compare=False)
+
+    @property
+    def is_verbatim(self) -> bool:
+        return False
+
+    def verify(self) -> None:
+        """Do nothing: nobody can change it."""
+
+    def blocks(self, offset: int, length: int, block: int = 0) -> Iterator[bytes]:
+        """Make the bytes of whole tensors."""
+        end = offset + length
+        while offset < end:
+            for data in self.made[offset]():
+                yield data
+                offset += len(data)
+
+
+@contextlib.contextmanager
+def _surveys(model: Model, tensors: Iterable[TensorProto]) -> Iterator[Iterator[_Survey]]:
+    """Yield the surveys of tensors, several made at once: hashing and adding let other threads run."""
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        yield pool.map(functools.partial(_survey, model), tensors)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def _survey(model: Model, tensor: TensorProto) -> _Survey:
-    digest = hashlib.blake2b(digest_size=16)
-    count, total, squares, low, high = 0, 0.0, 0.0, math.inf, -math.inf
+    digest, sums = hashlib.blake2b(digest_size=16), _Sums()
     left = math.prod(tensor.dims)
     for block in contents(model, tensor):
         digest.update(block)
@@ -257,34 +349,9 @@ def _survey(model: Model, tensor: TensorProto) -> _Survey:
         left -= size
         array = dtypes.decode(tensor.data_type, [size], block)
         for start in range(0, size, _BLOCK):
-            numbers = array[start : start + _BLOCK].astype(np.float64)
-            if not np.isfinite(numbers.sum()):
-                numbers = numbers[np.isfinite(numbers)]
-            if numbers.size:
-                count += numbers.size
-                total += float(numbers.sum())
-                squares += float(np.square(numbers).sum())
-                low, high = min(low, float(numbers.min())), max(high, float(numbers.max()))
+            sums.add(array[start : start + _BLOCK])
     if left:
         raise ModelFileError(
             f"tensor {tensor.name!r} of shape {list(tensor.dims)[:70]} lacks {left} of its elements"
         )
-    if not count:
-        return _Survey(digest.hexdigest())
-    mean = total / count
-    deviation = math.sqrt(max(squares / count - mean * mean, 0.0))
-    return _Survey(digest.hexdigest(), mean, deviation, low, high)
-
-
-@contextlib.contextmanager
-def _scratch_file(beside: Path | None) -> Iterator["tempfile._TemporaryFileWrapper[bytes]"]:
-    """Open a temporary file on the disk of the result, or in the default folder if there is none."""
-    beside = beside or Path(tempfile.gettempdir(), "noise")
-    folder = beside.absolute().parent
-    try:
-        with tempfile.NamedTemporaryFile(
-            dir=folder, prefix=temporary_prefix(folder / "noise"), suffix=WRITING
-        ) as file:
-            yield file
-    except OSError as error:
-        raise WriteError(f"cannot write beside {str(beside)!r}: {error.strerror}") from error
+    return sums.survey(digest.hexdigest())
