@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import threading
 
 import jsonschema
 import numpy as np
@@ -14,6 +15,7 @@ from onnx import helper
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.errors import OutputExistsError, UsageError
+from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.report.json import plain
@@ -247,10 +249,10 @@ def test_a_diff_that_ran_says_how_the_outputs_compare(tmp_path):
 
 
 def test_a_graph_is_drawn_here_where_a_fork_fails(monkeypatch, written):
-    def refuse(*_):
+    def refuse():
         raise RejectedError("no memory")
 
-    monkeypatch.setattr("onnxsurgeon_lite.graph.beside.together", refuse)
+    monkeypatch.setattr("onnxsurgeon_lite.graph.beside.begin_together", lambda *_: refuse)
     indexes = [GraphIndex.of(osl.load(path)) for path in (WHOLE, FAULTY)]
 
     parts = Sight(indexes).graphs(2)
@@ -259,6 +261,20 @@ def test_a_graph_is_drawn_here_where_a_fork_fails(monkeypatch, written):
     shown = written["diff"][0]["graphs"]
     assert [part["modules"] for part in drawn] == [part["modules"] for part in shown]
     assert {*drawn[0]["types"]} <= {*shown[0]["types"]}  # those declared
+
+
+def test_forks_are_made_by_the_thread_that_asks(monkeypatch):
+    """Another would fork while this one holds locks, such as that of a cached property, which the fork waits for."""
+    made, forked = [], native._forked
+
+    def counted():
+        made.append(threading.get_ident())
+        return forked()
+
+    monkeypatch.setattr(native, "_forked", counted)
+    Sight([GraphIndex.of(osl.load(path)) for path in (WHOLE, FAULTY)]).graphs(2)
+
+    assert made == [threading.get_ident()] * 2
 
 
 def test_sequences_texts_and_empty_tensors_have_no_picture():

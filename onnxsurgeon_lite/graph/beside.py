@@ -2,12 +2,10 @@
 
 import pickle
 from collections.abc import Callable
-from contextvars import copy_context
-from threading import Thread
 from typing import TypeVar
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph.native import RejectedError, together
+from onnxsurgeon_lite.graph.native import RejectedError, begin_together
 
 T = TypeVar("T")
 
@@ -22,19 +20,13 @@ def begin(
         size: bytes of the models that it works on.
         otherwise: gives a result where the fork has none: it crashed, or reached a limit.
     """
-    found: list[T] = []
-
-    def ask() -> None:
-        try:
-            found.append(pickle.loads(together(what, lambda: pickle.dumps(work()), size)))
-        except (SurgeonError, RejectedError):
-            return
-
-    thread = Thread(target=copy_context().run, args=(ask,), daemon=True)
-    thread.start()
+    answer = begin_together(what, lambda: pickle.dumps(work()), size)
 
     def wait() -> T:
-        thread.join()
-        return found[0] if found else otherwise()
+        try:
+            found: T = pickle.loads(answer())
+        except (SurgeonError, RejectedError):
+            return otherwise()
+        return found
 
     return wait

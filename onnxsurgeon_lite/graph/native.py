@@ -13,6 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import BufferedRWPair
 from typing import NoReturn, cast
 
@@ -92,24 +93,33 @@ def evaluated(model: ModelProto, most: int) -> GraphProto | None:
     return _graph(found) if found else None
 
 
-def together(what: str, work: Callable[[], bytes], size: int = 0) -> bytes:
+def together(what: str, work: Callable[[], bytes]) -> bytes:
     """Return what work returns, in a fork of its own: what it asks of ONNX is done there, not asked for one by one.
-
-    Args:
-        size: bytes of the models that it works on; more of them may take more.
 
     Raises:
         RejectedError: it raised.
         RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashed, or reached a limit.
     """
-    idle: _Fork | None = vars(_forks).pop("idle", None)
-    if idle is not None:
-        idle.end()
-    _forks.work, _forks.size = work, size
+    return begin_together(what, work)()
+
+
+def begin_together(what: str, work: Callable[[], bytes], size: int = 0) -> Callable[[], bytes]:
+    """Start work in a fork of its own; return what waits for its result, and raises as `together`.
+
+    Args:
+        size: bytes of the models that it works on; more of them may take more.
+    """
+    if hasattr(_forks, "serves"):
+        return partial(_here, work)
+    limits = allowed(size)
+    _forks.work = work
     try:
-        return _apart(what, _own_work)
+        fork = (
+            _Fork()
+        )  # by this thread: one that goes on meanwhile might hold a lock that the fork needs
     finally:
-        del _forks.work, _forks.size
+        del _forks.work
+    return partial(_answer, what, _asked(fork, _own_work, (), limits), limits)
 
 
 def _model(encoded: bytes) -> ModelProto:
@@ -291,11 +301,8 @@ _forks = threading.local()
 
 def _begin(work: Work, *arguments: object) -> None:
     """Ask a fork for what `_apart` will ask for, if nothing goes wrong."""
-    if hasattr(_forks, "serves"):
-        return
-    fork, (seconds, memory) = _free_fork(), _limits(arguments)
-    with contextlib.suppress(OSError):
-        fork.ask(pickle.dumps((work, arguments, seconds, memory)), seconds)
+    if not hasattr(_forks, "serves"):
+        fork = _asked(_free_fork(), work, arguments, _limits(arguments))
         _forks.begun = fork, work, arguments
 
 
@@ -315,8 +322,7 @@ def _free_fork() -> _Fork:
 
 def _limits(arguments: tuple[object, ...]) -> tuple[float, int]:
     """Return the seconds and the memory that work may take."""
-    size = sum(len(a) for a in arguments if isinstance(a, bytes))
-    return allowed(size + vars(_forks).get("size", 0))
+    return allowed(sum(len(a) for a in arguments if isinstance(a, bytes)))
 
 
 def _apart(what: str, work: Work, *arguments: object) -> bytes:
@@ -328,12 +334,24 @@ def _apart(what: str, work: Work, *arguments: object) -> bytes:
     """
     if hasattr(_forks, "serves"):
         return _here(work, *arguments)
-    seconds, memory = _limits(arguments)
-    begun = _begun(work, arguments)
-    fork, reply, code, late = begun or _free_fork(), b"", 0, False
+    limits = _limits(arguments)
+    fork = _begun(work, arguments) or _asked(_free_fork(), work, arguments, limits)
+    return _answer(what, fork, limits)
+
+
+def _asked(
+    fork: _Fork, work: Work, arguments: tuple[object, ...], limits: tuple[float, int]
+) -> _Fork:
+    """Ask a fork for work; one that died does not answer."""
+    with contextlib.suppress(OSError):
+        fork.ask(pickle.dumps((work, arguments, *limits)), limits[0])
+    return fork
+
+
+def _answer(what: str, fork: _Fork, limits: tuple[float, int]) -> bytes:
+    """Return what a fork answers; raises like `_apart`."""
+    (seconds, memory), reply, code, late = limits, b"", 0, False
     try:
-        if begun is None:
-            fork.ask(pickle.dumps((work, arguments, seconds, memory)), seconds)
         reply = fork.reply()
     except TimeoutError:
         late = True

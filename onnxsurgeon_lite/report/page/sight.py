@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.graph.beside import begin
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.report.page.data import GraphPart, Mark, Measure, TensorPart
 from onnxsurgeon_lite.report.page.graph import graph_part
-from onnxsurgeon_lite.report.page.types import Texts, begin_types
+from onnxsurgeon_lite.report.page.types import Texts, begin_types, inferred
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.tensors.comparison import Comparison, Distance
@@ -64,7 +65,7 @@ class Sight:
 
 def _begin_drawing(index: GraphIndex) -> Callable[[], GraphPart]:
     def drawn() -> GraphPart:
-        return graph_part(index, _title_of(index))
+        return graph_part(index, _title_of(index), typed=partial(inferred, index))
 
     return begin("a drawing", drawn, index.model.proto.ByteSize(), otherwise=drawn)
 

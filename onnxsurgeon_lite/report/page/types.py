@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.beside import begin
@@ -45,11 +46,14 @@ def begin_types(index: GraphIndex) -> Callable[[], Texts]:
     That is done in a process of its own, unless bodies need the types of what is around them in this one.
     """
 
-    def inferred() -> Texts:
-        learn_types(index)
-        return texts(index)
-
+    here = partial(inferred, index)
     if has_bodies(index):
-        return inferred
+        return here
     size = index.model.proto.ByteSize()
-    return begin("type inference", inferred, size, otherwise=lambda: texts(index))
+    return begin("type inference", here, size, otherwise=lambda: texts(index))
+
+
+def inferred(index: GraphIndex) -> Texts:
+    """Infer types, and return them."""
+    learn_types(index)
+    return texts(index)
