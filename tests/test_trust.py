@@ -575,3 +575,18 @@ def test_the_reproducer_of_a_hang_ends_by_itself(tmp_path, monkeypatch):
     done = subprocess.run([sys.executable, script], check=False, capture_output=True, timeout=60)
     assert [culprit.op_type for culprit in result.culprits] == ["Loop"]
     assert (done.returncode, done.stdout) == (1, b"it does not end within 30 seconds\n")
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_inner_values_alone_prove_nothing_of_the_outputs(rows, tmp_path):
+    model = parsed("net (float[1,4] x) => (float[1,4] y) { h = Relu (x) y = Neg (h) }")
+    onnx.save(model, tmp_path / "m.onnx")
+    x = np.arange(4 * rows, dtype=np.float32).reshape(rows, 4)
+    np.savez(tmp_path / "inner.npz", x=x, h=x)
+
+    done = CliRunner().invoke(
+        app, ["compare", str(tmp_path / "m.onnx"), str(tmp_path / "inner.npz")]
+    )
+
+    assert done.exit_code == 1, done.output
+    assert "inconclusive: no output of the model was compared" in done.output
