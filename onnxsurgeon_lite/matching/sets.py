@@ -38,6 +38,7 @@ class SetComparison(Shown):
         unmoved: outputs that were the same for all feeds, for which nothing was proved.
         left_over: references behind the last one that was matched: what they belong to was not compared.
         only_inner: no output of the model was compared, only what is computed before.
+        exchanged: what tells that the outputs are in another order.
 
     Example:
         >>> references = osl.open_references("references/whole_model.npz")
@@ -53,11 +54,12 @@ class SetComparison(Shown):
     unmoved: list[str] = field(default_factory=list)
     left_over: list[str] = field(default_factory=list)
     only_inner: bool = False
+    exchanged: str = ""
 
     @property
     def match(self) -> bool:
-        """True when every compared tensor matches, an output among them, and no reference is left over."""
-        proved = not self.left_over and not self.only_inner
+        """True when every compared tensor matches, an output among them, and no reference is left over or exchanged."""
+        proved = not (self.left_over or self.only_inner or self.exchanged)
         return proved and all(c.match for c in self.compared.values())
 
     def worst_set(self) -> "SetComparison":
@@ -206,7 +208,7 @@ def compared(
         grids: what `Quantizers` finds, where that is known.
     """
     inside = known(index, reference)
-    result = SetComparison(left_over=[*reference.left_over])
+    result = SetComparison(left_over=[*reference.left_over], exchanged=reference.exchanged)
     grids = Quantizers.of(index).grids if grids is None else grids
     for name, value in values:
         is_wanted = name in reference and (name in fetch or name in inside)
