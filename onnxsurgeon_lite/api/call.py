@@ -225,10 +225,11 @@ class Call:
         return index
 
     def draw(self, *models: object) -> None:
-        """Index models that are drawn, where a page is wanted."""
+        """Index models that are drawn, where a page is wanted, and begin with their drawings."""
         if self.html is not None:
             for model in models:
                 self.index(model)
+            self.sight = page.begun(self.models)
 
     def see(self, index: "GraphIndex | None" = None) -> "See":
         """Return what takes pictures of compared tensors, where a page is wanted."""

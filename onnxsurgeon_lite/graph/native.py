@@ -92,8 +92,11 @@ def evaluated(model: ModelProto, most: int) -> GraphProto | None:
     return _graph(found) if found else None
 
 
-def together(what: str, work: Callable[[], bytes]) -> bytes:
+def together(what: str, work: Callable[[], bytes], size: int = 0) -> bytes:
     """Return what work returns, in a fork of its own: what it asks of ONNX is done there, not asked for one by one.
+
+    Args:
+        size: bytes of the models that it works on; more of them may take more.
 
     Raises:
         RejectedError: it raised.
@@ -102,11 +105,11 @@ def together(what: str, work: Callable[[], bytes]) -> bytes:
     idle: _Fork | None = vars(_forks).pop("idle", None)
     if idle is not None:
         idle.end()
-    _forks.work = work
+    _forks.work, _forks.size = work, size
     try:
         return _apart(what, _own_work)
     finally:
-        del _forks.work
+        del _forks.work, _forks.size
 
 
 def _model(encoded: bytes) -> ModelProto:
@@ -312,7 +315,8 @@ def _free_fork() -> _Fork:
 
 def _limits(arguments: tuple[object, ...]) -> tuple[float, int]:
     """Return the seconds and the memory that work may take."""
-    return allowed(sum(len(a) for a in arguments if isinstance(a, bytes)))
+    size = sum(len(a) for a in arguments if isinstance(a, bytes))
+    return allowed(size + vars(_forks).get("size", 0))
 
 
 def _apart(what: str, work: Work, *arguments: object) -> bytes:
