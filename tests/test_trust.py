@@ -635,3 +635,23 @@ def test_feeds_that_stand_behind_the_values_of_a_set_are_not_left_over(tmp_path,
     theirs = {**dict(zip(("one", "two", "three"), values, strict=True)), "x": case.feeds["x"]}
 
     assert osl.bisect(tmp_path / "right.onnx", theirs).verdict == "agrees"
+
+
+def test_a_branch_that_made_feeds_do_not_take_is_said_not_to_be_compared(tmp_path):
+    text = """net (float[4] x) => (float[4] y) {
+        big = Constant <value_float = 1000.0> () most = ReduceMax <keepdims = 0> (x) c = Greater (most, big)
+        y = If (c) <then_branch = a () => (float[4] o) { o = %s (x) },
+                    else_branch = b () => (float[4] o) { o = Neg (x) }>
+    }"""
+
+    made = osl.bisect(parsed(text % "Abs"), against=parsed(text % "Exp"), cause=False)
+    given = osl.bisect(
+        parsed(text % "Abs"),
+        against=parsed(text % "Exp"),
+        feeds={"x": np.full(4, 2000, np.float32)},
+        cause=False,
+    )
+
+    assert made.verdict == "agrees"
+    assert any("do not take were not compared" in note for note in made.notes)
+    assert given.verdict == "mismatch"
