@@ -432,7 +432,7 @@ def test(
                 found = _compared(call, *files, check.map, check.tolerance)
                 outcome.comparison = found.worst_set()
         except SurgeonError as error:
-            outcome.error = str(error)
+            outcome.error = error.message
         outcome.seconds = time.perf_counter() - start
         result.outcomes.append(outcome)
     if junit is not None:

@@ -74,6 +74,12 @@ def read_feeds(
     return feeds_from(index, stored, said)
 
 
+def require_inputs(index: GraphIndex, given: object) -> None:
+    """Raise `FeedsError` if arrays are given by a name that no input has; a file may hold references as well."""
+    if isinstance(given, Mapping):
+        _refuse_unknown("input", given, index.inputs)
+
+
 @dataclass(frozen=True)
 class SampleFeeds(Sequence[Feeds]):
     """The feeds of each sample, read when they are needed.
