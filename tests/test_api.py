@@ -353,3 +353,14 @@ def test_an_error_as_text_says_its_hint_once_behind_the_message():
     assert str(UsageError("wrong", "try")) == "wrong\n  try"
     assert str(UsageError("wrong")) == "wrong"
     assert message_of(UsageError("wrong", "try")) == "wrong"
+
+
+def test_what_is_appended_takes_the_place_of_the_output_that_it_reads(folder):
+    three = osl.expose("whole_model.onnx", ["28", "25"]).model
+    assert [v.name for v in three.proto.graph.output] == ["31", "28", "25"]
+
+    text = "p = Softmax(z, axis=-1); top, at = TopK(w, [2]); free = Relu(x)"
+    links = {"31": "z", "28": "w", "23": "x"}
+    appended = osl.append(three, text, links).model
+
+    assert [v.name for v in appended.proto.graph.output] == ["p", "top", "at", "25", "free"]
