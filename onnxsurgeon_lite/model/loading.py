@@ -53,6 +53,11 @@ def load(path: str | PathLike[str]) -> Model:
             raise ModelFileError(f"{str(path)!r} is a directory, not a model", _inside(path))
         if not source.path.is_file():
             raise ModelFileError(f"{str(path)!r} is not a regular file")
+        if path.suffix == ".py":
+            raise ModelFileError(
+                f"{str(path)!r} is a Python file, not a model",
+                f"record takes the PyTorch module that a function returns: {path}:FUNCTION",
+            )
         key = source.key
         data = skeleton(source.path, key)
     except OSError as error:
