@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError, UnknownNameError
+from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError, UnknownNameError, said
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 Stored = Array | list[Array]
@@ -164,7 +164,9 @@ class ReferenceSet:
         except ReferenceSetError:
             raise
         except (*UNREADABLE, SurgeonError) as error:
-            raise ReferenceSetError(f"cannot read {name!r} from {self.place!r}: {error}") from error
+            raise ReferenceSetError(
+                f"cannot read {name!r} from {self.place!r}: {said(error)}"
+            ) from error
 
 
 def _itself(tensor: Stored) -> Stored:
