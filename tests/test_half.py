@@ -11,6 +11,7 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.mapping import renamed
+from onnxsurgeon_lite.model.loading import loaded
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 NORM = """net (float[4,16] x) => (float[4,16] y) {
@@ -172,7 +173,7 @@ def test_what_an_output_is_cast_from_has_its_reference():
     found = renamed(
         ReferenceSet.of({"relu": np.ones(4, np.float32)}),
         [Pair("relu", "r", ("values",), 1.0)],
-        GraphIndex.of(osl.load(half)),
+        GraphIndex.of(loaded(half)),
         dict.fromkeys(names, (4,)),
     )
 

@@ -319,6 +319,17 @@ def test_a_wrong_scale_or_zero_point_is_named_with_the_value_that_fits(what, mad
         assert "fits" in result.culprits[0].causes[0].sentence
 
 
+def test_a_weight_that_no_scale_fits_is_a_wrong_constant(made):
+    case = made("attention")
+    path = case.quantize("u8")
+    rolled = changed(path, "wo_quantized", lambda weight: np.roll(weight, 1, axis=0))
+
+    (culprit,) = case.bisect(rolled, against=True).culprits
+
+    assert culprit.findings[0].verdict == "wrong constant"
+    assert "'wo_quantized' is not the float model's weight" in culprit.findings[0].because
+
+
 @pytest.mark.parametrize(
     ("model", "scale", "factor", "node"),
     [

@@ -233,7 +233,9 @@ def merge(
     from onnxsurgeon_lite.passes.merge import same_names
 
     if len(models) < 2:
-        raise UsageError("one model alone cannot be merged", "name two or more")
+        listed = len(models) == 1 and isinstance(models[0], list | tuple)
+        hint = "give each by itself: merge(a, b)" if listed else "name two or more"
+        raise UsageError("one model alone cannot be merged", hint)
     merged, *guests = [loaded(model) for model in models]
     given = [prefix] if isinstance(prefix, str) else list(prefix)
     prefixes = given + [""] * len(guests)

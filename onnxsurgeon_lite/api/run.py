@@ -433,7 +433,7 @@ def test(
                 check.require_used()
                 outcome.comparison = found.worst_set()
         except SurgeonError as error:
-            outcome.error = str(error)
+            outcome.error = error.message
         outcome.seconds = time.perf_counter() - start
         result.outcomes.append(outcome)
     if junit is not None:

@@ -233,6 +233,10 @@ def _unlike_weight(node: NodeProto, grid: Grid, integers: Array, right: Wide) ->
         np.square(rows[0] - fit).sum()
         for fit in (slope[:, None] * rows[1], np.rint(shift)[:, None] * rows[2])
     ]
+    if min(left) > count.sum():  # an error of a quantum, with whatever scale or zero point
+        return Finding(
+            "wrong constant", f"{node.input[0]!r} is not the float model's weight, quantized"
+        )
     if np.rint(shift).any() and left[1] <= left[0]:
         at = int(np.abs(shift).argmax())
         own = float(np.atleast_1d(grid.zero)[at if grid.zero.ndim else 0])
