@@ -6,11 +6,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
-from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis, cast_like, culprit_at
+from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis, cast_like, culprit_at, unlike
 from onnxsurgeon_lite.debug.bisection.fork import first_to_blame, one_for_each_fault
 from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
@@ -40,7 +38,6 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _MOST = 16  # culprits at which the search stops
 _CLEARED = 256  # harmless origins at which the search stops
@@ -616,16 +613,15 @@ class _Bisection:
         self.result.sessions += walk.observer.sessions
 
     def _heal(self, walk: Walk, items: Sequence[int]) -> list[int]:
-        """Replace values by references; return items whose dtype cannot hold the reference."""
+        """Replace values by references; return items that cannot take theirs."""
         lost = []
         for item, name in zip(items, walk.space.names(items), strict=True):
             _, actual = self.result.tensors.get(name, (None, None))
             reference = self.judge.references.read(name)
-            healed = cast_like(actual, reference)
-            if _overflows(healed, reference):
+            if unlike(actual, reference):
                 lost.append(item)
             else:
-                walk.heal(name, healed)
+                walk.heal(name, cast_like(actual, reference))
         return lost
 
     def _rank(self, walk: Walk) -> None:
@@ -641,7 +637,7 @@ class _Bisection:
     def _hidden(self, culprit: Culprit) -> bool:
         """Return whether healing a culprit alone says nothing: another errs downstream of it, or no healing holds."""
         stored, actual = self.result.tensors[culprit.value]
-        if stored is not None and _overflows(cast_like(actual, stored), stored):
+        if stored is not None and unlike(actual, stored):
             return True
         if culprit.seen or len(culprit.region) > 1:
             return True  # the region may reach the outputs elsewhere, too
@@ -733,12 +729,3 @@ class _Bisection:
         )
         question = digest(self.index.model.encoded(), asked, self.feeds)
         return Journal.at(self.search.journal, question, self.search.resume)
-
-
-def _overflows(cast: Stored, reference: Stored) -> bool:
-    """Return whether the cast made finite numbers infinite."""
-    if not isinstance(cast, np.ndarray) or not isinstance(reference, np.ndarray):
-        return False
-    if cast.dtype == reference.dtype or cast.dtype.kind in "OUSiub":
-        return False
-    return bool((np.isinf(cast) & ~np.isinf(reference)).any())
