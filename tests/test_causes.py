@@ -12,6 +12,7 @@ from onnx import parser
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.bisection.computed_references import _Computed
 from onnxsurgeon_lite.debug.causes import finding
+from onnxsurgeon_lite.recording.torch_recorder import record_module
 
 REFERENCES = FIXTURES / "references" / "whole_model.npz"
 
@@ -593,3 +594,120 @@ def test_query_and_key_are_exchanged_where_their_product_is_transposed():
     (culprit,) = osl.bisect(wrong, known, feeds=feeds).culprits
 
     assert "query and key are exchanged in MatMul (@1)" in culprit.causes[0].sentence
+
+
+def test_a_factor_that_cancels_is_no_sum():
+    right = model("g (float[4,16] x) => (float[4,16] y) { y = Softmax(x) }")
+    text = "g (float[4,16] x) => (float[4,16] y) { d = Div(x, c) y = Softmax(d) }"
+    wrong = model(text, c=np.float32(8**0.5))
+
+    result = osl.bisect(wrong, references(right, x=numbers(4, 16)), feeds={"x": numbers(4, 16)})
+
+    assert "of Div (@0) is 2.82843; with 1 " in result.culprits[0].causes[0].sentence
+
+
+@pytest.mark.parametrize("laid_out", [False, True])
+def test_a_reshape_where_axes_are_exchanged_is_named(laid_out):
+    text = "g (float[3,6,4] x, float[3,4,6] z) => (float[3,4,6] y) {{ h = Neg(x) r = {} y = Add(r, z) }}"
+    right = model(text.format("Transpose <perm = [0,2,1]> (h)"))
+    wrong = model(text.format("Reshape(h, s)"), s=np.array([3, 4, 6]))
+    feeds = {"x": numbers(3, 6, 4), "z": numbers(3, 4, 6, seed=1)}
+    known = {**feeds, "y": osl.run(right, feeds=feeds)["y"]}
+    if laid_out:  # what `h` should be, matched with what has its elements
+        known["r"] = -feeds["x"].reshape(3, 4, 6)
+
+    result = osl.bisect(wrong, known, feeds=feeds)
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert "is Reshape; with Transpose [0, 2, 1]" in sentence
+    known.pop("r", None)
+    fixed = osl.repair(wrong, result).model
+    assert osl.bisect(fixed, known, feeds=feeds, cause=False).verdict == "agrees"
+
+
+def test_values_that_are_each_laid_out_otherwise_are_arranged_together():
+    text = "g (float[2,5,8] q, float[2,5,8] k, float[2,5,8] v) => (float[2,2,5,4] y) {{ {} {} }}"
+
+    def attention(sizes: str, perm: str) -> onnx.ModelProto:
+        parts = "".join(
+            f"{n}_r = Reshape({n}, s) {n}_h = Transpose <perm = [{perm}]> ({n}_r) " for n in "qkv"
+        )
+        scores = "t = Transpose <perm = [0,1,3,2]> (k_h) m = MatMul(q_h, t) p = Softmax(m) y = MatMul(p, v_h)"
+        return model(text.format(parts, scores), s=np.array([*map(int, sizes.split())]))
+
+    right, wrong = attention("2 5 2 4", "0,2,1,3"), attention("2 5 4 2", "0,3,1,2")
+    feeds = {name: numbers(2, 5, 8, seed=seed) for seed, name in enumerate("qkv")}
+
+    result = osl.bisect(wrong, {"y": osl.run(right, feeds=feeds)["y"]}, feeds=feeds)
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert "the order of 'q' and 'k' and 'v' is another: each is interleaved" in sentence
+
+
+def test_the_other_output_of_all_makers_is_read():
+    parts = "a, b = Split(x, n) c, d = Split(z, n)"
+    text = f"g (float[4,8] x, float[4,8] z) => (float[4,8] y) {{{{ {parts} y = Concat <axis = 0> ({{}}) }}}}"
+    right, wrong = (model(text.format(read), n=np.array([2, 2])) for read in ("a, c", "b, d"))
+
+    result = found(wrong, right, x=numbers(4, 8), z=numbers(4, 8, seed=1))
+
+    assert "reads 'b', 'd'; with 'a', 'c'" in result.culprits[0].causes[0].sentence
+
+
+def test_numbers_that_repeat_along_an_axis_are_one_unknown():
+    text = "g (float[3,10,4] x) => (float[3,10,4] y) { y = Add(x, c) }"
+    repeated = np.tile(numbers(1, 10, 4, seed=1), (3, 1, 1))
+
+    result = found(
+        model(text, c=0 * repeated), model(text, c=repeated), x=numbers(3, 10, 4, seed=2)
+    )
+
+    assert "is zero everywhere; solved for" in result.culprits[0].causes[0].sentence
+
+
+def test_what_follows_the_last_node_is_missing(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = torch.nn.Linear(8, 5)
+
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+            return self.fc(x).sigmoid()
+
+    net, feeds = Net(), {"x": numbers(4, 8)}
+    record_module(net, (torch.tensor(feeds["x"]),), folder=tmp_path / "refs", input_names=["x"])
+    weights = {"w": net.fc.weight.detach().numpy(), "b": net.fc.bias.detach().numpy()}
+    wrong = model(
+        "g (float[4,8] x) => (float[4,5] y) { y = Gemm <transB = 1> (x, w, b) }", **weights
+    )
+
+    result = osl.bisect(wrong, tmp_path / "refs", feeds=feeds)
+
+    assert result.verdict == "mismatch"
+    assert "Sigmoid is missing behind Gemm" in result.culprits[0].causes[0].sentence
+
+
+def test_right_values_of_another_size_end_the_search_behind_them():
+    nodes = "h = Neg(x) a = Concat <axis = 0> ({}) s = Shape(a) y = Reshape({}, s)"
+    text = f"g (float[4,6] x) => (float[m,n] y) {{{{ {nodes} }}}}"
+    right, wrong = model(text.format("h, x", "a")), model(text.format("h", "h"))
+
+    result = found(wrong, right, x=numbers(4, 6))
+
+    assert [culprit.value for culprit in result.culprits] == ["a"]
+    assert any("does not run with the right values" in note for note in result.notes)
+
+
+def test_what_is_missing_may_be_a_value_whose_shape_is_not_declared():
+    text = "g (float[n,16] x) => (float[n,16] y) {{ h = Exp(x) m = MatMul(h, w) {} }}"
+    ends = "r = Add(m, h) y = Div(r, two)", "y = Div(m, two)"
+    weights = {"w": numbers(16, 16), "two": np.float32(2)}
+    right, wrong = (model(text.format(end), **weights) for end in ends)
+    known = references(right, x=numbers(4, 16))
+    known = {name: known[name] for name in ("x", "m", "y")}
+
+    result = osl.bisect(wrong, known, feeds={"x": known["x"]})
+
+    assert "'h' is not added to 'm'" in result.culprits[0].causes[0].sentence

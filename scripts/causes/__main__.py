@@ -1,9 +1,10 @@
 """How many mistakes `onnxdbg bisect` names, and whether every cause that it shows repairs: a table and two shares.
 
-    python scripts/causes [--held-back | --all] [--only PATTERN] [--keep FOLDER] [--seconds S]
+    python scripts/causes [--held-back | --all | --drawn SEED] [--only PATTERN] [--keep FOLDER] [--seconds S]
 
 Needs the test extra (torch). Each case plants one mistake in a small network and bisects its export against the right
-network. A third of the cases is held back: `--held-back` tells only their shares.
+network. Some of the cases are held back: `--held-back` tells only their shares. `--drawn` measures cases that a seed
+draws.
 """
 
 import argparse
@@ -11,11 +12,13 @@ import re
 import tempfile
 import time
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from cases import Case, cases, held_back
+from drawn import drawn
 
 import onnxsurgeon_lite as osl
 from models import network
@@ -114,6 +117,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--held-back", action="store_true")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--drawn", type=int, metavar="SEED", help="cases that a seed draws")
+    parser.add_argument("--count", type=int, default=15, help="of drawn cases")
     parser.add_argument("--only", default="", help="a pattern of names")
     parser.add_argument(
         "--seconds", type=float, help="the least time for causes, on a busy machine"
@@ -125,12 +130,15 @@ def main() -> None:
         folder = asked.keep or Path(made)
         folder.mkdir(exist_ok=True)
         rows = []
-        for number, case in enumerate(cases()):
-            if (
-                not asked.all
-                and held_back(case, number) != asked.held_back
-                or not re.search(asked.only, case.name)
-            ):
+        chosen: Iterable[Case] = (
+            case
+            for number, case in enumerate(cases())
+            if asked.all or held_back(case, number) == asked.held_back
+        )
+        if asked.drawn is not None:
+            chosen = drawn(asked.drawn, asked.count, folder, export)
+        for case in chosen:
+            if not re.search(asked.only, case.name):
                 continue
             try:
                 rows.append(measured(case, folder))

@@ -1,6 +1,6 @@
 """Mistakes in arrangement: channels, heads or halves of a value in another order."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
 import numpy as np
@@ -14,6 +14,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _LONGEST = 4096  # elements of an axis that is arranged
 _ORDERS = 64  # orders of an input
+_PAIR = 2
 _HEADS = 1  # the axis of heads
 _REPEATING = ("Tile", "Expand", "Concat", "Gather", "Reshape")
 _TO_THE_END = np.iinfo(np.int64).max
@@ -21,7 +22,7 @@ _HUGE = 2.0**31  # a larger index stands for the end
 
 
 def arrangement(place: Place) -> Iterator[Hypothesis]:
-    """Yield other orders of what a region computes, of the parts that it takes, and of two inputs together."""
+    """Yield other orders of what a region computes, of the parts that it takes, and of several inputs together."""
     yield from _results(place)
     yield from _slices(place)
     yield from _pairs(place)
@@ -43,18 +44,25 @@ def _results(place: Place) -> Iterator[Hypothesis]:
 
 
 def _pairs(place: Place) -> Iterator[Hypothesis]:
-    """Yield layouts of rotary embeddings, and of heads that are repeated: two values in the same other order."""
+    """Yield layouts of rotary embeddings, and of heads that are repeated: several values in the same other order."""
     given = {n: v for n, v in place.inputs.items() if isinstance(v, np.ndarray) and v.ndim > 2}
     for one, other in _alike(given):
         axis = given[one].ndim - 1
         for how, order in rotary_orders(given[one].shape[axis]):
-            yield _both(one, other, axis, how, order)
+            yield _several((one, other), axis, how, order)
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for name, value in given.items():
+        alike.setdefault(value.shape, []).append(name)
+    for shape, names in alike.items():
+        for how, order in orders(shape[-1]) if len(names) > _PAIR else ():
+            if "interleaved" in how:
+                yield _several(names, len(shape) - 1, how, order)
     repeated = [n.output[0] for n in place.index.nodes if n.op_type in _REPEATING]
     values = {n: place.values[n] for n in repeated if n in place.values}
     for one, other in _alike({n: v for n, v in values.items() if v.ndim > _HEADS + 1}):
         for how, order in orders(values[one].shape[_HEADS]):
             if "interleaved" in how:
-                yield _both(one, other, _HEADS, how, order)
+                yield _several((one, other), _HEADS, how, order)
 
 
 def _alike(values: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
@@ -62,10 +70,11 @@ def _alike(values: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
     return ((a, b) for a, b in pairs if values[a].shape == values[b].shape)
 
 
-def _both(one: str, other: str, axis: int, how: str, order: Order) -> Hypothesis:
-    edits = (_taken(one, axis, order), _taken(other, axis, order))
-    sentence = f"the order of {one!r} and {other!r} is another: each {how.format(axis=axis)}"
-    return Hypothesis("order of two values", sentence, edits, ("order of two values", how))
+def _several(names: Sequence[str], axis: int, how: str, order: Order) -> Hypothesis:
+    edits = tuple(_taken(name, axis, order) for name in names)
+    values = " and ".join(map(repr, names))
+    sentence = f"the order of {values} is another: each {how.format(axis=axis)}"
+    return Hypothesis("order of values", sentence, edits, ("order of values", how))
 
 
 def order_of_inputs(place: Place) -> Iterator[Hypothesis]:

@@ -28,7 +28,12 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.masks import missing_masks
 from onnxsurgeon_lite.debug.causes.newton import solved_small
 from onnxsurgeon_lite.debug.causes.norms import missing_norms, other_norms
-from onnxsurgeon_lite.debug.causes.operations import missing_factors, operations, other_operations
+from onnxsurgeon_lite.debug.causes.operations import (
+    RESHAPING,
+    missing_factors,
+    operations,
+    other_operations,
+)
 from onnxsurgeon_lite.debug.causes.operators import (
     extra_operations,
     extra_steps,
@@ -57,7 +62,7 @@ from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Family = Callable[[Place], Iterable[Hypothesis]]
@@ -98,7 +103,14 @@ SOLVED: Sequence[Solving] = (solved_weights, solved_numbers, solved_small)
 OF_A_CONSTANT: Sequence[Family] = (scalars, constants, made_constant)
 """Families for a value that is a constant itself."""
 
-WIDER: Sequence[Family] = (attributes, constants, exchanged_operands, wiring)
+WIDER: Sequence[Family] = (
+    attributes,
+    other_parts,
+    constants,
+    exchanged_operands,
+    arrangement,
+    wiring,
+)
 """Families for a region with the nodes before it that only arrange what it reads."""
 
 TOGETHER: Sequence[Family] = (attributes, extra_operations, operations, extra_steps, wiring)
@@ -126,6 +138,7 @@ _EXACT = 4e-7  # a larger relative error may be that of another mistake
 _NOISE = 1e-7  # a smaller relative error says nothing
 _TOGETHER = 16  # values whose shapes are found at once
 _AROUND = 256  # values of which those that could be read are chosen
+_OPEN = 8  # values whose shape is known only when they are computed
 _NEARBY = 48  # recorded values that a node could read instead
 _TIMES = 1.5  # times the bisection: what runs when the time is over ends a little later
 _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
@@ -296,7 +309,20 @@ class Finder:
             return [name]
         reads = [n for n in index.reads[index.producer[name]] if constant(index, n) is None]
         found = [begin for read in reads for begin in self._behind(read, steps - 1)]
-        return found if all(n in references or n in index.inputs for n in found) else [name]
+        known = (n in references or n in index.inputs or self._laid_out(n) for n in found)
+        return found if all(known) else [name]
+
+    def _laid_out(self, name: str) -> str:
+        """Return the value with a reference that has a value's elements in another shape; '' if there is none."""
+        readers = self.index.consumers.get(name, [])
+        node = self.index.nodes[readers[0]] if len(readers) == 1 else None
+        is_shape = node is not None and node.op_type in RESHAPING and node.input[0] == name
+        made = node.output[0] if node is not None and is_shape else ""
+        return made if made in self.case.samples[0][0] and self._shape_of(name) else ""
+
+    def _shape_of(self, name: str) -> tuple[int, ...]:
+        self.index.learn_types([name])
+        return self._declared(name)
 
     def _pairs(self) -> list[tuple[Culprit, Culprit]]:
         """Return the pairs of culprits of which the second one reads the first one."""
@@ -424,6 +450,9 @@ class Finder:
         for name in entering:
             now = actual.get(name)
             stored = references.read(name) if name in references else feeds.get(name)
+            laid_out = self._laid_out(name) if stored is None else ""
+            if laid_out and isinstance(there := references.read(laid_out), np.ndarray):
+                stored = there.reshape(self._shape_of(name))
             value = now if stored is None else stored
             if isinstance(now, np.ndarray) and isinstance(stored, np.ndarray):
                 value = cast_like(now, stored)
@@ -459,7 +488,9 @@ class Finder:
         ]
         below = self._below(culprit)
         shapes_of = self._shapes([name for name in names if name not in below])
+        open_ = [n for n in shapes_of if n not in references and self._of_any_shape(n)][:_OPEN]
         names = [name for name, shape in shapes_of.items() if may_be_read(shape)][:_NEARBY]
+        names = list(dict.fromkeys([*names, *open_]))
         found, size = dict[str, Array](), 0
         references.prefetch([name for name in names if name in references])
         unknown = [n for n in names if n not in references and n not in feeds]
@@ -490,6 +521,15 @@ class Finder:
                 n: v.shape for n in several if isinstance(v := references.read(n), np.ndarray)
             }
         return found
+
+    def _of_any_shape(self, name: str) -> bool:
+        """Return whether a value may have floats, and has no shape that is known before it is computed."""
+        kind = self.index.types.get(name)
+        if kind is None or not kind.tensor_type.elem_type:
+            return True
+        tensor = kind.tensor_type
+        known = tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
+        return not known and is_float(numpy_dtype(tensor.elem_type))
 
     def _declared(self, name: str) -> tuple[int, ...]:
         kind = self.index.types.get(name)
@@ -540,10 +580,10 @@ class Finder:
         if after is None:
             return None
         sentence = hypothesis.sentence
-        if not self._cures(culprit, steps, hypothesis.instead):
+        if not self._cures(place, culprit, steps, hypothesis.instead):
             wider = (tuple(map(_everywhere, steps)), place.repeated(hypothesis.edits))
             agree = (s for s in wider if self._agreement(place, s, hypothesis.instead) is not None)
-            cures = (s for s in agree if self._cures(culprit, s, hypothesis.instead))
+            cures = (s for s in agree if self._cures(place, culprit, s, hypothesis.instead))
             steps = next(cures, ())
             if not steps:
                 return None
@@ -561,7 +601,7 @@ class Finder:
             hypothesis.mistake,
         )
 
-    def _cures(self, culprit: Culprit, steps: Sequence[Pass], instead: str) -> bool:
+    def _cures(self, place: Place, culprit: Culprit, steps: Sequence[Pass], instead: str) -> bool:
         """Return whether an edit repairs all that the culprit is seen at."""
         references, feeds = self.case.samples[0]
         seen = [name for name in culprit.seen if name in references]
@@ -569,7 +609,7 @@ class Finder:
             return True
         try:
             index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            made = self._alone(index, seen, references, feeds, {*culprit.outputs, instead})
+            made = self._alone(index, seen, references, feeds, {*place.index.producer, instead})
         except (SurgeonError, RuntimeFailure):
             return False
         return all(self.case.judge.good(name, made[name]) for name in seen)

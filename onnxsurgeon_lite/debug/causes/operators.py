@@ -11,6 +11,7 @@ from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
 from onnxsurgeon_lite.tensors.dtypes import is_float
 
 _IMAGE = 4  # axes of images
+_MOST_AXES = 5  # axes whose permutations are tried
 _PAIRS = 256  # pairs of values of a region between which all is left out
 _VARIANTS: Mapping[str, Sequence[tuple[str, Attribute, str]]] = {
     "AveragePool": [("count_include_pad", 1, ", which counts the padding")],
@@ -21,6 +22,7 @@ _VARIANTS: Mapping[str, Sequence[tuple[str, Attribute, str]]] = {
 """Operator -> (attribute, its other usual value, what is said of it)."""
 _ONLY = {"MaxPool": ("storage_order", "dilations"), "AveragePool": ("count_include_pad",)}
 """Operator -> its attributes that the others of its kind lack."""
+_SUMS = ("Add", "Sub")
 _KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
 """Operators that return positive numbers as they are."""
 KINDS = [
@@ -50,6 +52,8 @@ def other_operators(place: Place) -> Iterator[Hypothesis]:
                 op_type in _KEEP and _is_positive(place, node)
             ):
                 continue
+            if (op_type in _SUMS) != (node.op_type in _SUMS) and _has_number(place, node):
+                continue
             for steps, with_ in _set_op(place, number, node, op_type):
                 sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
                 mistake = ("operator", node.op_type, op_type, with_)
@@ -60,6 +64,12 @@ def _is_positive(place: Place, node: NodeProto) -> bool:
     """Return whether nothing tells an operator that keeps positive numbers from none at all."""
     read = place.operand(node.input[0])
     return read is not None and is_float(read.dtype) and bool((wide(read) >= 0).all())
+
+
+def _has_number(place: Place, node: NodeProto) -> bool:
+    """Return whether a node scales or shifts by one number: nobody adds a factor, but what cancels may fit."""
+    read = map(place.constant, node.input)
+    return any(array is not None and array.size == 1 for array in read)
 
 
 def _set_op(
@@ -76,8 +86,9 @@ def _set_op(
 
 
 def other_parts(place: Place) -> Iterator[Hypothesis]:
-    """Yield one position instead of the mean or the largest of an axis, and the other way; other orders of pixels."""
+    """Yield one position instead of the mean or the largest of an axis, and the other way; other orders of elements."""
     yield from _pixels(place)
+    yield from _turned(place)
     for number, node in enumerate(place.index.nodes):
         reduces = node.op_type in ("ReduceMean", "ReduceMax", "ReduceSum")
         data, made = place.operand(node.input[0]) if node.input else None, node.output[0]
@@ -100,6 +111,27 @@ def other_parts(place: Place) -> Iterator[Hypothesis]:
                 edit = Replace(inputs, ends[1], op_type, attributes)
                 sentence = f"{title} takes one position of axis {axis}; with {op_type} of all"
                 yield Hypothesis("position", sentence, (edit,), ("position", node.op_type, op_type))
+
+
+def _turned(place: Place) -> Iterator[Hypothesis]:
+    """Yield axes that are exchanged where they are laid out anew, and the other way."""
+    for number, node in enumerate(place.index.nodes):
+        data, result = place.operand(node.input[0]) if node.input else None, node.output[0]
+        made = place.values.get(result)
+        if data is None or made is None or data.ndim != made.ndim or data.ndim > _MOST_AXES:
+            continue
+        operator = f"the operator of {place.title(number)} is {node.op_type}"
+        if node.op_type == "Transpose" and data.shape != made.shape:
+            sizes = str([*made.shape])
+            edit = Replace((node.input[0], sizes), (result,), "Reshape")
+            yield Hypothesis("operator", f"{operator}; with Reshape", (edit,), ("laid out",))
+        for axes in permutations(range(data.ndim)) if node.op_type == "Reshape" else ():
+            exchanged = [axis for axis in axes if data.shape[axis] > 1]
+            fits = tuple(data.shape[axis] for axis in axes) == made.shape
+            if fits and exchanged != sorted(exchanged):
+                edit = Replace((node.input[0],), (result,), "Transpose", (("perm", [*axes]),))
+                sentence = f"{operator}; with Transpose {[*axes]}"
+                yield Hypothesis("operator", sentence, (edit,), ("turned", axes))
 
 
 def _pixels(place: Place) -> Iterator[Hypothesis]:

@@ -195,10 +195,20 @@ def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hy
         return
     if 2 * same.sum() > same.size:  # else a few are alike by chance
         solved = np.where(same, old, solved)
-    how, solved, unknowns = _shifted(old, solved) or ("", solved, int((solved != old).sum()))
+    how, solved, unknowns = _shifted(old, solved) or ("", *_tied(old, solved))
     how = how or _borrowed(place, operand.name, array) or described(old, solved)
     right, equations = solved.astype(array.dtype), solved.size * per
     yield solved_constant(place, number, operand.name, right, how, unknowns, equations)
+
+
+def _tied(old: Wide, solved: Wide) -> tuple[Wide, int]:
+    """Return (right numbers, unknowns): those that are the same all along an axis are one."""
+    unknowns = int((solved != old).sum())
+    for axis, size in enumerate(solved.shape):
+        mean = np.broadcast_to(solved.mean(axis=axis, keepdims=True), solved.shape)
+        if size > 1 and unchanged(mean, solved).all():
+            solved, unknowns = mean, -(-unknowns // size)
+    return solved, unknowns
 
 
 def unchanged(old: Wide, solved: Wide) -> NDArray[np.bool_]:

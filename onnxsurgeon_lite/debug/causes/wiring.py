@@ -17,6 +17,7 @@ _UNLIKE = {"Slice", "Reshape", "Expand", "Unsqueeze", "Squeeze", "Pad", "Clip", 
 def wiring(place: Place) -> Iterator[Hypothesis]:
     """Yield hypotheses about what nodes read."""
     yield from _other_values(place)
+    yield from _other_outputs(place)
     yield from _other_constants(place)
     yield from _exchanged_values(place)
 
@@ -57,6 +58,27 @@ def _other_values(place: Place) -> Iterator[Hypothesis]:
                 edit = Rewire(old, new, (place.node(number),), slot)
                 sentence = f"{place.title(number)} reads {old!r}; with {new!r}"
                 yield Hypothesis("wrong input", sentence, (edit,))
+
+
+def _other_outputs(place: Place) -> Iterator[Hypothesis]:
+    """Yield nodes whose operands all are the same output of their makers, and should be another one."""
+    known, producer = {**place.nearby, **place.values}, place.whole.producer
+    for number, node in enumerate(place.index.nodes):
+        read = [n for n in node.input if n in producer]
+        makers = [place.whole.nodes[producer[name]] for name in read]
+        slots = {[*maker.output].index(name) for maker, name in zip(makers, read, strict=True)}
+        alike = len(read) == len(node.input) > 1 == len(slots)
+        for slot in range(min(len(maker.output) for maker in makers)) if alike else ():
+            new = [maker.output[slot] for maker in makers]
+            if slot in slots or not known.keys() >= {*new}:
+                continue
+            to = (place.node(number),)
+            edits = tuple(
+                Rewire(*pair, to, at) for at, pair in enumerate(zip(read, new, strict=True))
+            )
+            reads, others = (", ".join(map(repr, names)) for names in (read, new))
+            sentence = f"{place.title(number)} reads {reads}; with {others}"
+            yield Hypothesis("wrong inputs", sentence, edits)
 
 
 def _other_constants(place: Place) -> Iterator[Hypothesis]:

@@ -83,6 +83,12 @@ class Board:
         self._unpaired_a[self._kind_of_a(a)] -= 1
         self._unpaired_b[_kind(b)] -= 1
 
+    def drop(self, a: Fact, b: Fact) -> None:
+        """Take a pair back."""
+        del self.pairs[a.name], self.taken[b.name]
+        self._unpaired_a[self._kind_of_a(a)] += 1
+        self._unpaired_b[_kind(b)] += 1
+
     def scope_of_a(self, fact: Fact) -> str:
         """Return a module path of side a as side b writes it."""
         return moved(_rewrapped(fact.scope, self._way), self._moves)

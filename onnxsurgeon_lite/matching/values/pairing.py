@@ -51,6 +51,7 @@ def match(a: Side, b: Side) -> Matching:
             choose_first(board, found)
         if len(board.pairs) == before:
             break
+    _free_outputs(board)
     _in_order(board, lambda fact: fact.is_output, 0.6)
     _by_place(board)
     return _result(board, found)
@@ -82,6 +83,16 @@ def _in_order(board: Board, counts: Callable[[Fact], bool], confidence: float) -
         for one, other in zip(rest_a, rest_b, strict=True):
             if shapes_fit(one, other):
                 board.add(one, other, "order", confidence)
+
+
+def _free_outputs(board: Board) -> None:
+    """Free outputs that inner references equal, where those of outputs are others: what follows there is missing."""
+    ones, others = ([f for f in side.facts.values() if f.is_output] for side in (board.a, board.b))
+    for one, other in zip(ones, others, strict=True) if len(ones) == len(others) else ():
+        inner = board.a.facts.get(board.taken.get(other.name, ""), one)
+        is_left = one.name not in board.pairs and _content(inner) != _content(one)
+        if is_left and not inner.is_output and shapes_fit(one, other):
+            board.drop(inner, other)
 
 
 def _by_place(board: Board) -> None:
