@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
 from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis, cast_like, culprit_at, unlike
@@ -567,7 +569,7 @@ class _Bisection:
         """Find all origins, or go on with those; diagnose each before the walk heals it."""
         seen: set[str] = set()
         with Float64(walk.observer) as float64:
-            for number, wave in enumerate(self._while_it_runs(walk, waves or self._waves(walk))):
+            for number, wave in enumerate(waves or self._waves(walk)):
                 found = [diagnosis.culprit(origin.bad, origin.region) for origin in wave]
                 firsts = {c.id: c for c in reversed(found)}  # a node may have two wrong outputs
                 found = [c for c in reversed(firsts.values()) if c.id not in seen]
@@ -584,18 +586,6 @@ class _Bisection:
             self._merge_forks(diagnosis, float64)
         self._rank(walk)
         self._count(walk)
-
-    def _while_it_runs(self, walk: Walk, waves: Iterable[list[Origin]]) -> Iterator[list[Origin]]:
-        """Yield waves up to where nodes refuse right values: of other sizes, they do not fit those behind them."""
-        try:
-            yield from waves
-        except RuntimeFailure as error:
-            if isinstance(error, RuntimeCrash | RuntimeTimeout) or not walk.healed:
-                raise
-            note = (
-                "stopped behind these culprits: the model does not run with the right values there"
-            )
-            self.result.notes.append(note)
 
     def _merge_forks(self, diagnosis: Diagnosis, float64: Float64) -> None:
         """Make one culprit of those before one fork, and search what is left of the regions for one wrong node."""
@@ -632,6 +622,9 @@ class _Bisection:
             reference = self.judge.references.read(name)
             if unlike(actual, reference):
                 lost.append(item)
+                if np.shape(actual) != np.shape(reference):
+                    why = "its reference has another shape, which does not fit what reads it"
+                    self.result.notes.append(f"not searched behind {name!r}: {why}")
             else:
                 walk.heal(name, cast_like(actual, reference))
         return lost
