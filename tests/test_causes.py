@@ -12,6 +12,8 @@ from onnx import parser
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.bisection.computed_references import _Computed
 from onnxsurgeon_lite.debug.causes import finding
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome
 from onnxsurgeon_lite.recording.torch_recorder import record_module
 
 REFERENCES = FIXTURES / "references" / "whole_model.npz"
@@ -711,3 +713,21 @@ def test_what_is_missing_may_be_a_value_whose_shape_is_not_declared():
     result = osl.bisect(wrong, known, feeds={"x": known["x"]})
 
     assert "'h' is not added to 'm'" in result.culprits[0].causes[0].sentence
+
+
+@pytest.mark.parametrize("right", [1 / 1.2, 1e-5, 0.0316, 0.8335])
+def test_a_number_that_a_coarse_step_meets_is_solved_for(monkeypatch, right):
+    def outcomes(self, hypotheses):
+        for hypothesis in hypotheses:
+            error = abs(float(hypothesis.name) / right - 1)
+            yield Outcome(hypothesis, fits=False, left=1.0, error=error + explained)
+
+    monkeypatch.setattr(Bench, "outcomes", outcomes)
+    bench = Bench(None, 0, 0.0)
+
+    explained = 0.0
+    found = bench.solve(lambda number: Hypothesis(repr(number), "", ()))
+    explained = 0.1  # of the error, that no number takes back
+
+    assert found == pytest.approx(right, rel=1e-5)
+    assert bench.solve(lambda number: Hypothesis(repr(number), "", ())) is None

@@ -242,6 +242,7 @@ class Finder:
             found = self._search_fork(culprit, until)
         if len(found) > 1:
             found.sort(key=lambda cause: -self._reach(cause, culprit))
+        found = _said_once(found)
         first, others = found[:1], found[1:_SHOWN]
         others = [replace(other, apart=self._apart(place, found[0], other)) for other in others]
         culprit.causes = [*first, *others]
@@ -685,6 +686,14 @@ def _everywhere(step: Pass) -> Pass:
 def _times(value: RunValue, factor: float) -> RunValue:
     """Return a value scaled, if it has floats."""
     return (wide(value) * factor).astype(value.dtype) if has_floats(value) else value
+
+
+def _said_once(causes: Iterable[Cause]) -> list[Cause]:
+    """Return causes without those that say the same: a number was solved for with more digits."""
+    once: dict[str, Cause] = {}
+    for cause in causes:
+        once.setdefault(cause.sentence.partition(" (max abs ")[0], cause)
+    return [*once.values()]
 
 
 def ordered(fits: Iterable[Outcome]) -> list[Outcome]:

@@ -29,8 +29,8 @@ _STORED = "\x03"  # begins the names of what is fed, in the runtime
 _RANGE = 1e-14, 1e6  # of a number that is solved for
 _STEPS = 17  # numbers that are tried at once
 _ROUNDS = 9
-_COARSE = 2  # rounds before the error must sink
-_STALLS = 0.7  # of the error before: where a number explains it, it sinks as the steps get finer
+_COARSE = 2  # rounds before the error must depend on the number
+_FLAT = 0.7  # of the error one step away: where a number explains it, the error there is a third of that
 _NOISE = 1e-6  # relative error that no number makes smaller
 
 
@@ -188,16 +188,17 @@ class Bench:
 
     def solve(self, make: Callable[[float], Hypothesis]) -> float | None:
         """Return the positive number that makes the error smallest; None if there is none."""
-        grid, best, least = np.geomspace(*_RANGE, _STEPS), None, np.inf
+        grid, best = np.geomspace(*_RANGE, _STEPS), None
         for number in range(_ROUNDS):
             tried = list(self.outcomes(make(float(value)) for value in grid))
             errors = [outcome.error for outcome in tried]
             if len(errors) != len(grid) or not np.isfinite(errors).any():
                 break
             at = int(np.nanargmin(errors))
-            if number >= _COARSE and _STALLS * least < errors[at] > _NOISE:
+            around = np.nanmax(errors[max(0, at - 1) : at + 2])
+            if number >= _COARSE and _FLAT * around < errors[at] > _NOISE:
                 return None  # no number takes all error back
-            best, least = float(grid[at]), errors[at]
+            best = float(grid[at])
             grid = np.geomspace(grid[max(0, at - 1)], grid[min(at + 1, _STEPS - 1)], _STEPS)
         return best
 
