@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
 from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis, cast_like, culprit_at, unlike
@@ -622,7 +620,7 @@ class _Bisection:
             reference = self.judge.references.read(name)
             if unlike(actual, reference):
                 lost.append(item)
-                if np.shape(actual) != np.shape(reference):
+                if getattr(actual, "shape", None) != getattr(reference, "shape", None):
                     why = "its reference has another shape, which does not fit what reads it"
                     self.result.notes.append(f"not searched behind {name!r}: {why}")
             else:
