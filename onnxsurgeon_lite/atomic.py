@@ -321,11 +321,11 @@ def write_text(target: Path, text: str) -> None:
     write_bytes(target, text.encode())
 
 
-def write_bytes(target: Path, data: bytes) -> None:
+def write_bytes(target: Path, *data: bytes) -> None:
     """Write a small file, whole or not at all."""
     with Staging() as staging:
         with staging.open(target) as file:
-            file.write(data)
+            file.writelines(data)
         staging.commit()
 
 

@@ -44,6 +44,7 @@ class SurgeonError(Exception):
         ... except osl.SurgeonError as error:
         ...     print(error)
         graph 'whole_model' has no value 'h23' (it has 32)
+          closest names: '23'
     """
 
     told: tuple[str, ...] = ()
@@ -52,6 +53,9 @@ class SurgeonError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def __str__(self) -> str:
+        return "\n  ".join(filter(None, (self.message, self.hint)))
 
     def __reduce__(self) -> tuple[Callable[..., "SurgeonError"], tuple[object, ...]]:
         """Let errors travel between processes: their arguments are not those of `__init__`."""
@@ -64,6 +68,11 @@ def _again(
     error = kind.__new__(kind, *arguments)
     vars(error).update(facts)
     return error
+
+
+def said(error: BaseException) -> str:
+    """Return what an error says is wrong, for a message that quotes it."""
+    return error.message if isinstance(error, SurgeonError) else str(error)
 
 
 class ModelFileError(SurgeonError):

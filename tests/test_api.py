@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import pkgutil
+import re
 import shutil
 import subprocess
 import sys
@@ -19,9 +20,12 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.errors import FeedsError, UsageError
+from onnxsurgeon_lite.errors import said as message_of
 from onnxsurgeon_lite.report.results import SHOWN_BY
 from onnxsurgeon_lite.shown import Shown
 
+ONES = np.ones((1, 3, 20, 20), np.float32)
 NOT_CALLED = {"PASSES", "data"}  # a dict, a module
 FUNCTIONS = {name: getattr(osl, name) for name in osl.__all__ if name not in NOT_CALLED}
 FUNCTIONS |= {f"data.{name}": getattr(osl.data, name) for name in osl.data.__all__}
@@ -302,3 +306,61 @@ def test_without_torch_a_command_says_what_to_install(words, said, folder):
     assert said in done.stderr
     assert "pip install torch" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: osl.extract(None), "given as None"),
+        (lambda: osl.extract(dict), "given as the class dict"),
+        (lambda: osl.run("whole_model.onnx", np.ones(3)), "{'input.1': array}"),
+        (lambda: osl.run("whole_model.onnx", [np.ones(3)]), "{'input.1': array}"),
+        (lambda: osl.run("whole_model.onnx", {"input.1": [1, 2]}), "has dtype int64"),
+        (lambda: osl.run("whole_model.onnx", {"input.1": [1.0, 2.0]}), r"has shape \[2\]"),
+        (lambda: osl.run("whole_model.onnx", {"input.1": [[1.0], 2.0]}), "tensor 'input.1' cannot"),
+        (
+            lambda: osl.run("whole_model.onnx", {"input.1": ONES, "imput": ONES}),
+            "no input 'imput'.*\n  closest names: 'input.1'",
+        ),
+        (
+            lambda: osl.bisect("whole_model.onnx", find="nan", feeds={"input.1": ONES, "x": ONES}),
+            "no input 'x'",
+        ),
+        (lambda: osl.compare({"y": ONES}, {"y": ONES}), "compare_sets"),
+        (lambda: osl.compare([[1], 2], ONES), "actual cannot be an array"),
+        (lambda: osl.bisect("whole_model.onnx", "refs.npz", rtol="1e-3"), "tolerance is a number"),
+        (lambda: osl.bisect("whole_model.onnx", "refs.npz", look="foo"), "give 'auto', 'unopt"),
+        (lambda: osl.merge(["whole_model.onnx", "whole_model.onnx"]), r"merge\(a, b\)"),
+    ],
+)
+def test_what_has_no_meaning_is_refused_in_words(call, said, folder):
+    with pytest.raises((UsageError, FeedsError)) as caught:
+        call()
+
+    assert re.search(said.replace("{", r"\{"), str(caught.value))
+    assert caught.value.hint
+
+
+def test_a_list_and_a_pytorch_tensor_are_arrays(folder):
+    torch = pytest.importorskip("torch")
+    outputs = osl.run("whole_model.onnx", {"input.1": ONES.tolist()})
+
+    assert osl.compare(list(outputs["31"]), torch.from_numpy(outputs["31"])).match
+    assert osl.run("whole_model.onnx", {"input.1": torch.ones(ONES.shape)})["31"].shape
+
+
+def test_an_error_as_text_says_its_hint_once_behind_the_message():
+    assert str(UsageError("wrong", "try")) == "wrong\n  try"
+    assert str(UsageError("wrong")) == "wrong"
+    assert message_of(UsageError("wrong", "try")) == "wrong"
+
+
+def test_what_is_appended_takes_the_place_of_the_output_that_it_reads(folder):
+    three = osl.expose("whole_model.onnx", ["28", "25"]).model
+    assert [v.name for v in three.proto.graph.output] == ["31", "28", "25"]
+
+    text = "p = Softmax(z, axis=-1); top, at = TopK(w, [2]); free = Relu(x)"
+    links = {"31": "z", "28": "w", "23": "x"}
+    appended = osl.append(three, text, links).model
+
+    assert [v.name for v in appended.proto.graph.output] == ["p", "top", "at", "25", "free"]

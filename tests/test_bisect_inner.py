@@ -8,8 +8,12 @@ import onnx
 import pytest
 from onnx import parser
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import Model, SetOp, load, open_references
 from onnxsurgeon_lite.debug.bisection import bisect, computed_references, find, write_reproducer
+from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
+from onnxsurgeon_lite.debug.causes.finding import Finder
+from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes.targets import chosen_nodes
 from onnxsurgeon_lite.recording.from_model import record
@@ -197,3 +201,61 @@ def test_where_what_makes_nan_cannot_be_reached_it_says_why(runtime, tmp_path):
         assert not result.culprits[0].inside
         assert any(note.startswith("not searched inside: ") for note in result.notes)
         assert "opset 12" in result.notes[0]
+
+
+def both(tmp_path, wrong: str, right: str, **how):
+    """Bisect one model against another."""
+    for name, text in (("wrong", wrong), ("right", right)):
+        onnx.save(loaded(text, tmp_path).proto, tmp_path / f"{name}.onnx")
+    return osl.bisect(tmp_path / "wrong.onnx", against=tmp_path / "right.onnx", **how)
+
+
+def test_a_body_is_searched_that_reads_a_constant_of_one_model_alone(tmp_path):
+    """The nodes of the two models count otherwise, and so do the values inside."""
+    right = """
+g (float[2] x, bool c) => (float[2] y) {
+    n = Constant <value = int64 {4}> ()
+    two = Constant <value = float {2.0}> ()
+    h = Neg(x)
+    y = Loop(n, c, h) <body = b (int64 i, bool go, float[2] a) => (bool on, float[2] o) {
+        on = Identity(go)
+        o = Add(a, two)
+    }>
+}"""
+    other = "    other = Constant <value = float {3.0}> ()\n    two ="
+    wrong = right.replace("    two =", other).replace("Add(a, two)", "Add(a, other)")
+
+    result = both(
+        tmp_path, wrong, right, feeds={"x": X, "c": np.array(True)}, map="auto", cause=False
+    )
+
+    assert result.culprits[0].id == "@4"
+    assert innermost(result.culprits[0]).id == "@4/body/@1"
+
+
+def test_the_cause_in_a_function_that_a_function_calls_repairs_it(tmp_path):
+    wrong = CALLS.replace("k = Add(a, a)", "k = Mul(a, a)")
+
+    result = both(tmp_path, wrong, CALLS, feeds={"x": X, "c": np.array(True)})
+
+    cause = innermost(result.culprits[0]).causes[0]
+    assert cause.steps == (SetOp(("@0/function/@1/function/@0",), "Add"),)
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [(BodySearch, "not searched inside: no"), (Finder, "not known: its search failed: no")],
+)
+def test_what_fails_inside_or_in_the_search_of_causes_leaves_the_culprit(
+    part, told, tmp_path, monkeypatch
+):
+    def refused(*_):
+        raise RuntimeFailure("no", "look at it")
+
+    monkeypatch.setattr(part, "_opened" if part is BodySearch else "explain", refused)
+
+    feeds = {"x": X, "c": np.array(True)}
+    result = both(tmp_path, BRANCH.replace("r = Sub", "r = Add"), BRANCH, feeds=feeds)
+
+    assert result.culprits[0].id == "@1"
+    assert told in "\n".join([str(result), *result.notes])

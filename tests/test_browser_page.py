@@ -1,4 +1,4 @@
-"""The page of `--html`, in a browser: it opens from a file, is searched and clicked, and shows names as they are."""
+"""The page of `--html`, in a browser: it opens from a file with the network off, and shows names as they are."""
 
 import json
 
@@ -10,6 +10,12 @@ from onnx import TensorProto, helper
 
 import onnxsurgeon_lite as osl
 
+FAULTS = {
+    "a request": ("<img src='http://example.com/a.png'>", "request: http://example.com/a.png"),
+    "an error": ("<script>missing()</script>", "error: missing is not defined"),
+    "a message": ("<script>console.warn('slow')</script>", "warning: slow"),
+    "a dialog": ("<script>alert('run')</script>", "dialog: run"),
+}
 HOSTILE = (
     "<script>alert(1)</script>",
     "</script><img src=x onerror=alert(1)>",
@@ -30,10 +36,26 @@ def faulty(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def report(browser, faulty):
-    """That page, opened once for what does not depend on what was chosen before."""
+def first_look(browser, faulty):
+    """That page, and what is seen when it opens: the verdict, what is chosen, and whether the culprit is in view."""
     with Visit(browser) as visit:
-        yield opened(visit, faulty)
+        page = opened(visit, faulty)
+        in_view = is_in_view(page, "#graphs .box.culprit")
+        yield page, page.inner_text("#verdict"), chosen(page), in_view
+    assert visit.complaints == []
+
+
+@pytest.fixture(scope="module")
+def report(first_look):
+    """That page, opened once for what does not depend on what was chosen before."""
+    return first_look[0]
+
+
+@pytest.fixture(scope="module")
+def linked(browser, faulty):
+    """That page, opened by a link to a node."""
+    with Visit(browser) as visit:
+        yield opened(visit, faulty, "@7")
     assert visit.complaints == []
 
 
@@ -60,12 +82,32 @@ def is_in_view(page, selector):
     return all(inside) and page.locator(selector).first.is_visible()
 
 
-def test_the_culprit_is_in_view_when_the_page_opens(visit, faulty):
-    report = opened(visit, faulty)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_page_that_misbehaves_is_caught(browser, tmp_path, fault):
+    markup, complaint = FAULTS[fault]
+    page = tmp_path / "page.html"
+    page.write_text(f"<title>page</title>{markup}")
 
-    assert "Conv_4" in report.inner_text("#verdict")
-    assert "Conv 'Conv_4' (@4)" in chosen(report)
-    assert is_in_view(report, "#graphs .box.culprit")
+    with Visit(browser) as visit:
+        title = visit.open(page).title()
+
+    assert title == "page"
+    assert complaint in visit.complaints
+
+
+def test_a_quiet_page_has_no_complaint(visit, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("<h1 id=here>quiet</h1>")
+
+    assert visit.open(page, "here").inner_text("h1:target") == "quiet"
+
+
+def test_the_culprit_is_in_view_when_the_page_opens(first_look):
+    _, verdict, chosen, in_view = first_look
+
+    assert "Conv_4" in verdict
+    assert "Conv 'Conv_4' (@4)" in chosen
+    assert in_view
 
 
 def test_a_click_chooses_a_node_everywhere(report):
@@ -76,6 +118,20 @@ def test_a_click_chooses_a_node_everywhere(report):
     assert number != 4
     assert f"(@{number})" in chosen(report)
     assert report.url.endswith(f"#@{number}")
+
+
+def test_a_chart_says_where_it_draws_what_has_no_height(report):
+    names = report.evaluate(
+        """() => {
+            const measure = structuredClone(page.measures[0]), chart = document.createElement("div");
+            Object.assign(measure.numbers, [0, null, 0.5, null]);
+            Object.assign(measure.bad, [false, false, true, true]);
+            drawAlong(measure, chart);
+            return chart.data.map(each => each.name);
+        }"""
+    )
+
+    assert {"zero: at the bottom", "exact: at the bottom", "not finite: at the top"} <= {*names}
 
 
 def test_search_goes_to_a_node_by_name_value_or_id(report):
@@ -91,14 +147,19 @@ def test_search_goes_to_a_node_by_name_value_or_id(report):
     assert "nothing is called so" in report.inner_text("#hits")
 
 
-def test_a_link_leads_to_a_node(visit, faulty):
-    report = opened(visit, faulty, "@7")
-    assert "Add 'Add_7' (@7)" in chosen(report)
+def test_a_link_leads_to_a_node(linked):
+    assert "Add 'Add_7' (@7)" in chosen(linked)
 
-    report.evaluate("location.hash = '#@2'")
-    report.wait_for_function("choice.node === 2")
-    report.evaluate("location.hash = '#@99999'")
-    report.wait_for_function("choice.node === 4")
+    linked.evaluate("location.hash = '#@2'")
+    linked.wait_for_function("choice.node === 2")
+    linked.evaluate("location.hash = '#@99999'")
+    linked.wait_for_function("choice.node === 4")
+    linked.evaluate("location.hash = '#@2'")
+    linked.wait_for_function("choice.node === 2")
+    linked.evaluate("location.hash = '#@4'")  # a culprit: its neighborhood, values on the edges
+    linked.wait_for_function("choice.node === 4")
+    assert linked.locator(".chip[aria-pressed=true]").inner_text() == "around @4"
+    assert "25" in linked.locator(".area text.edge").all_text_contents()
 
 
 def test_nothing_on_the_page_offers_to_upload_a_chart(report):
@@ -126,19 +187,18 @@ def test_a_keyboard_walks_the_graph_and_stays_in_it(report):
     assert report.evaluate("choice.node") is None
 
 
-def test_paper_is_light_and_shows_all_of_the_graph(visit, faulty):
-    report = opened(visit, faulty)
-    with report.expect_navigation():  # the page is drawn anew in other colors
-        report.emulate_media(color_scheme="dark")
-    report.wait_for_selector("body[data-ready]")
-    dark = report.evaluate("getComputedStyle(document.body).backgroundColor")
-    report.emulate_media(media="print", color_scheme="dark")
+def test_paper_is_light_and_shows_all_of_the_graph(linked):
+    with linked.expect_navigation():  # the page is drawn anew in other colors
+        linked.emulate_media(color_scheme="dark")
+    linked.wait_for_selector("body[data-ready]")
+    dark = linked.evaluate("getComputedStyle(document.body).backgroundColor")
+    linked.emulate_media(media="print", color_scheme="dark")
     whole = "e => e.scrollHeight <= e.clientHeight + 1 && e.scrollWidth <= e.clientWidth + 1"
 
-    light = report.evaluate("getComputedStyle(document.body).backgroundColor")
+    light = linked.evaluate("getComputedStyle(document.body).backgroundColor")
 
     assert light == "rgb(246, 247, 249)" != dark
-    assert report.locator("#graphs .area").evaluate(whole)
+    assert linked.locator("#graphs .area").evaluate(whole)
 
 
 def test_the_page_holds_the_result_for_machines(report):

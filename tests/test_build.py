@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from onnxsurgeon_lite import Builder, load
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.errors import BuildError, SurgeonError, UnknownNameError
+from onnxsurgeon_lite.errors import BuildError, EditError, SurgeonError, UnknownNameError
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.summary import model_text
 from onnxsurgeon_lite.matching.diff import diff
@@ -215,3 +215,18 @@ def test_a_builder_refuses_a_wrong_node_where_it_is_added(add, says):
         add(g, x, n)
 
     assert g._nodes == [] or g._nodes[-1].op_type == "Transpose"  # what was right before it
+
+
+def test_numbers_stand_where_a_value_may_and_get_the_dtype_that_is_needed_there():
+    g = Builder()
+    x = g.input("x", "float16", [2, 2])
+    doubled = g.op("Mul", x, 2)
+    g.output("y", g.op("Reshape", doubled, [-1]))
+    g.output("z", g.op("Add", x, np.ones(2, np.float16)))
+
+    result = run_model(g.model(), {"x": np.full((2, 2), 1.5, np.float16)})
+
+    assert result["y"].tolist() == [3, 3, 3, 3]
+    assert result["z"].dtype == np.float16
+    with pytest.raises(EditError, match="is int64, which cannot hold"):
+        g.op("Reshape", x, [0.5])

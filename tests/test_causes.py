@@ -699,7 +699,7 @@ def test_right_values_of_another_size_end_the_search_behind_them():
     result = found(wrong, right, x=numbers(4, 6))
 
     assert [culprit.value for culprit in result.culprits] == ["a"]
-    assert any("does not run with the right values" in note for note in result.notes)
+    assert any("not searched behind 'a'" in note for note in result.notes)
 
 
 def test_what_is_missing_may_be_a_value_whose_shape_is_not_declared():

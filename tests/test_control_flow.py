@@ -82,10 +82,25 @@ def test_a_loop_of_few_iterations_is_written_out_when_that_is_asked_for(
     assert loops == [True, count in (0, 5)]  # without a row its shape is unknown
 
 
-@pytest.mark.parametrize(("going", "on"), [("go", "Identity(c)"), ("", "Less(i, n)")])
-def test_a_loop_that_may_stop_earlier_stays(going, on, model_of):
+@pytest.mark.parametrize(
+    ("going", "on", "count", "why"),
+    [
+        (
+            "go",
+            "Identity(c)",
+            3,
+            "'go' is no constant (onnxdbg edit fold computes what is constant)",
+        ),
+        ("", "Less(i, n)", 3, "'on' in its body may end it earlier"),
+        ("", "Identity(c)", 5, "it runs 5 times, at most 4 are unrolled"),
+        ("", "Identity(c)", 0, "it has no iteration, so nothing says which shape its rows have"),
+    ],
+)
+def test_a_loop_that_cannot_be_written_out_stays_and_that_is_said(going, on, count, why, model_of):
     model = model_of(LOOP.format(going=going, on=on))
 
-    frozen = Freeze((("n", 3),), fold=True, unroll=4).apply(model).model
+    result = Freeze((("n", count),), fold=True, unroll=4).apply(model)
 
-    assert "Loop" in {node.op_type for node in frozen.proto.graph.node}
+    assert "Loop" in {node.op_type for node in result.model.proto.graph.node}
+    assert result.notes == (f"Loop @1 stays: {why}",)
+    assert not Freeze((("n", count),), fold=True).apply(model).notes

@@ -41,10 +41,14 @@ from onnxsurgeon_lite import (
     load,
     save,
 )
+from onnxsurgeon_lite import model as model_package
+from onnxsurgeon_lite.api import edit as api_edit
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.passes.build import add_initializers, parse_text
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe
 from onnxsurgeon_lite.passes.undoing import undoing
@@ -910,6 +914,8 @@ def test_a_frozen_input_of_a_random_graph_is_fed_no_more(tmp_path, runtime, prot
             "opset_import.my.ops=1",
         ],
         ["set", "m.onnx", "graph.name=other", "model_version=3"],
+        ["set-type", "m.onnx", "input.1=uint8", "31=float16"],
+        ["set-layout", "m.onnx", "input.1=NHWC", "31=NCHW->NWHC"],
     ],
 )
 def test_undo_on_the_command_line_is_a_recipe(words, tmp_path, monkeypatch):
@@ -935,6 +941,24 @@ def test_an_order_of_inputs_and_outputs_is_taken_back(model_of):
     assert there.proto != model.proto == back.proto
 
 
+def test_undo_brings_back_numbers_of_a_data_file_from_a_file_beside_the_recipe(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    text = "g (float[2, 300] x) => (float[2, 300] y) { y = MatMul(x, w) }"
+    weight = np.random.default_rng(0).normal(size=(300, 300)).astype(np.float32)
+    save(add_initializers(parse_text(text), {"w": weight}), "m.onnx", external=True)
+    there = ["edit", "set-constant", "m.onnx", "w", "0", "-o", "there.onnx", "--undo", "back.toml"]
+    back = ["edit", "apply", "back.toml", "there.onnx", "-o", "back.onnx"]
+
+    for command in (there, back):
+        assert CliRunner().invoke(app, command).exit_code == 0
+
+    (tensor,) = onnx.load("back.onnx").graph.initializer
+    assert Path("back.1.npy").exists()
+    assert np.array_equal(numpy_helper.to_array(tensor), weight)
+
+
 def test_what_no_recipe_takes_back_is_not_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = str(FIXTURES / "whole_model.onnx")
@@ -945,3 +969,15 @@ def test_what_no_recipe_takes_back_is_not_written(tmp_path, monkeypatch):
     assert done.exit_code == 2
     assert "no recipe gives back the model" in done.output
     assert not [*tmp_path.iterdir()]
+
+
+def test_the_process_that_infers_is_forked_before_a_large_model_is_loaded(monkeypatch):
+    """It would hold the model, too."""
+    order = []
+    monkeypatch.setattr(api_edit, "_LARGE", 100)
+    monkeypatch.setattr(native, "begin", lambda: order.append("fork"))
+    monkeypatch.setattr(model_package, "loaded", lambda path: order.append("load") or load(path))
+
+    api_edit.applied(lambda: SetOp(("Add_7",), "Sub"), FIXTURES / "whole_model.onnx")
+
+    assert order == ["fork", "load"]

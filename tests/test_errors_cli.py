@@ -254,6 +254,7 @@ def test_check_reports_a_broken_graph(kind, folder):
         (["run", "good.onnx", "--fill", "x=ones"], "no input 'x'", "'input.1'"),
         (["run", "good.onnx", "--fill", "input.1=once"], "'once'", "uniform:0,255"),
         (["run", "good.onnx", "--fill", "ones"], "no '='", "--fill NAME="),
+        (["run", "good.onnx", "--fill", "input.1=[1,2]"], "has shape [2]", "leave out --fill"),
         (["run", "good.onnx", "--dim", "n=2"], "no symbolic dimension 'n'", ""),
         (["run", "good.onnx", "--dim", "n=two"], "'two'", "--dim n=1"),
         (["run", "good.onnx", "--provider", "abacus"], "'abacus'", "CPUExecutionProvider"),
@@ -283,6 +284,36 @@ def test_what_has_no_meaning_is_told_with_what_to_try(words, message, hint, fold
 
     assert message in wrong
     assert hint in what_to_try
+
+
+@pytest.mark.parametrize("words", [["record", "net.py", "-o", "r"], ["inspect", "net.py"]])
+def test_a_python_file_without_its_function_is_told(words, folder):
+    (folder / "net.py").write_text("def make(): ...")
+
+    wrong, what_to_try = refused(*words, folder=folder)
+
+    assert "'net.py' is a Python file, not a model" in wrong
+    assert "net.py:FUNCTION" in what_to_try
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["edit", "rename", "odd.onnx", r"a\=b=c"],
+        ["edit", "set-type", "odd.onnx", r"a\=b=float16"],
+        ["edit", "freeze", "odd.onnx", r"a\=b=1"],
+        ["run", "odd.onnx", "--fill", r"a\=b=ones"],
+    ],
+)
+def test_a_name_with_an_equals_sign_is_written_with_a_backslash(words, folder):
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("a=b", "y"))
+    graph = helper.make_graph([helper.make_node("Relu", ["a=b"], ["y"])], "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), "odd.onnx")
+
+    done = CliRunner().invoke(app, words)
+
+    assert done.exit_code == 0, done.stderr
+    assert "a=b" in done.output
 
 
 def test_a_node_where_a_value_was_meant_is_resolved_and_said(folder):

@@ -138,6 +138,26 @@ def test_an_output_without_a_shape_is_named_and_gets_it():
     assert fixed(model).proto.graph.output[0].type == model.proto.graph.input[0].type
 
 
+def test_an_input_without_a_shape_gets_the_dimensions_that_alone_fit_its_readers():
+    image = parsed("g (float[1,3,8,8] x, float[2,3,3,3] w) => (float[N] y) { y = Conv(x, w) }")
+    anything = parsed("g (float[2] x) => (float[N] y) { y = Neg(x) }")
+    default = parsed("g (float[2] x) => (float[2] y) <float[2] x = {1, 2}> { y = Neg(x) }")
+    for model in (image, anything, default):
+        model.proto.graph.input[0].type.tensor_type.ClearField("shape")
+    anything.proto.graph.output[0].type.tensor_type.ClearField("shape")
+    image.proto.graph.output[0].type.tensor_type.ClearField("shape")
+
+    dims = fixed(image).proto.graph.input[0].type.tensor_type.shape.dim
+
+    assert [dim.dim_param for dim in dims] == ["x_dim0", "x_dim1", "x_dim2", "x_dim3"]
+    assert fixed(default).proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
+    with pytest.raises(GraphError, match="'x' declares no shape, and several fit") as left:
+        fixed(anything)
+    assert "set-shape" in left.value.hint
+    given = osl.set_shape(anything, {"x": ["N", 4]}, unproved=True).model.proto.graph.input[0]
+    assert [dim.dim_param for dim in given.type.tensor_type.shape.dim] == ["N", ""]
+
+
 def test_a_model_without_an_import_is_told_so_and_not_to_import_what_one_node_needs():
     model = parsed("g (float[2] x) => (float[2] y) { y = Neg(x) }")
     del model.proto.opset_import[:]

@@ -8,6 +8,11 @@ from onnx.reference import ReferenceEvaluator
 from test_verdicts import parsed, random
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.values.board import Pair
+from onnxsurgeon_lite.matching.values.mapping import renamed
+from onnxsurgeon_lite.model.loading import loaded
+from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 NORM = """net (float[4,16] x) => (float[4,16] y) {
     [project] a = MatMul (x, w)
@@ -157,3 +162,19 @@ def test_an_error_below_the_tolerance_that_grows_is_found_where_it_is_made():
     assert culprit.name == "first"
     assert culprit.findings[0].verdict == "wrong constant"
     assert any("below half precision's tolerance" in note for note in result.notes)
+
+
+def test_what_an_output_is_cast_from_has_its_reference():
+    half = parsed("""net (float[4] x) => (float[4] y, int64[4] z) {
+        h = Cast <to = 10> (x) r = Relu (h) y = Cast <to = 1> (r) z = Cast <to = 7> (r)
+    }""")
+    names = ["r", "y", "z"]
+
+    found = renamed(
+        ReferenceSet.of({"relu": np.ones(4, np.float32)}),
+        [Pair("relu", "r", ("values",), 1.0)],
+        GraphIndex.of(loaded(half)),
+        dict.fromkeys(names, (4,)),
+    )
+
+    assert [name for name in names if name in found] == ["r", "y"]

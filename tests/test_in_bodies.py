@@ -193,6 +193,39 @@ def test_an_attribute_of_a_call_has_the_type_that_its_function_gives_it():
         osl.set_attr(model, "@0", {"c": 5})
 
 
+def test_a_function_takes_a_default_which_calls_without_the_attribute_use(model_of):
+    model = model_of("""
+    <ir_version: 10, opset_import: ["": 21, "my": 1]> g (float[2] x) => (float[2] y, float[2] z) {
+        y = my.f(x) z = my.f <a = 3.0> (x)
+    }
+    <domain: "my", opset_import: ["": 21]>
+    f <b, a: float = 0.5> (X) => (Y) { Y = LeakyRelu <alpha: float = @a> (X) }""")
+
+    result = osl.set_attr(model, "fn:my::f", {"a": 2, "b": 7})
+    back = Pipeline(tuple(undoing(model, result.model))).apply(result.model).model
+    found = osl.run(result.model, {"x": np.array([-1, 1], np.float32)})
+
+    assert result.changes == (
+        "function 'f': default of attribute a = 0.5 -> 2",
+        "function 'f': default of attribute b = 7",
+    )
+    assert (found["y"][0], found["z"][0]) == (-2, -3)
+    assert back.proto == model.proto
+    with pytest.raises(EditError, match="function 'f' has no attribute 'c'"):
+        osl.set_attr(model, "fn:my::f", {"c": 5})
+
+
+def test_a_default_that_decides_a_type_gives_it_to_what_reads_the_calls(model_of):
+    model = model_of("""
+    <ir_version: 10, opset_import: ["": 21, "my": 1]> g (float[2] x) => (float[2] y) { h = my.f(x) y = Identity(h) }
+    <domain: "my", opset_import: ["": 21]> f <to: int = 1> (X) => (Y) { Y = Cast <to: int = @to> (X) }""")
+
+    result = osl.set_attr(model, "fn:my::f", {"to": onnx.TensorProto.INT32}).model.proto
+
+    assert result.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.INT32
+    onnx.checker.check_model(result, full_check=True)
+
+
 def test_an_edit_that_gives_a_body_another_type_gives_it_to_what_reads_its_node(model_of):
     model = model_of("""
     g (float[2] x, bool c) => (float[2] y) {

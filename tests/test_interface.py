@@ -84,6 +84,28 @@ def test_an_output_takes_another_dtype_before_what_moves_it(runtime):
     assert np.array_equal(actual, run(runtime, model, {"x": x})["y"])
 
 
+def test_a_cast_of_an_earlier_edit_is_taken_away_and_one_of_the_author_stays():
+    model = built(MOVED)
+    own = built("g (float[2] x) => (float16[2] y) { a = Neg(x) y = Cast<to = 10>(a) }")
+
+    there = osl.set_type(model, {"x": "uint8", "y": "double"}).model
+    back = osl.set_type(there, {"x": "float", "y": "float"}).model
+
+    assert there.proto != model.proto == back.proto
+    assert order(osl.set_type(own, {"y": "float"}).model) == ["Neg", "Cast", "Cast"]
+
+
+def test_a_transpose_of_an_earlier_edit_is_taken_away_if_the_new_one_undoes_it():
+    model = built("g (float[2,2,2] x) => (float[2,2,2] y) { y = Neg(x) }")
+    there = osl.set_layout(model, {"x": "ABC->BCA", "y": "ABC->CAB"}).model
+
+    back = osl.set_layout(there, {"x": "BCA->ABC", "y": "CAB->ABC"}).model
+    more = osl.set_layout(there, {"x": "BCA->BAC"}).model
+
+    assert there.proto != model.proto == back.proto
+    assert order(more).count("Transpose") == 3
+
+
 @pytest.mark.parametrize(
     ("types", "said"),
     [({"n": "uint8"}, "no input or output 'n'"), ({"x": "int7"}, "no dtype 'int7'")],
@@ -97,8 +119,10 @@ def test_inputs_and_outputs_take_another_layout(runtime):
     model = osl.load(WHOLE)
     image = np.random.default_rng(0).normal(size=(1, 20, 20, 3)).astype(np.float32)
 
-    result = osl.set_layout(model, {"input.1": "NHWC", "31": "NHWC"}).model
+    edited = osl.set_layout(model, {"input.1": "NHWC", "31": "NHWC"})
+    result = edited.model
 
+    assert edited.changes[1] == "output '31': NCHW [1, 3, 20, 20] -> NHWC [1, 20, 20, 3]"
     expected = run(runtime, model, {"input.1": image.transpose(0, 3, 1, 2)})["31"]
     actual = run(runtime, result, {"input.1": image})["31"]
     assert np.array_equal(actual, expected.transpose(0, 2, 3, 1))

@@ -129,3 +129,30 @@ def test_a_module_that_differs_gets_a_function_of_its_own():
     assert any("edit simplify" in note for note in result.notes)
     with pytest.raises(UnknownNameError, match="class 'Laier'"):
         osl.outline(layers(), "class:Laier")
+
+
+def test_a_glob_of_paths_makes_one_function_where_no_classes_are_known():
+    model = layers()
+    for node in model.proto.graph.node:
+        del node.metadata_props[1:]
+
+    result = osl.outline(model, "layer.*")
+
+    assert names(result.model.proto.functions) == ["layer"]
+    assert [node.op_type for node in result.model.proto.graph.node] == ["Neg", *["layer"] * 3]
+    with pytest.raises(UnknownNameError, match="class 'Layer'") as refused:
+        osl.outline(model, "class:Layer")
+    assert "encoder.layer.*" in refused.value.hint
+
+
+def test_a_node_that_an_exporter_computes_once_for_all_modules_stays_outside():
+    model = layers()
+    first, second = model.proto.graph.node[:2]
+    first.metadata_props.extend(
+        second.metadata_props
+    )  # the mask is the first layer's, and all read it
+
+    result = osl.outline(model, "class:Layer")
+
+    assert [node.op_type for node in result.model.proto.graph.node] == ["Neg", *["Layer"] * 3]
+    assert result.notes[0] == "a node that several of the modules read stays outside: Neg @0"

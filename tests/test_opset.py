@@ -184,6 +184,11 @@ def test_a_split_into_parts_is_one_of_sizes_before_opset_18(size, model_of, runt
             10,
             r"cannot take CumSum \('y'\) .* no way at opset 14.*stay at opset 14",
         ),
+        (
+            "Constant <value_floats = [3.0]> ()",
+            11,
+            r"cannot take Constant .*no way at opset 11 stay at opset 18",
+        ),
         ("ReduceL2 (x, b)", 13, r"from opset 18 to 13: No initializer.*change: .*'ReduceL2'.*fold"),
     ],
 )
@@ -196,7 +201,7 @@ def test_what_the_converter_does_not_know_is_said_with_what_to_do(node, version,
     with pytest.raises(EditError) as caught:
         Opset(version).apply(model)
 
-    assert re.search(said, f"{caught.value} {caught.value.hint}")
+    assert re.search(said, f"{caught.value.message} {caught.value.hint}")
 
 
 def test_allowzero_goes_where_a_shape_is_computed_and_that_is_said(model_of, runtime):
@@ -252,6 +257,18 @@ def test_bodies_and_functions_whose_nodes_mean_the_same_change_the_opset_too(mod
     onnx.checker.check_model(result.model.proto, full_check=True)
     assert result.verified.match
     assert [o.version for o in result.model.proto.functions[0].opset_import] == [version]
+
+
+def test_an_attribute_that_a_function_takes_from_its_call_stays_so(model_of):
+    text = """<ir_version: 9, opset_import: ["" : 18, "f" : 1]>
+    m (float[4] x) => (float[4] y) { y = f.act <alpha: float = 0.3> (x) }
+    <domain: "f", opset_import: ["" : 18]>
+    act <alpha: float = 0.1> (x) => (y) { y = LeakyRelu <alpha: float = @alpha> (x) }"""
+
+    result = osl.opset(model_of(text), 13, verify=True)
+
+    assert result.verified.match
+    assert result.model.proto.functions[0].node[0].attribute[0].ref_attr_name == "alpha"
 
 
 def test_a_function_whose_nodes_differ_is_refused_until_it_is_inlined(model_of):

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import threading
 
 import jsonschema
 import numpy as np
@@ -14,7 +15,11 @@ from onnx import helper
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.errors import OutputExistsError, UsageError
+from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.native import RejectedError
+from onnxsurgeon_lite.report.json import plain
+from onnxsurgeon_lite.report.page import Sight
 from onnxsurgeon_lite.report.page.drawing import _layout
 from onnxsurgeon_lite.report.page.graph import graph_part
 from onnxsurgeon_lite.report.page.tensors import tensor_part
@@ -215,6 +220,63 @@ def test_what_is_not_finite_is_shown_and_counts_as_the_worst():
     assert part.difference.high == 0.5
 
 
+def test_a_tensor_is_not_called_right_where_its_picture_shows_that_it_is_not():
+    """What a node of a quantized model makes is compared for its own scale, and drawn beside the float model's."""
+    wanted, made = np.float32([0, 12]), np.float32([0, 3])
+    as_quantized = osl.compare(made, made)
+
+    says = [tensor_part(0, 0, "x", made, each, as_quantized).says for each in (wanted, made)]
+
+    assert says[0] == "float32 [2], off by up to 9"
+    assert "max abs 0" in says[1]
+
+
+def test_the_texts_of_metadata_of_a_changed_node_are_counted(tmp_path):
+    one = osl.load(WHOLE)
+    other = one.copy()
+    for key in ("a", "b", "c"):
+        other.proto.graph.node[3].metadata_props.add(key=key, value=key * 400)
+    osl.diff(one, osl.set_attr(other, "@3", {"group": 1}).model, html=tmp_path / "page.html")
+
+    rows = data_of(tmp_path / "page.html")["tables"][0]["rows"]
+    assert [row[3] for row in rows if "(@3)" in row[2]] == ["3 texts of metadata"]
+
+
+def test_a_diff_that_ran_says_how_the_outputs_compare(tmp_path):
+    osl.diff(WHOLE, FAULTY, run=True, html=tmp_path / "page.html")
+
+    assert "outputs mismatch: '31'" in data_of(tmp_path / "page.html")["verdict"]["headlines"]
+
+
+def test_a_graph_is_drawn_here_where_a_fork_fails(monkeypatch, written):
+    def refuse():
+        raise RejectedError("no memory")
+
+    monkeypatch.setattr("onnxsurgeon_lite.graph.beside.begin_together", lambda *_: refuse)
+    indexes = [GraphIndex.of(osl.load(path)) for path in (WHOLE, FAULTY)]
+
+    parts = Sight(indexes).graphs(2)
+
+    drawn = [json.loads(json.dumps(plain(part))) for part in parts]
+    shown = written["diff"][0]["graphs"]
+    assert [part["modules"] for part in drawn] == [part["modules"] for part in shown]
+    assert {*drawn[0]["types"]} <= {*shown[0]["types"]}  # those declared
+
+
+def test_forks_are_made_by_the_thread_that_asks(monkeypatch):
+    """Another would fork while this one holds locks, such as that of a cached property, which the fork waits for."""
+    made, forked = [], native._forked
+
+    def counted():
+        made.append(threading.get_ident())
+        return forked()
+
+    monkeypatch.setattr(native, "_forked", counted)
+    Sight([GraphIndex.of(osl.load(path)) for path in (WHOLE, FAULTY)]).graphs(2)
+
+    assert made == [threading.get_ident()] * 2
+
+
 def test_sequences_texts_and_empty_tensors_have_no_picture():
     for value in ([np.ones(2)], np.array(["a"]), np.empty((0, 2)), None):
         assert tensor_part(0, 0, "x", value, None) is None
@@ -225,7 +287,7 @@ def test_the_page_runs_nothing_but_its_own_scripts_and_loads_nothing(tmp_path):
     text = (tmp_path / "page.html").read_text()
 
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
-    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert policy.startswith("default-src 'none'; script-src 'nonce-")
     assert "script-src 'unsafe" not in policy
     assert not re.search(r"<(script|link|img)[^>]*(src|href)=", text.split("<style>")[0])
 

@@ -96,6 +96,20 @@ def embedded() -> ModelProto:
     return parsed(text, **tables, **{f"w{i}": random(16, 16, seed=i) / 4 for i in (1, 2)})
 
 
+def turned() -> ModelProto:
+    """A value that one reader takes as it is, and another one transposed: both take it quantized."""
+    text = """net (float[8,16] x) => (float[8,16] y) {
+        n = LayerNormalization (x, g, b)
+        q = MatMul (n, w)
+        t = Transpose <perm = [1, 0]> (n)
+        u = Tanh (t)
+        r = Transpose <perm = [1, 0]> (u)
+        y = Add (q, r)
+    }"""
+    constants = {"g": 1 + random(16, seed=1) / 9, "b": random(16, seed=2)}
+    return parsed(text, w=random(16, 16, seed=3) / 4, **constants)
+
+
 def branches() -> ModelProto:
     """Two convolutions that are joined, gated and added, with operators that have a quantized form."""
     constants = {f"w{i}": random(8, 3, 3, 3, seed=i) / 3 for i in range(2)}
@@ -159,6 +173,7 @@ def made(tmp_path_factory) -> Callable[[str], Quantized]:
         "attention": attention(),
         "reshaped": reshaped(),
         "embedded": embedded(),
+        "turned": turned(),
         "branches": branches(),
     }
     folder = tmp_path_factory.mktemp("quantized")
@@ -302,6 +317,17 @@ def test_a_wrong_scale_or_zero_point_is_named_with_the_value_that_fits(what, mad
     assert "fits" in result.culprits[0].findings[0].because
     if "quantized operator" not in what:
         assert "fits" in result.culprits[0].causes[0].sentence
+
+
+def test_a_weight_that_no_scale_fits_is_a_wrong_constant(made):
+    case = made("attention")
+    path = case.quantize("u8")
+    rolled = changed(path, "wo_quantized", lambda weight: np.roll(weight, 1, axis=0))
+
+    (culprit,) = case.bisect(rolled, against=True).culprits
+
+    assert culprit.findings[0].verdict == "wrong constant"
+    assert "'wo_quantized' is not the float model's weight" in culprit.findings[0].because
 
 
 @pytest.mark.parametrize(
@@ -466,19 +492,34 @@ def test_a_relu_that_the_quantizer_does_anyway_changes_nothing(made):
 @pytest.mark.parametrize(
     ("name", "weight", "value"), [("attention", "wv", "v"), ("plain", "w3", "c3")]
 )
-def test_a_dynamically_quantized_model_has_no_culprit_and_a_wrong_scale_of_it_is_named(
-    name, weight, value, made
-):
+def test_a_wrong_scale_of_a_dynamically_quantized_model_is_named(name, weight, value, made):
     case = made(name)
     path = case.folder / "dynamic.onnx"
     quantize_dynamic(case.float, path, weight_type=QuantType.QUInt8)
 
-    healthy = case.bisect(path)
     (culprit,) = case.bisect(changed(path, f"{weight}_scale", lambda scale: scale * 1.3)).culprits
 
-    assert (healthy.verdict, healthy.culprits) == ("agrees", [])
     assert (culprit.value, culprit.findings[0].verdict) == (value, "wrong scale")
     assert f"another scale of '{weight}_quantized' (x0.7" in culprit.findings[0].because
+
+
+@pytest.mark.parametrize("name", ["attention", "plain", "embedded", "turned"])
+@pytest.mark.parametrize("against", [False, True], ids=["values", "model"])
+def test_a_healthy_dynamically_quantized_model_agrees_with_the_float_model(name, against, made):
+    case = made(name)
+    path = case.folder / "dynamic.onnx"
+    quantize_dynamic(case.float, path, weight_type=QuantType.QUInt8)
+
+    found = case.bisect(path, against)
+
+    assert (found.verdict, found.culprits) == ("agrees", [])
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((5,), 1), ((0, 3), 1), ((2, 0), -1), ((), -1)])
+def test_errors_of_values_without_channels_or_elements_are_measured(shape, axis):
+    measured = Errors.of(np.zeros(shape), np.ones(shape), axis)
+
+    assert measured.excess([measured], 0.0, 1.0, int(np.prod(shape))) == 0
 
 
 @pytest.mark.parametrize(("name", "weight"), [("attention", "wo"), ("embedded", "table")])

@@ -44,6 +44,39 @@ def test_every_match_is_replaced_and_chains_until_nothing_is_left():
     assert len(result.changes) == 2
 
 
+def test_a_pattern_stands_for_each_choice_of_the_parts_that_it_calls():
+    rule = """# where scale == factor
+              scaled <factor> (x) => (s) { f = Constant <value_float: float = @factor> () s = Mul(x, f) }
+              # where scale == 1 / divisor
+              scaled <divisor> (x) => (s) { f = Constant <value_float: float = @divisor> () s = Div(x, f) }
+              # where scale == 1.0
+              scaled (x) => (x) {}
+              # where rank(a) == 1
+              inner (x, unread) => (y) { s = scaled(x) a = Neg(s) y = Abs(a) }
+              pattern (x, unread) => (y) { a = inner(x, unread) y = Exp(a) }
+              replacement <scale> (x) => (y) { y = LeakyRelu <alpha: float = @scale> (x) }"""
+    text = (
+        "g (float[4] x) => (float[4] y) <float f = {2}> { WHAT b = Neg(a) c = Abs(b) y = Exp(c) }"
+    )
+    found = {"a = Mul(x, f)": 2.0, "a = Div(x, f)": 0.5, "a = Sin(x)": 1.0, "a = Sub(x, f)": 1.0}
+
+    for node, scale in found.items():
+        last = rewritten(text.replace("WHAT", node), rule).model.proto.graph.node[-1]
+        assert (last.op_type, last.attribute[0].f) == ("LeakyRelu", scale)
+    assert [len(each.pattern.function.input) for each in read_rules(rule)] == [1, 1, 1]
+
+
+def test_a_part_that_is_called_twice_is_the_same_one_at_both_places():
+    rule = """turned (x) => (y) { y = Neg(x) } turned (x) => (y) { y = Abs(x) }
+              pattern (x) => (y) { a = turned(x) b = Exp(a) y = turned(b) }
+              replacement (x) => (y) { y = Relu(x) }"""
+    text = "g (float[4] x) => (float[4] y) { a = FIRST(x) b = Exp(a) y = Abs(b) }"
+
+    same, other = (rewritten(text.replace("FIRST", name), rule).changed for name in ("Abs", "Neg"))
+
+    assert (same, other, len(read_rules(rule))) == (True, False, 2)
+
+
 def test_a_value_inside_that_is_used_elsewhere_keeps_the_match_as_it_is():
     read = "g (float[4] x) => (float[4] y, float[4] z) { h = Neg(x) y = Neg(h) z = Abs(h) }"
     given_out = "g (float[4] x) => (float[4] y, float[4] h) { h = Neg(x) y = Neg(h) }"
@@ -280,6 +313,9 @@ def test_no_weight_is_read_but_what_a_rule_needs(tmp_path, monkeypatch):
             UsageError,
             "the replacement reads 'a'",
         ),
+        ("pattern (x) => (y) { y = part(x) } part (x) => (y) { y = Neg(x) }", UsageError, "does not stand above it"),
+        ("part (x) => (y) { y = part(x) } pattern (x) => (y) { y = part(x) }", UsageError, "calls the part 'part'"),
+        ("part (x) => (y) { y = Neg(x) } pattern (x) => (y) { y = part(x, x) }", UsageError, "with other operands"),
         ("# where __import__('os')\n" + NO_NEGATIONS, UsageError, "conditions do not have"),
         ("# where x.real\n" + NO_NEGATIONS, UsageError, "conditions do not have"),
         ("# where 1 +\n" + NO_NEGATIONS, UsageError, "is no expression"),
@@ -345,9 +381,9 @@ def test_float16_gets_constants_of_its_own():
 
 
 def _inputs(
-    name: str, draw, wide: bool
+    name: str, draw, used: set[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, object], set[str]]:
-    """Return arrays for the inputs of a rule's patterns, its variables, and the inputs that are constants."""
+    """Return arrays for the inputs of a pattern of some operators, its variables, and the inputs that are constants."""
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     n, m, k = (draw(st.integers(2, 4)) for _ in range(3))
 
@@ -355,7 +391,7 @@ def _inputs(
         return rng.normal(size=shape).astype(np.float32)
 
     if name.endswith("-pairs") or name == "reduce-unsqueeze":
-        return _pair_inputs(name, draw, made, wide)
+        return _pair_inputs(name, draw, made, "Unsqueeze" in used)
     if "conv" in name:
         return _convolution_inputs(name, draw, made)
     match name:
@@ -371,18 +407,22 @@ def _inputs(
             return {"x": made(n, m), "w": made(m, k), "b": made(k)}, {}, {"w", "b"}
         case "attention":
             perm = draw(st.sampled_from([[0, 1, 3, 2], [0, 2, 3, 1]]))
+            perm = [0, 1, 3, 2] if "Reshape" in used else perm
             key = (2, m, 5, 4) if perm[1] == 1 else (2, 5, m, 4)
             arrays = {
                 "q": made(2, m, n, 4),
                 "k": made(*key),
                 "v": made(2, m, 5, k),
-                "mask": made(1, 1, n, 5),
+                "mask": made(1, 1, draw(st.sampled_from([1, n])), 5),
+                "flat": np.array([-1, 5, 4]),
+                "deep": np.array([2, m, 4, 5]),
             }
             number = draw(st.sampled_from([0.5, 2.0]))
+            scales = ("divisor", "factor", "root", "ahead", "below")
             return (
                 arrays,
-                {"perm": perm, "axis": 3, **dict.fromkeys(("divisor", "factor", "root"), number)},
-                set(),
+                {"perm": perm, "axis": 3, "to": 1, **dict.fromkeys(scales, number)},
+                {"flat", "deep"},
             )
         case "rotary":
             angles = made(draw(st.sampled_from([1, 2])), n, 3)
@@ -467,7 +507,7 @@ def models(draw, name: str) -> tuple[Model, dict[str, np.ndarray]]:
     rule = draw(st.sampled_from(read_rules(name)))
     function = rule.pattern.function
     used_operators = {node.op_type for node in function.node}
-    arrays, variables, constants = _inputs(name, draw, "Unsqueeze" in used_operators)
+    arrays, variables, constants = _inputs(name, draw, used_operators)
     assume(
         not ("ReduceSum" in used_operators and "opset() < 18" in _conditions(rule))
     )  # it has no attribute then

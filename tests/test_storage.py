@@ -302,6 +302,14 @@ def test_stripped_weights_are_noise_with_the_same_statistics(path, tmp_path, ins
     assert not list(tmp_path.glob(".*"))
 
 
+def test_a_stripped_model_differs_from_its_original_in_weights_alone(path, tmp_path):
+    strip(load(path), tmp_path / "stripped.onnx")
+
+    found = diff(load(path), load(tmp_path / "stripped.onnx"))
+
+    assert {difference.kind for difference in found.differences} == {"initializer"}
+
+
 def test_noise_is_the_seeds(path, tmp_path):
     digests = []
     for seed in (1, 1, 2):

@@ -67,6 +67,36 @@ def test_one_fault_seen_through_a_fork_is_one_culprit(value, region, tmp_path, r
     assert "one of 2 nodes up to Mul (@2), seen at 'q', 'k', 'v', 'y'" in str(result)
 
 
+def layers() -> ModelProto:
+    """Two layers that read one mask."""
+    return parsed(
+        """net (float[4,16] x) => (float[4,16] y) {
+            m = Sigmoid (x)
+            a0 = Mul (x, w0)
+            b0 = Exp (a0)
+            c0 = Add (b0, m)
+            d0 = Tanh (c0)
+            p = MatMul (d0, w1)
+            a1 = Mul (p, w0)
+            b1 = Exp (a1)
+            c1 = Add (b1, m)
+            d1 = Tanh (c1)
+            y = MatMul (d1, w1)
+        }""",
+        w0=random(16, seed=1),
+        w1=random(16, 16, seed=2) / 8,
+    )
+
+
+def test_the_same_mistake_in_two_layers_is_not_blamed_on_what_they_share(tmp_path, runtime):
+    case = Case(tmp_path, layers(), runtime)
+    wrong = replaced(replaced(layers(), "d0", "Softsign"), "d1", "Softsign")
+
+    result = case.bisect(wrong, references=some(case, "p", "y"))
+
+    assert {(c.id, *c.seen) for c in result.culprits} == {("@4", "p"), ("@9", "y")}
+
+
 def test_two_faults_on_two_branches_are_two_culprits(tmp_path, runtime):
     right = fork()
     case = Case(tmp_path, right, runtime)

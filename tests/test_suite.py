@@ -70,6 +70,13 @@ def test_each_output_has_a_tolerance_of_its_own(suite, tmp_path):
     assert suite(check + "atol = 0.6\ntolerance = { a = { atol = 0.4 } }")[0] == 1
 
 
+def test_a_tolerance_that_fits_no_output_is_an_error(suite):
+    code, told = suite(GOOD + "tolerance = { 'lost*' = { rtol = 1 } }")
+
+    assert code == 2
+    assert "no output is called 'lost*'" in told
+
+
 def test_checks_are_chosen_by_name(suite):
     assert suite(GOOD + BAD, "go*")[0] == 0
     assert suite(GOOD + BAD, "nothing")[0] == 2

@@ -58,6 +58,33 @@ def test_makers_and_bodies_are_what_protobuf_says(nodes):
         assert table.makers(name) == [p for p, node in enumerate(nodes) if name in node.output]
 
 
+def test_what_depends_on_values_is_what_protobuf_says():
+    drawn = random.Random(1)
+    names = ["x", "é", "", *(f"v{number}/é" for number in range(3 * FEW))]
+    nodes = [
+        helper.make_node(
+            "Sum", drawn.choices(names[: place + 3], k=2), [names[place + 3], f"o{place}"]
+        )
+        for place in range(3 * FEW)
+    ]
+    asked = {"é", names[9], "o4", "none"}
+    expected = set[str]()
+    for node in nodes:
+        if (asked | expected).intersection(node.input):
+            expected.update(node.output)
+
+    assert _table(nodes).downstream(asked) == expected
+
+
+def test_nodes_that_are_unlike_are_those_with_attributes_and_one_of_each_other_kind(nodes):
+    first: dict[object, int] = {}
+    for place, node in enumerate(nodes):
+        kind = node.op_type, node.domain, len(node.input), len(node.output)
+        first.setdefault(place if node.attribute else kind, place)
+
+    assert _table(nodes).unlike() == sorted(first.values())
+
+
 def test_what_no_node_makes_is_what_protobuf_says(nodes):
     made = {name for node in nodes[:300] for name in node.output}
 

@@ -575,3 +575,83 @@ def test_the_reproducer_of_a_hang_ends_by_itself(tmp_path, monkeypatch):
     done = subprocess.run([sys.executable, script], check=False, capture_output=True, timeout=60)
     assert [culprit.op_type for culprit in result.culprits] == ["Loop"]
     assert (done.returncode, done.stdout) == (1, b"it does not end within 30 seconds\n")
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_inner_values_alone_prove_nothing_of_the_outputs(rows, tmp_path):
+    model = parsed("net (float[1,4] x) => (float[1,4] y) { h = Relu (x) y = Neg (h) }")
+    onnx.save(model, tmp_path / "m.onnx")
+    x = np.arange(4 * rows, dtype=np.float32).reshape(rows, 4)
+    np.savez(tmp_path / "inner.npz", x=x, h=x)
+
+    done = CliRunner().invoke(
+        app, ["compare", str(tmp_path / "m.onnx"), str(tmp_path / "inner.npz")]
+    )
+
+    assert done.exit_code == 1, done.output
+    assert "inconclusive: no output of the model was compared" in done.output
+
+
+TWO = """
+import torch
+
+class Two(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(8, 4), torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        return ORDER
+
+def factory():
+    torch.manual_seed(0)
+    return Two().eval(), (torch.randn(3, 8),)
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("order", ["self.a(x), self.b(x)", "self.b(x), self.a(x)"])
+def test_outputs_in_another_order_do_not_agree(order, tmp_path):
+    torch = pytest.importorskip("torch")
+    (tmp_path / "two.py").write_text(TWO.replace("ORDER", "self.a(x), self.b(x)"))
+    space: dict = {}
+    exec(TWO.replace("ORDER", order), space)
+    torch.onnx.export(*space["factory"](), tmp_path / "m.onnx", dynamo=False)
+    references = osl.record(f"{tmp_path / 'two.py'}:factory", tmp_path / "refs")
+
+    found = osl.bisect(tmp_path / "m.onnx", references, cause=False)
+    compared = osl.compare_sets(tmp_path / "m.onnx", references)
+
+    exchanged = order.startswith("self.b")
+    assert found.verdict == ("inconclusive" if exchanged else "agrees")
+    assert compared.match is not exchanged
+    assert any("not in the order" in note for note in found.notes) is exchanged
+
+
+def test_feeds_that_stand_behind_the_values_of_a_set_are_not_left_over(tmp_path, runtime):
+    right = parsed("net (float[64] x) => (float[64] y) { a = Tanh (x) b = Exp (a) y = Neg (b) }")
+    case = Case(tmp_path, right, runtime)
+    values = [case.values[name] for name in "aby"]
+    theirs = {**dict(zip(("one", "two", "three"), values, strict=True)), "x": case.feeds["x"]}
+
+    assert osl.bisect(tmp_path / "right.onnx", theirs).verdict == "agrees"
+
+
+def test_a_branch_that_made_feeds_do_not_take_is_said_not_to_be_compared(tmp_path):
+    text = """net (float[4] x) => (float[4] y) {
+        big = Constant <value_float = 1000.0> () most = ReduceMax <keepdims = 0> (x) c = Greater (most, big)
+        y = If (c) <then_branch = a () => (float[4] o) { o = %s (x) },
+                    else_branch = b () => (float[4] o) { o = Neg (x) }>
+    }"""
+
+    made = osl.bisect(parsed(text % "Abs"), against=parsed(text % "Exp"), cause=False)
+    given = osl.bisect(
+        parsed(text % "Abs"),
+        against=parsed(text % "Exp"),
+        feeds={"x": np.full(4, 2000, np.float32)},
+        cause=False,
+    )
+
+    assert made.verdict == "agrees"
+    assert any("do not take were not compared" in note for note in made.notes)
+    assert given.verdict == "mismatch"

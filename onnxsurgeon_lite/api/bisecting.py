@@ -122,6 +122,15 @@ class Bisecting:
 
     def result(self) -> "BisectResult":
         """Explain the only sample, or the worst one."""
+        result = self._result()
+        branches = any(node.op_type in ("If", "Loop") for node in self.index.nodes)
+        if self.call.made and branches and result.verdict == "agrees":
+            result.notes.append(
+                "the feeds were made: branches and iterations that they do not take were not compared"
+            )
+        return result
+
+    def _result(self) -> "BisectResult":
         if self.job.carry and self.other is not None:
             self.job = replace(self.job, feeds=self._steps(*self.other))
         first = first_sample(self.call, self.index, self.job)

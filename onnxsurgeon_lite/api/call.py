@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -225,10 +226,11 @@ class Call:
         return index
 
     def draw(self, *models: object) -> None:
-        """Index models that are drawn, where a page is wanted."""
+        """Index models that are drawn, where a page is wanted, and begin with their drawings."""
         if self.html is not None:
             for model in models:
                 self.index(model)
+            self.sight = page.begun(self.models)
 
     def see(self, index: "GraphIndex | None" = None) -> "See":
         """Return what takes pictures of compared tensors, where a page is wanted."""
@@ -256,8 +258,9 @@ class Call:
 
     def read_feeds(self, index: "GraphIndex", given: "Tensors", sample: int = 0) -> "Feeds":
         """Return the feeds given; they have the sizes given, too."""
-        from onnxsurgeon_lite.runtime.feeds import read_feeds
+        from onnxsurgeon_lite.runtime.feeds import read_feeds, require_inputs
 
+        require_inputs(index, given)
         return self.sized(index, read_feeds(index, given, sample, self.notes))
 
     def sample_feeds(
@@ -285,6 +288,9 @@ class Call:
         Args:
             again: each can be read again.
         """
+        from onnxsurgeon_lite.runtime.feeds import require_inputs
+
+        require_inputs(index, feeds)
         given = None if feeds is None else self.sample_feeds(index, feeds, again).samples
         if reference is None:
             return None, given
@@ -336,7 +342,8 @@ class Call:
 
         if self.rtol is None and self.atol is None:
             return None
-        if not all(given >= 0 for given in (self.rtol or 0.0, self.atol or 0.0)):
+        given = (self.rtol or 0.0, self.atol or 0.0)
+        if not all(isinstance(each, Real) and each >= 0 for each in given):
             raise UsageError("a tolerance is a number, 0 or more", "write --rtol 1e-3 --atol 1e-5")
         return Tolerance(self.atol or 0.0, self.rtol or 0.0)
 

@@ -190,7 +190,8 @@ def bisect(
                     factory,
                     index,
                     case.explained,
-                    lambda more, given: aligned(more, index, given, runtime, mapping, tell),
+                    # a recording counts its names: those of an export count alike only by chance
+                    lambda more, given: aligned(more, index, given, runtime, "auto", tell),
                     lambda more, given: bisection.bisect(
                         index.model, more, given, runtime, optimized, search, tell
                     ),

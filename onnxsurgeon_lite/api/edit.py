@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -25,6 +26,7 @@ _MODELS = ("second", "model")  # fields that hold a model
 _RETURNS = "    The edited model, what changed, and what running it showed."
 _ALONE = ("extract", "expose")  # their result is shown by itself: nothing is to be compared with
 _PROVED = ("set-shape", "rebatch")
+_LARGE = 1 << 20  # bytes of a model's file
 
 
 @spelled
@@ -80,6 +82,7 @@ def applied(
         from onnxsurgeon_lite.model import loaded
 
         step = make()
+        _prepare(model)
         original = loaded(model)
         done = step.apply(original)
         alone = None if step.name in _ALONE else original
@@ -95,6 +98,15 @@ def applied(
         if not (done.changed and (verify or (done.unproved and not unproved))):
             return result
         return _verified(result, original, feeds, done.frozen, call.started(child, "none"), call)
+
+
+def _prepare(model: "ModelLike") -> None:
+    """Fork for inference before a large model is loaded: the fork is to hold none of it."""
+    from onnxsurgeon_lite.graph import native
+
+    with suppress(OSError):
+        if isinstance(model, str | PathLike) and Path(model).stat().st_size > _LARGE:
+            native.begin()
 
 
 def _simplified(
@@ -221,7 +233,9 @@ def merge(
     from onnxsurgeon_lite.passes.merge import same_names
 
     if len(models) < 2:
-        raise UsageError("one model alone cannot be merged", "name two or more")
+        listed = len(models) == 1 and isinstance(models[0], list | tuple)
+        hint = "give each by itself: merge(a, b)" if listed else "name two or more"
+        raise UsageError("one model alone cannot be merged", hint)
     merged, *guests = [loaded(model) for model in models]
     given = [prefix] if isinstance(prefix, str) else list(prefix)
     prefixes = given + [""] * len(guests)

@@ -240,6 +240,7 @@ def diff(
         from onnxsurgeon_lite.model import loaded
 
         models = loaded(first), loaded(second)
+        call.draw(*models)
         allowed = call.allowed()
         given: Feeds = {}
         if run:
@@ -255,7 +256,6 @@ def diff(
             from onnxsurgeon_lite.matching.diff.outputs import with_outputs
 
             found = with_outputs(indexes, found, trials, runtime, allowed)
-        call.draw(*models)
         return call.done(found)
 
 

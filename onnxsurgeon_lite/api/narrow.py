@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
+from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError, UsageError
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
@@ -30,7 +30,7 @@ def narrowed(
 ) -> "BisectResult":
     """Return a search with the operators of a PyTorch module if it names fewer nodes, else the first one.
 
-    A module that cannot be recorded is told in a note: what was found stays true.
+    A module that cannot be recorded, or a search that fails, is told in a note: what was found stays true.
 
     Args:
         factory: `FILE.py:function`, which returns the module.
@@ -42,9 +42,14 @@ def narrowed(
     stored, feeds = sample
     try:
         with operators_of(factory, index, feeds) as operators:
-            more = align(operators, feeds)
-            entries = {**more.entries, **stored.entries}
-            again = search(replace(stored, entries=entries, prefetch=lambda _: None), feeds)
+            try:
+                more = align(operators, feeds)
+                entries = {**more.entries, **stored.entries}
+                again = search(replace(stored, entries=entries, prefetch=lambda _: None), feeds)
+            except SurgeonError as error:
+                why = f"the operators of {factory!r} do not narrow the region: {error.message}"
+                result.notes.append(why)
+                return result
     except (ReferenceSetError, UsageError) as error:
         result.notes.append(f"the operators of {factory!r} are not recorded: {error.message}")
         return result

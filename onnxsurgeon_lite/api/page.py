@@ -67,6 +67,15 @@ def require_libraries() -> None:
         )
 
 
+def begun(models: "list[GraphIndex]") -> "Sight":
+    """Return what is seen of models, whose drawings take shape while the command works."""
+    from onnxsurgeon_lite.report.page import Sight
+
+    sight = Sight(models)
+    sight.begin(len(models))
+    return sight
+
+
 def write_page(
     html: Place,
     node_data: Place,

@@ -430,9 +430,10 @@ def test(
                 call.progress(check.name)
                 files = check.model, str(check.reference), check.feeds and str(check.feeds)
                 found = _compared(call, *files, check.map, check.tolerance)
+                check.require_used()
                 outcome.comparison = found.worst_set()
         except SurgeonError as error:
-            outcome.error = str(error)
+            outcome.error = error.message
         outcome.seconds = time.perf_counter() - start
         result.outcomes.append(outcome)
     if junit is not None:

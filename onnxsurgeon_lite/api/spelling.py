@@ -5,9 +5,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import wraps
-from typing import ParamSpec, TypeVar, get_args
+from typing import Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from onnxsurgeon_lite.api.call import Call
+from onnxsurgeon_lite.errors import UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,10 +65,20 @@ def spelled(function: Callable[P, R]) -> Callable[P, R]:
     if "how" in own:
         shared = get_args(own.pop("how").annotation)[0].__annotations__
         signature = signature.replace(parameters=[*own.values(), *options(shared)])
+    choices = {
+        name: get_args(parameter.annotation)
+        for name, parameter in signature.parameters.items()
+        if get_origin(parameter.annotation) is Literal
+    }
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        signature.bind(*args, **kwargs)
+        given = signature.bind(*args, **kwargs).arguments
+        for name, known in choices.items():
+            if given.get(name, known[0]) not in known:
+                raise UsageError(
+                    f"{name}={given[name]!r} has no meaning", f"give {', '.join(map(repr, known))}"
+                )
         return function(*args, **kwargs)
 
     vars(call)["__signature__"] = signature

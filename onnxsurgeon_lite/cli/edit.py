@@ -328,7 +328,7 @@ def outline(
     $ onnxdbg edit outline dynamo.onnx class:Conv2d --dry-run
 
     Args:
-        scope: A module path (encoder.layer.4), or class:BertLayer.
+        scope: A module path (encoder.layer.4), several (encoder.layer.*), or class:BertLayer.
         domain: The function's domain.
     """
     return passes.Outline(scope, domain)

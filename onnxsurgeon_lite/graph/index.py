@@ -43,6 +43,7 @@ FUNCTION_PATH = "fn:"
 
 _MOST_INLINED = 2_000_000  # nodes
 _FEW_QUESTIONS = 64
+_FEW_DECLARATIONS = 4
 
 
 @dataclass(frozen=True)
@@ -512,6 +513,7 @@ class _Types(UserDict[str, TypeProto]):
         super().__init__()
         self._graph = graph
         self._initializers = initializers
+        self._questions = 0
 
     @cached_property
     def declarations(self) -> dict[str, ValueInfoProto]:
@@ -531,8 +533,18 @@ class _Types(UserDict[str, TypeProto]):
         self.data[name] = kind
         return kind
 
+    def _declaration(self, name: str) -> ValueInfoProto | None:
+        """Return a declaration; of a large graph it is looked for until there are many questions."""
+        graph = self._graph
+        few = len(graph.value_info) <= FEW or self._questions > _FEW_DECLARATIONS
+        if few or "declarations" in vars(self):
+            return self.declarations.get(name)
+        self._questions += 1
+        kinds = (graph.input, graph.output, graph.value_info)
+        return next((v for values in kinds for v in reversed(values) if v.name == name), None)
+
     def _declared(self, name: str) -> TypeProto | None:
-        info = self.declarations.get(name)
+        info = self._declaration(name)
         if info is not None and info.HasField("type"):
             return info.type
         tensor = self._initializers.get(name)
@@ -581,9 +593,11 @@ def serialized_part(
     header = ModelProto(
         ir_version=source.ir_version, opset_import=source.opset_import, functions=source.functions
     )
+    around = rest.SerializeToString()
+    del rest
     part = nodes.joined(range(len(nodes)) if positions is None else positions)
-    number = ModelProto.GRAPH_FIELD_NUMBER
-    return bytes(header.SerializeToString() + len_field(number, part + rest.SerializeToString()))
+    field = len_field(ModelProto.GRAPH_FIELD_NUMBER, part + around)
+    return bytes(header.SerializeToString()) + field
 
 
 def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:

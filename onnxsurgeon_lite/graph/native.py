@@ -13,6 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import BufferedRWPair
 from typing import NoReturn, cast
 
@@ -54,6 +55,12 @@ def begin_infer(model: bytes, *, strict: bool = False, data_prop: bool = False) 
     _begin(_infer, model, strict, data_prop)
 
 
+def begin() -> None:
+    """Fork now: a fork that is made later holds what is loaded until then."""
+    if not hasattr(_forks, "serves"):
+        _forks.idle = _free_fork()
+
+
 def infer_node(model: ModelProto, operator: str, version: int, domain: str) -> GraphProto:
     """Infer the types of one node's outputs by a schema; value_info types what it reads, initializers are constant."""
     schema = operator, version, domain
@@ -93,14 +100,26 @@ def together(what: str, work: Callable[[], bytes]) -> bytes:
         RejectedError: it raised.
         RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashed, or reached a limit.
     """
-    idle: _Fork | None = vars(_forks).pop("idle", None)
-    if idle is not None:
-        idle.end()
+    return begin_together(what, work)()
+
+
+def begin_together(what: str, work: Callable[[], bytes], size: int = 0) -> Callable[[], bytes]:
+    """Start work in a fork of its own; return what waits for its result, and raises as `together`.
+
+    Args:
+        size: bytes of the models that it works on; more of them may take more.
+    """
+    if hasattr(_forks, "serves"):
+        return partial(_here, work)
+    limits = allowed(size)
     _forks.work = work
     try:
-        return _apart(what, _own_work)
+        fork = (
+            _Fork()
+        )  # by this thread: one that goes on meanwhile might hold a lock that the fork needs
     finally:
         del _forks.work
+    return partial(_answer, what, _asked(fork, _own_work, (), limits), limits)
 
 
 def _model(encoded: bytes) -> ModelProto:
@@ -282,11 +301,8 @@ _forks = threading.local()
 
 def _begin(work: Work, *arguments: object) -> None:
     """Ask a fork for what `_apart` will ask for, if nothing goes wrong."""
-    if hasattr(_forks, "serves"):
-        return
-    fork, (seconds, memory) = _free_fork(), _limits(arguments)
-    with contextlib.suppress(OSError):
-        fork.ask(pickle.dumps((work, arguments, seconds, memory)), seconds)
+    if not hasattr(_forks, "serves"):
+        fork = _asked(_free_fork(), work, arguments, _limits(arguments))
         _forks.begun = fork, work, arguments
 
 
@@ -318,12 +334,24 @@ def _apart(what: str, work: Work, *arguments: object) -> bytes:
     """
     if hasattr(_forks, "serves"):
         return _here(work, *arguments)
-    seconds, memory = _limits(arguments)
-    begun = _begun(work, arguments)
-    fork, reply, code, late = begun or _free_fork(), b"", 0, False
+    limits = _limits(arguments)
+    fork = _begun(work, arguments) or _asked(_free_fork(), work, arguments, limits)
+    return _answer(what, fork, limits)
+
+
+def _asked(
+    fork: _Fork, work: Work, arguments: tuple[object, ...], limits: tuple[float, int]
+) -> _Fork:
+    """Ask a fork for work; one that died does not answer."""
+    with contextlib.suppress(OSError):
+        fork.ask(pickle.dumps((work, arguments, *limits)), limits[0])
+    return fork
+
+
+def _answer(what: str, fork: _Fork, limits: tuple[float, int]) -> bytes:
+    """Return what a fork answers; raises like `_apart`."""
+    (seconds, memory), reply, code, late = limits, b"", 0, False
     try:
-        if begun is None:
-            fork.ask(pickle.dumps((work, arguments, seconds, memory)), seconds)
         reply = fork.reply()
     except TimeoutError:
         late = True

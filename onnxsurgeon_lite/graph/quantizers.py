@@ -16,6 +16,8 @@ from onnxsurgeon_lite.tensors.grid import Grid, Wide
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 DYNAMIC = "DynamicQuantizeLinear"
 QUANTIZERS = (QUANTIZE, DEQUANTIZE, DYNAMIC)
+PRODUCTS = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}
+"""Operators on integers, whose products are scaled later -> the float operators."""
 INTEGERS = "_quantized"
 _SUFFIXES = ("_DequantizeLinear_Output", "_QuantizeLinear_Input", INTEGERS)
 """What quantization tools append to the name of a value of the float model."""

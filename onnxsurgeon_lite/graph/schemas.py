@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import SupportsInt, cast
 
-from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    defs,
+    helper,
+)
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph import native
@@ -21,7 +30,7 @@ from onnxsurgeon_lite.graph.index import (
     opset_versions,
 )
 from onnxsurgeon_lite.graph.native import RejectedError
-from onnxsurgeon_lite.graph.table import Row, plain_domain, rows_of
+from onnxsurgeon_lite.graph.table import FEW, NodeTable, plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.tensors import dtypes
@@ -206,7 +215,7 @@ def require_schemas(index: GraphIndex) -> None:
     for body in (Body(MAIN, index.nodes), *index.inner_bodies):
         version = versions.get(body.path.partition("/@")[0], own).get("", 0)
         nodes = list(body.nodes)
-        for position, node in _unlike(nodes, rows_of(nodes) if body.path else index.rows):
+        for position, node in _unlike(index, body, nodes):
             formal = None if plain_domain(node.domain) else _formal(node.op_type, version)
             if formal is not None and not formal.fits(node):
                 schema, what = formal.schema, described(node, body.node_id(position))
@@ -241,17 +250,20 @@ def has_dangling(index: GraphIndex) -> bool:
     return not all(name in index for name in read)
 
 
-def _unlike(nodes: Sequence[NodeProto], rows: Sequence[Row]) -> Iterator[tuple[int, NodeProto]]:
+def _unlike(
+    index: GraphIndex, body: Body, nodes: Sequence[NodeProto]
+) -> Iterator[tuple[int, NodeProto]]:
     """Yield (position, node), of those without attributes one for each operator and number of values."""
-    last = len(rows) - 1
-    firsts = {
-        (row.op_type, row.domain, len(row.needs), len(row.outputs)): last - place
-        for place, row in enumerate(reversed(rows))
-        if not row.attributed
-    }
-    attributed = (position for position, row in enumerate(rows) if row.attributed)
-    for position in sorted({*firsts.values(), *attributed}):
-        yield position, nodes[position]
+    if len(nodes) > FEW:
+        table = NodeTable(GraphProto(node=nodes).SerializeToString()) if body.path else index.table
+        yield from ((position, nodes[position]) for position in table.unlike())
+        return
+    known = set[tuple[str, str, int, int]]()
+    for position, node in enumerate(nodes):
+        kind = node.op_type, node.domain, len(node.input), len(node.output)
+        if node.attribute or kind not in known:
+            known.add(kind)
+            yield position, node
 
 
 @dataclass(frozen=True)

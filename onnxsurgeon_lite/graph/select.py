@@ -213,11 +213,11 @@ def pattern_matches(index: GraphIndex, argument: str) -> "list[tuple[Rule, Match
     Raises:
         UnknownNameError: nothing matches; the hint says what nearly does.
     """
-    from onnxsurgeon_lite.graph.patterns import Matcher, closest, find_all, read_rules
+    from onnxsurgeon_lite.graph.patterns import closest, find_all, matchers_of, read_rules
 
     asked = _PATTERN.fullmatch(argument)
     assert asked is not None  # callers look for the prefix
-    matchers = [Matcher(index, rule) for rule in read_rules(asked["rule"])]
+    matchers = matchers_of(index, read_rules(asked["rule"]))
     found = find_all(matchers)
     chosen = found if asked["number"] is None else found[int(asked["number"]) :][:1]
     if not chosen:
@@ -263,7 +263,7 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
             known = set() if found else {p for s in origins.scopes for p in Provenance(s).around()}
         case "class":
             found, what = origins.of_class(pattern), "class"
-            known = set() if found else {name.rpartition(".")[2] for name in origins.classes}
+            known = set() if found else {n.rpartition(".")[2] for n in origins.classes} - {""}
         case _:
             found, what = origins.from_source(pattern), "source line"
             known = set() if found else {origin.source for origin in origins} - {""}
@@ -277,7 +277,8 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
 def _instead(index: GraphIndex, what: str, pattern: str, known: set[str]) -> str | None:
     """Return a hint for a place that the model does not have, or None to show the closest names."""
     if not known:
-        return "PyTorch's exporters record scopes, the dynamo exporter classes and lines too"
+        also = ": name modules by their paths, such as 'encoder.layer.*'" if what == "class" else ""
+        return f"PyTorch's exporters record scopes, the dynamo exporter classes and lines too{also}"
     if what == "class" and pattern in index.operators:
         return f"an operator has this name: 'op:{pattern}'"
     file, _, line = pattern.rpartition(":")

@@ -6,7 +6,7 @@ In a `NodeTable` a name is a number, a hash of its bytes: no text is made of the
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import repeat
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ FEW = 256
 _MOST_BYTES = 1 << 26  # of a graph that is serialized with all that is around its nodes
 _MOST_FIELDS = 64  # of a node that is read in columns
 _MOST_BODIED = 64  # nodes
+_CHUNK = 1 << 12  # numbers of an array that are objects at a time
 _MOST_WORDS = 64  # of a name that count for its number
 _WORD = 8  # bytes
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -279,10 +280,35 @@ class NodeTable:
 
     def _distinct(self, number: int) -> set[str]:
         """Return the strings in the fields of a number."""
-        _, starts, stops, _ = self._fields(number).tolist()
         whole = self.encoded.whole
-        found = {whole[start:stop] for start, stop in zip(starts, stops, strict=True)}
+        found = {whole[start:stop] for start, stop in _pairs(*self._fields(number)[1:3])}
         return {each.decode() for each in found}
+
+    def unlike(self) -> list[int]:
+        """Return the nodes with attributes, and of the others one for each operator and number of values."""
+        kinds = np.zeros((4, len(self.encoded)), np.int64)
+        for row, number in enumerate((_OPERATOR, _DOMAIN)):
+            nodes, *spans = self._fields(number)[:3]
+            kinds[row, nodes] = _numbers(self._bytes, *spans).view(np.int64)
+        for row, number in enumerate(_NAMES, 2):
+            kinds[row] = np.bincount(self._fields(number)[0], minlength=len(self.encoded))
+        plain = np.setdiff1d(np.arange(len(self.encoded)), self._fields(_ATTRIBUTE)[0])
+        firsts = plain[np.unique(kinds[:, plain], axis=1, return_index=True)[1]]
+        return sorted({*firsts.tolist(), *self.attributed})
+
+    def downstream(self, values: Collection[str]) -> set[str]:
+        """Return what nodes make that depends on values; they are in topological order, and have no bodies."""
+        seen = bytearray(len(self.encoded))
+        for place in chain.from_iterable(self.readers(values).values()):
+            seen[place] = True
+        inside = np.flatnonzero(self._is_inside)
+        makers = self.made[1][self._made_of_read[1][inside]]
+        for reader, maker in _pairs(self._named(_INPUT)[0][inside], makers):
+            if seen[maker]:
+                seen[reader] = True
+        columns = self._named(_OUTPUT)
+        spans = columns[1:3, np.frombuffer(seen, np.bool_)[columns[0]]]
+        return {self.encoded.whole[start:stop].decode() for start, stop in _pairs(*spans)}
 
     def outputs(self) -> list[list[str]]:
         """Return the values that each node makes."""
@@ -322,15 +348,15 @@ class NodeTable:
 
     def _texts(self, number: int) -> tuple[list[int], list[str]]:
         """Return the strings in the fields of a number, with their nodes."""
-        nodes, starts, stops, _ = self._fields(number).tolist()
+        nodes, starts, stops, _ = self._fields(number)
         whole = self.encoded.whole
         text = whole.decode("latin-1")
-        found = [text[start:stop] for start, stop in zip(starts, stops, strict=True)]
+        found = [text[start:stop] for start, stop in _pairs(starts, stops)]
         if not all(map(str.isascii, found)):
             for place, each in enumerate(found):
                 if not each.isascii():
                     found[place] = whole[starts[place] : stops[place]].decode()
-        return nodes, found
+        return nodes.tolist(), found
 
     def _named(self, number: int) -> _Places:
         """Return the fields of a number that are not empty, as `_fields`."""
@@ -407,6 +433,13 @@ class NodeTable:
             places = encoded.starts[node].item(), encoded.stops[node].item()
             for number, start, stop in fields(encoded.whole, *places):
                 yield number, np.array([[node], [start], [stop]])
+
+
+def _pairs(first: _Places, second: _Places) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of numbers of two arrays."""
+    for start in range(0, len(first), _CHUNK):
+        some = slice(start, start + _CHUNK)
+        yield from zip(first[some].tolist(), second[some].tolist(), strict=True)
 
 
 _latest = deque[NodeTable](maxlen=2)

@@ -43,6 +43,7 @@ class SampleOutcome:
         match: whether it agrees: each value within its tolerance, or the metric within its limit.
         error: how far it is off: the largest multiple of what an element is allowed, or what the metric says.
         failure: why it could not be compared; '' otherwise.
+        only_inner: no output of the model was compared.
     """
 
     number: int
@@ -52,6 +53,7 @@ class SampleOutcome:
     failure: str = ""
     raised: SurgeonError | None = field(default=None, metadata=HIDDEN)
     values: tuple[Values, Values] | None = field(default=None, metadata=HIDDEN)
+    only_inner: bool = field(default=False, metadata=HIDDEN)
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class SampleComparison(Shown):
         worst = self.worst[0]
         if worst.raised is not None:
             raise worst.raised
-        return SetComparison(worst.compared)
+        return SetComparison(worst.compared, only_inner=worst.only_inner)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,8 +206,11 @@ class Comparing:
         self, sample: Sample, references: ReferenceSet, values: Values, fetch: list[str]
     ) -> SampleOutcome:
         found = self.compared(references, values, fetch)
-        match = all(comparison.match for comparison in found.values())
-        outcome = SampleOutcome(sample.number, match, self.error(found), found)
+        only_inner = self.index.outputs.keys().isdisjoint(found)
+        match = not only_inner and all(comparison.match for comparison in found.values())
+        outcome = SampleOutcome(
+            sample.number, match, self.error(found), found, only_inner=only_inner
+        )
         if self.job.metric is None:
             return outcome
         pair = {name: references.read(name) for name in fetch if name in references}, values

@@ -37,6 +37,8 @@ class SetComparison(Shown):
         stored_as: compared value -> the name of its reference, where it is another one.
         unmoved: outputs that were the same for all feeds, for which nothing was proved.
         left_over: references behind the last one that was matched: what they belong to was not compared.
+        only_inner: no output of the model was compared, only what is computed before.
+        exchanged: what tells that the outputs are in another order.
 
     Example:
         >>> references = osl.open_references("references/whole_model.npz")
@@ -51,11 +53,14 @@ class SetComparison(Shown):
     stored_as: dict[str, str] = field(default_factory=dict)
     unmoved: list[str] = field(default_factory=list)
     left_over: list[str] = field(default_factory=list)
+    only_inner: bool = False
+    exchanged: str = ""
 
     @property
     def match(self) -> bool:
-        """True when every compared tensor matches, and none is left over."""
-        return not self.left_over and all(c.match for c in self.compared.values())
+        """True when every compared tensor matches, an output among them, and no reference is left over or exchanged."""
+        proved = not (self.left_over or self.only_inner or self.exchanged)
+        return proved and all(c.match for c in self.compared.values())
 
     def worst_set(self) -> "SetComparison":
         """Return itself: there is one sample."""
@@ -203,13 +208,14 @@ def compared(
         grids: what `Quantizers` finds, where that is known.
     """
     inside = known(index, reference)
-    result = SetComparison()
+    result = SetComparison(left_over=[*reference.left_over], exchanged=reference.exchanged)
     grids = Quantizers.of(index).grids if grids is None else grids
     for name, value in values:
         is_wanted = name in reference and (name in fetch or name in inside)
         if is_wanted and (value is not None or name in index):
             _compare_named(result, name, value, reference, allowed, see, grids.get(name))
     result.only_actual = [name for name in index.outputs if name not in reference]
+    result.only_inner = index.outputs.keys().isdisjoint(result.compared)
     ours = (result.compared, index.inputs, index.producer, inside)
     result.only_reference = [n for n in reference if not any(n in each for each in ours)]
     return _require_some(result, reference, fetch)

@@ -24,6 +24,7 @@ class SuiteCheck:
 
     Attributes:
         tolerances: (name or glob, tolerance) of outputs; the first that fits an output is its own.
+        asked: the outputs that were compared, so far.
     """
 
     name: str
@@ -33,10 +34,21 @@ class SuiteCheck:
     map: str | None = None
     opt: OptLevel = "all"
     tolerances: tuple[tuple[str, Tolerance], ...] = ()
+    asked: list[str] = field(default_factory=list)
 
     def tolerance(self, output: str) -> Tolerance | None:
         """Return what an output may differ by; None for its dtype's own."""
+        self.asked.append(output)
         return next((t for glob, t in self.tolerances if fnmatchcase(output, glob)), None)
+
+    def require_used(self) -> None:
+        """Raise `UsageError` if a tolerance fits no output that was compared: its name is misspelled."""
+        for glob, _ in self.tolerances:
+            if not any(fnmatchcase(name, glob) for name in self.asked):
+                known = ", ".join(map(repr, dict.fromkeys(self.asked)))
+                raise UsageError(
+                    f"no output is called {glob!r}, as a tolerance says", f"compared were {known}"
+                )
 
 
 @dataclass

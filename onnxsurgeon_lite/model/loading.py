@@ -7,7 +7,7 @@ from pathlib import Path, PosixPath
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
-from onnxsurgeon_lite.errors import ExternalDataError, ModelFileError, SurgeonError
+from onnxsurgeon_lite.errors import ExternalDataError, ModelFileError, SurgeonError, UsageError
 from onnxsurgeon_lite.model.datafile import DataFile, locate
 from onnxsurgeon_lite.model.model import Model, external_tensors, refer, refers
 from onnxsurgeon_lite.model.utf8 import is_utf8, not_utf8
@@ -53,6 +53,11 @@ def load(path: str | PathLike[str]) -> Model:
             raise ModelFileError(f"{str(path)!r} is a directory, not a model", _inside(path))
         if not source.path.is_file():
             raise ModelFileError(f"{str(path)!r} is not a regular file")
+        if path.suffix == ".py":
+            raise ModelFileError(
+                f"{str(path)!r} is a Python file, not a model",
+                f"record takes the PyTorch module that a function returns: {path}:FUNCTION",
+            )
         key = source.key
         data = skeleton(source.path, key)
     except OSError as error:
@@ -73,11 +78,17 @@ def loaded(model: ModelLike) -> Model:
     Raises:
         ModelFileError: see `load`.
         ExternalDataError: a model in memory refers to data files, whose folder is unknown.
+        UsageError: it is something else.
     """
     if isinstance(model, Model):
         return model
     if isinstance(model, str | PathLike):
         return load(model)
+    if not isinstance(model, ModelProto | bytes | bytearray | memoryview):
+        raise UsageError(
+            f"a model cannot be given as {_kind(model)}",
+            "give a path, a file's bytes, a ModelProto or a Model; export a PyTorch module first",
+        )
     proto = (
         model if isinstance(model, ModelProto) else _parse(bytes(model), Path("the bytes given"))
     )
@@ -87,6 +98,13 @@ def loaded(model: ModelLike) -> Model:
             "give the model's path",
         )
     return Model(proto)
+
+
+def _kind(given: object) -> str:
+    """Say what was given, in its own words where it has a short one."""
+    if given is None:
+        return "None"
+    return f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
 
 
 def _parse(data: bytes, path: Path) -> ModelProto:

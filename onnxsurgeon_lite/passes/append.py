@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from onnx import TypeProto
+from onnx import TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -22,8 +22,8 @@ from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_values
 class Append:
     """Compute further values from a model's values: `scores = Softmax(logits, axis=-1); top, at = TopK(scores, [5])`.
 
-    What the text assigns and does not read again are the new outputs; an output that it reads is one no more. A name
-    that is read first and assigned then goes over to the result.
+    What the text assigns and does not read again are the new outputs. An output that it reads is one no more: what is
+    computed from it takes its place. A name that is read first and assigned then goes over to the result.
 
     Attributes:
         what: assignments, a graph in ONNX text, or a model (or the path of a file with one of them).
@@ -66,9 +66,28 @@ class Append:
             )
         pairs = [(links.get(name, name), name) for name in asked]
         done = merge(model, guest, pairs, self.share, self.prefix)
+        _take_places(done.model, index, {value for value, _ in pairs})
         freed = rename_results(done.model, results)
         notes = (*done.notes, *(f"value {old!r} is {new!r} now" for old, new in freed))
         return PassResult.of(model, done.model, done.changes, notes)
+
+
+def _take_places(result: Model, before: GraphIndex, read: set[str]) -> None:
+    """Put each new output, in place, where the output was that it is computed from."""
+    places = {name: place for place, name in enumerate(before.outputs)}
+    replaced = places.keys() & read
+    if not replaced:
+        return
+    after = GraphIndex.of(result)
+
+    def place(output: ValueInfoProto) -> int:
+        if output.name in places:
+            return places[output.name]
+        nodes = after.ancestors([output.name], replaced)
+        sources = (places[name] for node in nodes for name in after.reads[node] if name in replaced)
+        return min(sources, default=len(places))
+
+    result.proto.graph.output.sort(key=place)
 
 
 def guest_of(what: str | Model, model: Model, known: Known) -> tuple[Model, dict[str, str]]:

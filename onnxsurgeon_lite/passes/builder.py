@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
+import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.errors import BuildError
 from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.schemas import check_node, schema_of
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.surgery.constants import data_type_named
+from onnxsurgeon_lite.passes.operands import data_type_of_operand
+from onnxsurgeon_lite.surgery.constants import Numbers, data_type_named, make_tensor
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -19,6 +22,10 @@ class BuiltValue:
     """A value of a graph under construction; `Builder.model` gives it a name."""
 
     name: str = ""
+
+
+Operand = BuiltValue | Numbers
+"""A value, or numbers that become a constant."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,20 +83,23 @@ class Builder:
         return value
 
     def op(
-        self, op_type: str, *inputs: BuiltValue | None, domain: str = "", **attributes: object
+        self, op_type: str, *inputs: Operand | None, domain: str = "", **attributes: object
     ) -> BuiltValue:
-        """Add a node with one output; inputs and attributes that are None are omitted."""
+        """Add a node with one output; inputs and attributes that are None are omitted.
+
+        Numbers and arrays as inputs become constants, numbers of the dtype that the operator needs there.
+        """
         return self.ops(op_type, 1, *inputs, domain=domain, **attributes)[0]
 
     def ops(
         self,
         op_type: str,
         outputs: int,
-        *inputs: BuiltValue | None,
+        *inputs: Operand | None,
         domain: str = "",
         **attributes: object,
     ) -> tuple[BuiltValue, ...]:
-        """Add a node with several outputs.
+        """Add a node with several outputs; see `op`.
 
         Raises:
             UnknownNameError: the opset has no such operator.
@@ -98,10 +108,35 @@ class Builder:
         made = tuple(BuiltValue() for _ in range(outputs))
         if domain:
             self.domains.setdefault(domain, 1)
-        node = _BuiltNode(op_type, domain, inputs, made, attributes)
+        operands = tuple(self._operands(op_type, domain, inputs))
+        node = _BuiltNode(op_type, domain, operands, made, attributes)
         self._check(node)
         self._nodes.append(node)
         return made
+
+    def _operands(
+        self, op_type: str, domain: str, inputs: Sequence[Operand | None]
+    ) -> Iterator[BuiltValue | None]:
+        """Yield the inputs of a node, new constants in the place of numbers."""
+        if all(value is None or isinstance(value, BuiltValue) for value in inputs):
+            yield from cast("Sequence[BuiltValue | None]", inputs)
+            return
+        names = [f"input {slot}" if value is not None else "" for slot, value in enumerate(inputs)]
+        node = NodeProto(op_type=op_type, domain=domain, input=names)
+        known = {
+            name: self._types[value]
+            for name, value in zip(names, inputs, strict=True)
+            if isinstance(value, BuiltValue) and value in self._types
+        }
+        schema = schema_of(GraphIndex.of(Model(self._proto())), node)
+        for slot, value in enumerate(inputs):
+            if value is None or isinstance(value, BuiltValue):
+                yield value
+            elif isinstance(value, np.ndarray):
+                yield self.constant(value)
+            else:
+                data_type = data_type_of_operand(schema, node, slot, known, value)
+                yield self.constant(dtypes.to_array(make_tensor(names[slot], value, data_type)))
 
     def _check(self, node: _BuiltNode) -> None:
         """Check a node by itself, on the types known so far; of one with a body only the operator."""

@@ -5,7 +5,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto, helper
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorShapeProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+)
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph.check import require_valid
@@ -32,7 +40,9 @@ from onnxsurgeon_lite.surgery.edits import (
     rename_uses,
     sources,
 )
-from onnxsurgeon_lite.surgery.types import begin_infer, contradicts, infer
+from onnxsurgeon_lite.surgery.types import begin_infer, contradicts, fits, infer
+
+_MOST_AXES = 8  # of an input without a shape
 
 
 @dataclass(frozen=True)
@@ -41,8 +51,9 @@ class Fix:
 
     Of several initializers or Constants of one name the last stays, as in runtimes; when other nodes produce one value,
     a reader gets the last one before it in the file, and a graph output the last of all. The type of an input with a
-    default follows the default. A missing opset import gets the version that fits the nodes. Value_info is stale when
-    an inferred type contradicts it.
+    default follows the default; one without a shape gets open dimensions, if only one number of them fits its readers.
+    A missing opset import gets the version that fits the nodes. Value_info is stale when an inferred type contradicts
+    it.
 
     Attributes:
         join: let a node that reads a missing value read the one with the closest spelling, if that is only one.
@@ -74,7 +85,9 @@ class Fix:
             _require_produced(result)
             changes += sort_nodes(result)
             check_functions(result.proto)
+            changes += _ranked(result)
             changes += _stale(result)
+            _require_shapes(result.proto)
             require_valid(result)
         except GraphError as error:
             error.told = (*changes, *error.told)
@@ -200,7 +213,9 @@ def _defaults(graph: GraphProto) -> Iterable[str]:
     defaults = {tensor.name: tensor for tensor in graph.initializer}
     for info in graph.input:
         tensor = defaults.get(info.name)
-        if tensor is not None and contradicts(info.type, tensor_type(tensor)):
+        if tensor is not None and (
+            contradicts(info.type, tensor_type(tensor)) or _lacks_shape(info.type)
+        ):
             info.type.CopyFrom(tensor_type(tensor))
             yield f"the type of input {info.name!r} follows its default"
 
@@ -263,6 +278,30 @@ def _declared_once(graph: GraphProto, known: set[str]) -> Iterable[str]:
     drop_at(graph.value_info, stale)
     if stale:
         yield f"removed {len(stale)} value_info entries: repeated, or of missing values"
+
+
+def _ranked(result: Model) -> Iterable[str]:
+    """Give an input without a shape open dimensions, if only one number of them fits what reads it."""
+    declared = {info.name for info in result.proto.graph.value_info}
+    for info in filter(lambda info: _lacks_shape(info.type), result.proto.graph.input):
+        kind, fitting = info.type.tensor_type, []
+        for rank in range(_MOST_AXES):
+            kind.shape.CopyFrom(TensorShapeProto(dim=[TensorShapeProto.Dimension()] * rank))
+            if fits(result, declared):
+                fitting.append(rank)
+        kind.ClearField("shape")
+        if len(fitting) == 1:
+            for axis in range(fitting[0]):
+                kind.shape.dim.add(dim_param=f"{info.name}_dim{axis}")
+            yield f"input {info.name!r} has {fitting[0]} open dimensions now, which alone fit its readers"
+
+
+def _require_shapes(proto: ModelProto) -> None:
+    for info in filter(lambda info: _lacks_shape(info.type), proto.graph.input):
+        raise GraphError(
+            f"cannot be fixed: input {info.name!r} declares no shape, and several fit its readers",
+            f"say it: onnxdbg edit set-shape MODEL {command(info.name)}=N,3,224,224",
+        )
 
 
 def _stale(result: Model) -> Iterable[str]:

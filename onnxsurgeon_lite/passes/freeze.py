@@ -101,10 +101,10 @@ def _folded(
     while True:
         folded, notes = fold(result, known, limit)
         before = {tensor.name for tensor in result.proto.graph.initializer}
-        result, taken = straighten(result, unroll)
+        result, taken, kept = straighten(result, unroll)
         changes += (*folded, *taken)
         if not taken:
-            return result, changes, notes
+            return result, changes, [*notes, *kept]
         known |= {tensor.name for tensor in result.proto.graph.initializer} - before
 
 

@@ -84,8 +84,10 @@ def outside(step: Pass, path: str, index: GraphIndex, captured: Container[str]) 
         held = getattr(step, field)
         found[field] = tuple(map(value, held)) if isinstance(held, tuple) else held and value(held)
     for field in nodes:
-        ids = chosen_nodes(index, getattr(step, field))
-        found[field] = tuple(f"{path}/{each}" for each in ids)
+        given = split_names(index, getattr(step, field))
+        deeper = [name for name in given if _BODY.search(name)]  # these are ids
+        ids = chosen_nodes(index, [name for name in given if name not in deeper])
+        found[field] = tuple(f"{path}/{each}" for each in (*ids, *deeper))
     return cast(
         "Pass", replace(cast("DataclassInstance", step), **cast("dict[str, object]", found))
     )

@@ -72,8 +72,6 @@ def _inferred(
     declared = [info.name for info in index.model.proto.graph.value_info if has_shape(info.type)]
     if not declared:
         return infer_types(index, outer and outer.copy())
-    if not declared:
-        return infer_types(index, outer)
     while True:
         types, expressions = infer_types(index, outer and outer.copy())
         shaped = {name for name, kind in types.items() if has_shape(kind)}

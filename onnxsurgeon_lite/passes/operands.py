@@ -83,7 +83,9 @@ class Operands:
         for slot, name in enumerate(node.input):
             if name in self.numbers:
                 value = self.numbers[name]
-                yield make_tensor(name, value, _data_type(schema, node, slot, others, value))
+                yield make_tensor(
+                    name, value, data_type_of_operand(schema, node, slot, others, value)
+                )
 
 
 def literal(index: GraphIndex, text: str) -> Numbers | None:
@@ -94,7 +96,7 @@ def literal(index: GraphIndex, text: str) -> Numbers | None:
     return None if isinstance(numbers, str) else numbers
 
 
-def _data_type(
+def data_type_of_operand(
     schema: Schema | None,
     node: NodeProto,
     slot: int,

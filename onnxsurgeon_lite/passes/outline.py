@@ -12,6 +12,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import modules_of_class, select_nodes
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.names import glob, is_glob
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, rename_values, settle
 
@@ -24,11 +25,12 @@ _MIN_IR = 8  # the first IR version with functions
 class Outline:
     """Move the nodes of a module path (`encoder.layer.4` and below) into a model-local function and call it.
 
-    All modules of a class (`class:BertLayer`) that are equal but for their weights become one function, whose inputs
-    the weights are. `Inline` is the inverse, except for names.
+    All modules of a class (`class:BertLayer`), or of a path with a glob (`encoder.layer.*`), that are equal but for
+    their weights become one function, whose inputs the weights are. What an exporter computes once for several of them
+    stays outside. `Inline` is the inverse, except for names.
 
     Attributes:
-        scope: the module path, or `class:NAME`.
+        scope: the module path, with a glob or not, or `class:NAME`.
 
     Example:
         >>> osl.outline("whole_model_dynamo.onnx", "convs1").changes
@@ -47,7 +49,7 @@ class Outline:
             EditError: a path leaves the scope and enters it again.
         """
         index = GraphIndex.of(model)
-        parts = self._parts(index)
+        parts, notes = _without_shared(index, self._parts(index))
         for path, inside in parts.items():
             _require_convex(index, set(inside), path)
         result = model.copy()
@@ -73,7 +75,7 @@ class Outline:
                 input=own.input,
                 output=own.output,
             )
-        notes = self._replace(index, proto, parts, calls)
+        notes += self._replace(index, proto, parts, calls)
         if len(alike) < len(parts):
             notes.append("a function's nodes have the names and metadata of its first module")
         if len(alike) > 1:
@@ -92,13 +94,16 @@ class Outline:
             nodes = select_nodes(index, self.scope)
             return modules_of_class(index, self.scope.removeprefix(_CLASS), nodes)
         path = self.scope.removeprefix(_SCOPE)
-        scopes = [origin.scope for origin in index.origins]
-        known = dict.fromkeys(filter(None, scopes))
-        below = {scope for scope in known if f"{scope}.".startswith(f"{path}.")}
-        inside = [position for position, scope in enumerate(scopes) if scope in below]
-        if not inside:
+        depth, fits = path.count(".") + 1, glob(path) if is_glob(path) else {path}.__contains__
+        found: dict[str, list[int]] = {}
+        for position, origin in enumerate(index.origins):
+            module = ".".join(origin.scope.split(".")[:depth])
+            if fits(module):
+                found.setdefault(module, []).append(position)
+        if not found:
+            known = dict.fromkeys(filter(None, (origin.scope for origin in index.origins)))
             raise UnknownNameError(path, f"graph {index.graph.name!r}", known, kind="scope")
-        return {path: inside}
+        return found
 
     def _function(self, index: GraphIndex, inside: list[int]) -> FunctionProto:
         function = FunctionProto(domain=self.domain)
@@ -117,10 +122,10 @@ class Outline:
     def _named(self, own: FunctionProto, path: str, taken: set[str]) -> FunctionProto:
         """Return a function with its name; one for a class has names without the path of the first module."""
         function = copied(own)
-        is_class = self.scope.startswith(_CLASS)
-        base = self.scope.removeprefix(_CLASS) if is_class else path.replace(".", "_")
-        function.name = fresh(re.sub(r"\W+", "_", base), taken)
-        if is_class:
+        is_one = self.scope.removeprefix(_SCOPE) == path
+        base = path if is_one else self.scope.removeprefix(_CLASS).removeprefix(_SCOPE)
+        function.name = fresh(re.sub(r"\W+", "_", base).strip("_"), taken)
+        if not is_one:
             _rename(function, {n: n.removeprefix(f"{path}.") for n in function.input})
         return function
 
@@ -152,6 +157,23 @@ class Outline:
         if proto.ir_version < _MIN_IR:
             notes.append(f"IR version {proto.ir_version} -> {_MIN_IR}, as functions require")
             proto.ir_version = _MIN_IR
+
+
+def _without_shared(
+    index: GraphIndex, parts: Mapping[str, list[int]]
+) -> tuple[dict[str, list[int]], list[str]]:
+    """Return the modules without nodes that need nothing of their own and that others read as well, with a note."""
+    owner = {position: path for path, inside in parts.items() for position in inside}
+    shared = set()
+    for position, path in owner.items() if len(parts) > 1 else ():
+        makers = {owner.get(index.producer.get(name, -1)) for name in index.reads[position]}
+        made = filter(None, index.nodes[position].output)
+        users = {owner.get(user) for name in made for user in index.consumers.get(name, ())}
+        if path not in makers and path in users and users - {path, None}:
+            shared.add(position)
+    left = {path: [p for p in inside if p not in shared] for path, inside in parts.items()}
+    what = "node that several of the modules read stays outside: "
+    return left, [f"a {what}{index.describe(position)}" for position in sorted(shared)]
 
 
 def _shape_of(function: FunctionProto) -> bytes:

@@ -43,8 +43,7 @@ class Rebatch:
             ShapeError: a node prevents the change, or the inputs differ in batch size.
             UnknownNameError: the model has no such input.
         """
-        index = GraphIndex.of(model)
-        return resized(index, self.shapes(index), self.second)
+        return resized(model, self.shapes(GraphIndex.of(model)), self.second)
 
     def shapes(self, index: GraphIndex) -> dict[str, tuple[int | str, ...]]:
         """Return the new shapes of the inputs."""

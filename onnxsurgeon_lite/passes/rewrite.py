@@ -26,7 +26,16 @@ from onnxsurgeon_lite.graph.index import (
     function_path,
     opset_versions,
 )
-from onnxsurgeon_lite.graph.patterns import Match, Matcher, Rule, closest, find_all, read_rules
+from onnxsurgeon_lite.graph.patterns import (
+    Match,
+    Matcher,
+    Rule,
+    closest,
+    find_all,
+    matchers_of,
+    read_rules,
+    reversed_rules,
+)
 from onnxsurgeon_lite.graph.schemas import (
     check_node,
     constant,
@@ -89,7 +98,7 @@ class Rewrite:
         result = index
         for source in self.rules:
             rules = read_rules(source)
-            rules = [rule.reversed() for rule in rules] if self.reverse else rules
+            rules = reversed_rules(rules) if self.reverse else rules
             done = _Rewriting(result, rules)
             result = done.run()
             changes += done.changes
@@ -219,7 +228,7 @@ _Found = tuple[str, GraphIndex, list[Matcher], list[tuple[Rule, Match]]]
 def _matches(main: GraphIndex, rules: Sequence[Rule]) -> Iterator[_Found]:
     """Yield each graph of a model with its matches, inner graphs before those that hold them."""
     for path, index in _scopes(main):
-        matchers = [Matcher(index, rule) for rule in rules]
+        matchers = matchers_of(index, rules)
         yield path, index, matchers, find_all(matchers)
 
 

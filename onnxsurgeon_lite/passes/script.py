@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
-from onnxsurgeon_lite.errors import GraphError, ScriptError, SurgeonError
+from onnxsurgeon_lite.errors import GraphError, ScriptError, SurgeonError, said
 from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -102,7 +102,7 @@ def _guarded(path: str, call: Callable[[], object]) -> object:
     except ScriptError:
         raise
     except Exception as error:
-        raised = ScriptError(f"{path!r} raised {type(error).__name__}: {error}")
+        raised = ScriptError(f"{path!r} raised {type(error).__name__}: {said(error)}")
         frames = traceback.extract_tb(error.__traceback__)
         theirs = next((i for i, f in enumerate(frames) if f.filename == path), len(frames))
         for text in traceback.format_list(frames[theirs:]):

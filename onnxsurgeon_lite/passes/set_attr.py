@@ -1,21 +1,31 @@
 """Set attributes of nodes."""
 
-from collections.abc import Sequence, Set
+from collections.abc import MutableSequence, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, helper
+from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, call_key, described, function_key
+from onnxsurgeon_lite.graph.bodies import function_model
+from onnxsurgeon_lite.graph.index import (
+    GraphIndex,
+    call_key,
+    described,
+    function_key,
+    function_path,
+)
 from onnxsurgeon_lite.graph.schemas import attribute_type, check_node, schema_of, type_text
+from onnxsurgeon_lite.graph.select import split_names
 from onnxsurgeon_lite.graph.text import attribute_text
 from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.names import split
+from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.names import listed, split
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
-from onnxsurgeon_lite.surgery.types import follow
+from onnxsurgeon_lite.surgery.open_body import callers
+from onnxsurgeon_lite.surgery.types import downstream, follow, retype
 
 AttributeValue = int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
 
@@ -27,7 +37,9 @@ _LISTS = (AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS)
 class SetAttr:
     """Set attributes of nodes to numbers, strings or lists of them, or remove attributes.
 
-    Ids select nodes inside bodies and functions. Attributes with tensors and graphs are not supported.
+    Ids select nodes inside bodies and functions. A function itself (`fn:local::f`) takes defaults, which calls without
+    the attribute use; without its default, the attribute is one that a call may omit. Attributes with tensors and
+    graphs are not supported.
 
     Attributes:
         remove: the names of attributes to remove.
@@ -54,19 +66,54 @@ class SetAttr:
         before = GraphIndex.of(model)
         waiting = None if unsettled is None else set(unsettled)
         result = model.copy()
+        known = {function_path(function): function for function in result.proto.functions}
+        selectors = split_names(before, self.nodes)
+        functions = [known[selector] for selector in selectors if selector in known]
+        changes, notes = self._set_defaults(before, result, functions, waiting)
+        nodes = [listed([selector]) for selector in selectors if selector not in known]
         index = GraphIndex.of(result)
-        changes: list[str] = []
         types: dict[str, TypeProto] = {}
-        for node_id, node in chosen_nodes(index, self.nodes).items():
+        for node_id, node in chosen_nodes(index, nodes).items():
             what = described(node, node_id)
             for name in split(self.remove):
-                _remove(node, name, what)
+                _remove(node.attribute, name, what)
                 changes.append(f"{what}: attribute {name!r} removed")
             for name, value in self.attributes:
-                changes += _set(index, node, name, value, what)
+                new = make_attribute(index, node, name, value)
+                changes += _put(node.attribute, new, f"{what}:")
             types.update(check_node(index, node, what, waiting))
-        notes = follow(before, index, types, unsettled=waiting)
+        notes += follow(before, index, types, unsettled=waiting)
         return PassResult.of(model, result, changes, notes, waiting)
+
+    def _set_defaults(
+        self,
+        before: GraphIndex,
+        result: Model,
+        functions: Sequence[FunctionProto],
+        unsettled: set[str] | None,
+    ) -> tuple[list[str], list[str]]:
+        """Set and remove defaults of functions; return changes and notes."""
+        changes: list[str] = []
+        for function in functions:
+            what = f"function {function.name!r}"
+            for name in split(self.remove):
+                _remove(function.attribute_proto, name, what)
+                function.attribute.append(name)
+                changes.append(f"{what}: default of attribute {name!r} removed")
+            call = NodeProto(
+                domain=function.domain, op_type=function.name, overload=function.overload
+            )
+            for name, value in self.attributes:
+                new = make_attribute(before, call, name, value)
+                changes += _put(function.attribute_proto, new, f"{what}: default of")
+            given = dict(self.attributes)
+            function.attribute[:] = [name for name in function.attribute if name not in given]
+            _forget_types(result.proto, function, {*split(self.remove), *dict(self.attributes)})
+        if not changes:
+            return [], []
+        users = [node for function in functions for node in callers(result.proto, function)]
+        made = [name for node in users for name in node.output if name]
+        return changes, retype(before.model, GraphIndex.of(result), made, unsettled)
 
 
 def make_attribute(
@@ -119,27 +166,36 @@ def _as_floats(value: AttributeValue) -> AttributeValue:
     return cast("AttributeValue", numbers)
 
 
-def _set(
-    index: GraphIndex, node: NodeProto, name: str, value: AttributeValue, what: str
-) -> list[str]:
-    new = make_attribute(index, node, name, value)
-    text = attribute_text(new)
-    old = next((a for a in node.attribute if a.name == name), None)
+def _put(attributes: MutableSequence[AttributeProto], new: AttributeProto, what: str) -> list[str]:
+    name, text = new.name, attribute_text(new)
+    old = next((a for a in attributes if a.name == name), None)
     if old is None:
-        node.attribute.append(new)
-        return [f"{what}: attribute {name} = {text}"]
+        attributes.append(new)
+        return [f"{what} attribute {name} = {text}"]
     if old.HasField("doc_string"):
         new.doc_string = old.doc_string
     if old == new:
         return []
     old_text = attribute_text(old)
     old.CopyFrom(new)
-    return [f"{what}: attribute {name} = {old_text} -> {text}"]
+    return [f"{what} attribute {name} = {old_text} -> {text}"]
 
 
-def _remove(node: NodeProto, name: str, what: str) -> None:
-    for place, attribute in enumerate(node.attribute):
-        if attribute.name == name:
-            del node.attribute[place]
-            return
-    raise UnknownNameError(name, what, [a.name for a in node.attribute], kind="attribute")
+def _remove(attributes: MutableSequence[AttributeProto], name: str, what: str) -> None:
+    if not drop(attributes, lambda attribute: attribute.name == name):
+        raise UnknownNameError(name, what, [a.name for a in attributes], kind="attribute")
+
+
+def _forget_types(proto: ModelProto, function: FunctionProto, names: Set[str]) -> None:
+    """Drop the types that a function declares of what depends on its attributes."""
+    if function.value_info:
+        reading = {
+            name
+            for node in function.node
+            for inner in walk.with_inner([node])
+            if any(attribute.ref_attr_name in names for attribute in inner.attribute)
+            for name in node.output
+        }
+        body = GraphIndex.of(Model(function_model(proto, function)))
+        stale = downstream(body, reading)
+        drop(function.value_info, lambda info: info.name in stale)

@@ -127,12 +127,18 @@ def _follow(
     before: GraphIndex, after: GraphIndex, readers: list[int], unsettled: set[str] | None
 ) -> list[str]:
     """Update declared shapes that depend on the constant's numbers."""
+    changed = _depending(before, after, readers)
+    return retype(before.model, after, changed, unsettled) if changed else []
+
+
+def _depending(before: GraphIndex, after: GraphIndex, readers: list[int]) -> list[str]:
+    """Return the values whose types depend on the numbers that nodes read."""
     results = _results(before, readers)
     stale = downstream(before, results)
     changed = _changed(before, after, stale, set(results), 1 + max(readers))
-    if len(changed) < len(results):  # the numbers may decide shapes further downstream
-        changed = _changed(before, after, stale, stale)
-    return retype(before.model, after, changed, unsettled) if changed else []
+    if len(changed) == len(results):
+        return changed
+    return _changed(before, after, stale, stale)  # they may decide shapes further downstream
 
 
 def _changed(

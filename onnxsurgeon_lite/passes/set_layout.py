@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from onnx import TypeProto, helper
+from onnx import NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -12,12 +12,14 @@ from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.border import border, convert
+from onnxsurgeon_lite.surgery.border import border, convert, converter, take_away
 
 
 @dataclass(frozen=True)
 class SetLayout:
     """Give inputs and outputs another layout: a Transpose at the border converts them.
+
+    Where an earlier `set-layout` put one that this one undoes, that is taken away.
 
     Attributes:
         layouts: input or output -> layout. `NHWC` stands for an input that is `NCHW` so far, and the other way round;
@@ -48,14 +50,25 @@ class SetLayout:
                 continue
             is_input = name in index.inputs
             start, end = (outside, inside) if is_input else (inside, outside)
-            node = helper.make_node("Transpose", [], [], perm=[start.index(c) for c in end])
+            perm = [start.index(c) for c in end]
             kind = _moved(declared.type, [inside.index(c) for c in outside])
-            convert(result, name, kind, node)
+            now = GraphIndex.of(result)
+            known = converter(now, name, "Transpose")
+            if known is not None and _undoes(perm, now.nodes[known[0]]):
+                take_away(result, name, kind, *known)
+            else:
+                convert(result, name, kind, helper.make_node("Transpose", [], [], perm=perm))
             changes.append(
                 f"{'input' if is_input else 'output'} {name!r}: {inside} {shape_text(declared.type)} -> "
                 f"{outside} {shape_text(kind)}"
             )
         return PassResult.of(model, result, changes)
+
+
+def _undoes(perm: list[int], node: NodeProto) -> bool:
+    """Return whether a Transpose with these axes takes back what a node does."""
+    other = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
+    return [perm[axis] for axis in other] == list(range(len(perm)))
 
 
 def _layouts(name: str, text: str, kind: TypeProto) -> tuple[str, str]:

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnx import TensorShapeProto
+
+from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, loaded
@@ -41,25 +43,39 @@ class SetShape:
             UnknownNameError: the model has no such input.
             GraphError: the graph has a cycle, or a function calls itself.
         """
-        return resized(GraphIndex.of(model), self.shapes, self.second)
+        return resized(_ranked(model, self.shapes), self.shapes, self.second)
+
+
+def _ranked(model: Model, shapes: Mapping[str, tuple[int | str, ...]]) -> Model:
+    """Return the model with open dimensions for inputs that declare no shape."""
+    named = (place for place, info in enumerate(model.proto.graph.input) if info.name in shapes)
+    places = [place for place in named if not has_shape(model.proto.graph.input[place].type)]
+    if not places:
+        return model
+    result = model.copy()
+    for info in (result.proto.graph.input[place] for place in places):
+        open_dims = (TensorShapeProto.Dimension() for _ in shapes[info.name])
+        info.type.tensor_type.shape.dim.extend(open_dims)
+    return result
 
 
 def resized(
-    index: GraphIndex, shapes: Mapping[str, tuple[int | str, ...]], second: Model | str | None
+    model: Model, shapes: Mapping[str, tuple[int | str, ...]], second: Model | str | None
 ) -> PassResult:
-    """Set the input shapes of an indexed model; see `SetShape`."""
+    """Set the input shapes of a model; see `SetShape`."""
+    index = GraphIndex.of(model)
     require_schemas(index)
-    model = index.model
     symbols = symbols_for(index, shapes)
     if not any(symbol.changes for symbol in symbols):
         return PassResult(model, changed=False)
+    del index  # it takes memory that is needed now
     other = None if second is None else loaded(second)
     result, plan, inlined = follow(model.copy(), symbols, other)
     changes = [f"inlined function {name!r}: it contains values that change" for name in inlined]
     changes += Rewriting(result, plan).run()
+    before = {info.name: info.type for info in model.proto.graph.input}
     for info in result.proto.graph.input:
-        before = index.inputs[info.name].type
-        if info.type != before:
-            now = shape_text(info.type)
-            changes.append(f"input {info.name!r}: {shape_text(before)} -> {now}")
+        if info.type != before[info.name]:
+            was, now = map(shape_text, (before[info.name], info.type))
+            changes.append(f"input {info.name!r}: {was} -> {now}")
     return PassResult.of(model, result, changes, plan.kept)

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.schemas import Schema, constant, schema_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied, drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.border import border, convert
+from onnxsurgeon_lite.surgery.border import border, convert, converter, take_away
 from onnxsurgeon_lite.surgery.constants import data_type_named
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, reorder, value_names
 from onnxsurgeon_lite.tensors import dtypes
@@ -28,6 +28,8 @@ _MOVING = frozenset((
 @dataclass(frozen=True)
 class SetType:
     """Give inputs and outputs another dtype: a Cast at the border converts them.
+
+    Where an earlier `set-type` put a Cast to the inside that leads back, that is taken away.
 
     With `inward` the Cast moves over nodes that only move elements, and goes where a node takes the new dtype itself
     (int32 indices), as far as the operators' schemas allow. What the model computes stays the same.
@@ -74,6 +76,12 @@ class SetType:
         outside = copied(declared.type)
         old = outside.tensor_type.elem_type
         outside.tensor_type.elem_type = new
+        index = GraphIndex.of(result)
+        known = converter(index, declared.name, "Cast")
+        kind = None if known is None else index.type_of(known[1])
+        if known is not None and kind is not None and kind.tensor_type.elem_type == new:
+            take_away(result, declared.name, outside, *known)
+            return
         node = helper.make_node("Cast", [], [], to=old if is_input else new)
         inside = convert(result, declared.name, outside, node)
         if self.inward and is_input:

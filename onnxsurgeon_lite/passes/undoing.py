@@ -1,13 +1,15 @@
 """Write the steps that take an edit back: they are read off the two models, and tried."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from string import ascii_uppercase
 
 from onnx import AttributeProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.errors import EditError, SurgeonError
-from onnxsurgeon_lite.graph.index import MAIN, Body, GraphIndex
+from onnxsurgeon_lite.graph.index import MAIN, Body, GraphIndex, function_path
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.passes.clean import Clean
 from onnxsurgeon_lite.passes.freeze import Freeze
 from onnxsurgeon_lite.passes.pipeline import Pipeline
@@ -20,7 +22,11 @@ from onnxsurgeon_lite.passes.rewire import Rewire
 from onnxsurgeon_lite.passes.set import Set, header
 from onnxsurgeon_lite.passes.set_attr import SetAttr
 from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.passes.set_layout import SetLayout
 from onnxsurgeon_lite.passes.set_op import SetOp
+from onnxsurgeon_lite.passes.set_type import SetType
+from onnxsurgeon_lite.surgery.border import converter
+from onnxsurgeon_lite.tensors import dtypes
 
 _TEXT = (AttributeProto.STRING, AttributeProto.STRINGS)
 _NUMBERS = (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS)
@@ -31,24 +37,46 @@ def undoing(before: Model, after: Model) -> list[Pass]:
     """Return the steps that make the model before an edit out of the one after it.
 
     Raises:
-        EditError: these verbs do not make it, to the last byte of the structure.
+        EditError: these verbs do not make it, to the last byte; numbers may lie in another place.
     """
     steps: list[Pass] = []
     current = after
     try:
-        for read in (_added, _turned, _operators, _renamed, _rewired, _numbers, _ordered, _headed):
+        for read in (
+            _converted,
+            _added,
+            _turned,
+            _operators,
+            _renamed,
+            _rewired,
+            _numbers,
+            _ordered,
+            _headed,
+        ):
             found = tuple(read(GraphIndex.of(before), GraphIndex.of(current)))
             if found:
                 steps += found
                 current = Pipeline(found).apply(current).model
     except SurgeonError:
         current = after
-    if current.proto != before.proto:
+    if not _is_same(before, current):
         raise EditError(
-            "no recipe gives back the model that was edited, as it was",
+            "no recipe gives back the model that was edited, as it was: no verb makes what this edit removed",
             "leave out --undo, and keep that model",
         )
     return steps
+
+
+def _is_same(before: Model, current: Model) -> bool:
+    """Return whether models are equal, but for numbers that were in a data file and are in the model now."""
+    moved = current.copy()
+    both = zip(before.proto.graph.initializer, moved.proto.graph.initializer, strict=False)
+    for old, new in both:
+        if is_external(old) and not is_external(new) and before.raw(old) == current.raw(new):
+            new.ClearField("raw_data")
+            new.external_data.extend(old.external_data)
+            new.data_location = old.data_location
+    return bool(moved.proto == before.proto)
 
 
 def _bodies(before: GraphIndex, after: GraphIndex) -> Iterator[tuple[Body, Body]]:
@@ -68,6 +96,31 @@ def _pairs(
 
 def _name_in(body: Body, name: str) -> str:
     return f"{body.path}/{name}" if body.path else name
+
+
+def _converted(before: GraphIndex, after: GraphIndex) -> Iterator[Pass]:
+    """Inputs and outputs that have another dtype or layout."""
+    types, layouts = {}, {}
+    for old, new in ((before.inputs, after.inputs), (before.outputs, after.outputs)):
+        for name in old.keys() & new.keys():
+            was, now = (info[name].type.tensor_type.elem_type for info in (old, new))
+            if was and now and was != now:
+                types[name] = dtypes.dtype_name(was)
+            turned = converter(after, name, "Transpose")
+            if turned is not None and turned[1] not in before:
+                layouts[name] = _layouts(after.nodes[turned[0]], name in after.inputs)
+    if layouts:
+        yield SetLayout(layouts)
+    if types:
+        yield SetType(types)
+
+
+def _layouts(node: NodeProto, is_input: bool) -> str:
+    """Return the layout outside of a Transpose and that inside, as `ABC->ACB`."""
+    perm = next(list(a.ints) for a in node.attribute if a.name == "perm")
+    start = ascii_uppercase[: len(perm)]
+    end = "".join(start[axis] for axis in perm)
+    return f"{start}->{end}" if is_input else f"{end}->{start}"
 
 
 def _added(before: GraphIndex, after: GraphIndex) -> Iterator[Pass]:
@@ -105,14 +158,25 @@ def _turned(before: GraphIndex, after: GraphIndex) -> Iterator[Pass]:
 
 def _operators(before: GraphIndex, after: GraphIndex) -> Iterator[Pass]:
     for body, place, old, new in _pairs(before, after):
-        where = (body.node_id(place),)
+        where = body.node_id(place)
         if (old.op_type, old.domain) != (new.op_type, new.domain):
-            yield SetOp(where, old.op_type, None if old.domain == new.domain else old.domain)
-        had, has = ({a.name: a for a in node.attribute} for node in (old, new))
-        changed = [a for name, a in had.items() if a != has.get(name) and a.type in _PLAIN]
-        gone = tuple(name for name in has if name not in had)
-        if (changed or gone) and constant_of(old) is None:
-            yield SetAttr(where, tuple((a.name, _value(a)) for a in changed), gone)
+            domain = None if old.domain == new.domain else old.domain
+            yield SetOp((where,), old.op_type, domain)
+        if constant_of(old) is None:
+            yield from _attributes(where, old.attribute, new.attribute)
+    functions = (index.model.proto.functions for index in (before, after))
+    for one, two in zip(*functions, strict=False):
+        yield from _attributes(function_path(two), one.attribute_proto, two.attribute_proto)
+
+
+def _attributes(
+    where: str, before: Iterable[AttributeProto], after: Iterable[AttributeProto]
+) -> Iterator[Pass]:
+    had, has = ({attribute.name: attribute for attribute in some} for some in (before, after))
+    changed = [a for name, a in had.items() if a != has.get(name) and a.type in _PLAIN]
+    gone = tuple(name for name in has if name not in had)
+    if changed or gone:
+        yield SetAttr((where,), tuple((a.name, _value(a)) for a in changed), gone)
 
 
 def _value(attribute: AttributeProto) -> "int | float | str | list[int] | list[float] | list[str]":

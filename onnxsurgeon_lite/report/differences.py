@@ -56,12 +56,16 @@ def _lines(found: ModelDiff) -> Iterator[str]:
 def _line(difference: Difference) -> str:
     place = f", {difference.place}" if difference.place else ""
     what = f"{difference.status} {difference.kind} {difference.subject}{place}"
+    changes = change_texts(difference)
+    return f"{what}: {'; '.join(changes)}" if changes else what
+
+
+def change_texts(difference: Difference) -> list[str]:
+    """Return each change, `what before -> after`; several texts of metadata are counted."""
     texts = [change for change in difference.changes if _is_text(change)]
     parts = [change for change in difference.changes if len(texts) == 1 or not _is_text(change)]
-    changes = [change_text(change) for change in parts]
-    if len(texts) > 1:
-        changes.append(f"{len(texts)} texts of metadata")
-    return f"{what}: {'; '.join(changes)}" if changes else what
+    counted = [f"{len(texts)} texts of metadata"] if len(texts) > 1 else []
+    return [*map(_change_text, parts), *counted]
 
 
 def only_texts(difference: Difference) -> bool:
@@ -74,8 +78,7 @@ def _is_text(change: Change) -> bool:
     return change.what == "doc string" or change.what.startswith("metadata ")
 
 
-def change_text(change: Change) -> str:
-    """Return `what before -> after`."""
+def _change_text(change: Change) -> str:
     before, after = _short(change.before), _short(change.after)
     if before and after:
         return f"{change.what} {before} -> {after}"

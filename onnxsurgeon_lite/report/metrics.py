@@ -46,6 +46,10 @@ def show_comparison(result: SetComparison, every_metric: bool = False) -> None:
             say_all([f"  scope: {place}"])
     if len(wrong) > _EXPLAINED:
         say(f"... and {len(wrong) - _EXPLAINED} more, as the table says")
+    if result.only_inner:
+        say("inconclusive: no output of the model was compared")
+    if result.exchanged:
+        say(f"inconclusive: {result.exchanged}")
     if result.left_over:
         say_all([_left_over(result.left_over)])
     for names, where in ((result.only_actual, "reference"), (result.only_reference, "other side")):

@@ -21,6 +21,8 @@ def show_samples(result: SampleComparison, every_metric: bool = False) -> None:
     count = counted(result.total, "sample")
     fails = f"MISMATCH in {len(result.failing)} of {count}" if result.failing else f"{count}: match"
     say(fails if result.failing or result.match else f"MISMATCH over {count}")
+    if result.worst and result.worst[0].only_inner:
+        say("inconclusive: no output of the model was compared")
     if (metric := result.metric) is not None:
         whole = "of all samples" if metric.whole else "largest of a sample"
         limit = number_text(metric.limit, 4)

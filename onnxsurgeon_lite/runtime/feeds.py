@@ -74,6 +74,12 @@ def read_feeds(
     return feeds_from(index, stored, said)
 
 
+def require_inputs(index: GraphIndex, given: object) -> None:
+    """Raise `FeedsError` if arrays are given by a name that no input has; a file may hold references as well."""
+    if isinstance(given, Mapping):
+        _refuse_unknown("input", given, index.inputs)
+
+
 @dataclass(frozen=True)
 class SampleFeeds(Sequence[Feeds]):
     """The feeds of each sample, read when they are needed.
@@ -193,10 +199,14 @@ def _cast_line(name: str, given: Array, value: Array) -> str:
     return f"feed {name!r} is {given.dtype}: cast to {value.dtype}, as the model declares{overflow}"
 
 
-def check_feeds(index: GraphIndex, feeds: Mapping[str, object]) -> None:
-    """Raise `FeedsError` if a feed does not have a name, dtype and shape that the graph declares."""
+def check_feeds(index: GraphIndex, feeds: Mapping[str, object], option: str = "--feeds") -> None:
+    """Raise `FeedsError` if a feed does not have a name, dtype and shape that the graph declares.
+
+    Args:
+        option: what gave them.
+    """
     for name, value in feeds.items():
-        check_feed(index, name, value)
+        check_feed(index, name, value, option)
     missing = [name for name in required_inputs(index) if name not in feeds]
     if missing:
         raise FeedsError(
@@ -205,16 +215,16 @@ def check_feeds(index: GraphIndex, feeds: Mapping[str, object]) -> None:
         )
 
 
-def check_feed(index: GraphIndex, name: str, value: object) -> None:
+def check_feed(index: GraphIndex, name: str, value: object, option: str = "--feeds") -> None:
     """Raise `FeedsError` if the graph has no such input, or declares another dtype or shape."""
     if name not in index.inputs:
         error = UnknownNameError(name, "the model", index.inputs, kind="input")
         raise FeedsError(error.message, error.hint)
     if isinstance(value, np.ndarray):
-        _check_feed(index.inputs[name], value)
+        _check_feed(index.inputs[name], value, option)
 
 
-def _check_feed(declared: ValueInfoProto, array: Array) -> None:
+def _check_feed(declared: ValueInfoProto, array: Array, option: str) -> None:
     kind = declared.type.tensor_type
     if not kind.elem_type:
         return
@@ -235,7 +245,7 @@ def _check_feed(declared: ValueInfoProto, array: Array) -> None:
         raise FeedsError(
             f"feed {declared.name!r} has shape {list(array.shape)}, "
             f"the model declares {shape_text(declared.type)}",
-            "give it in that shape, or leave out --feeds to generate it",
+            f"give it in that shape, or leave out {option} to generate it",
         )
 
 
@@ -262,7 +272,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
     stored = {name: _stored(name, fill) for name, fill in recipe.fills.items() if _is_file(fill)}
     read = {name: _declared(index.inputs[name], value) for name, value in stored.items()}
     for name, value in read.items():
-        check_feed(index, name, value)
+        check_feed(index, name, value, "--fill")
     dims = {**sizes_of(index, read, recipe.dims), **recipe.dims}
     feeds: Feeds = {}
     lines = []
@@ -285,7 +295,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
         dtype = dtypes.dtype_name(kind.tensor_type.elem_type)
         seed = f", seed {recipe.seed}" if fill is None or _is_known(fill) else ""
         lines.append(f"{name}: {dtype} {shape} {fill or _default_fill(kind)}{seed}")
-    check_feeds(index, feeds)
+    check_feeds(index, feeds, "--fill")
     return feeds, lines
 
 

@@ -5,8 +5,14 @@ from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import copied
-from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, rename_values, value_names
+from onnxsurgeon_lite.model.messages import copied, drop_at
+from onnxsurgeon_lite.surgery.edits import (
+    drop_declarations,
+    fresh,
+    rename_uses,
+    rename_values,
+    value_names,
+)
 
 
 def border(index: GraphIndex, name: str) -> ValueInfoProto:
@@ -30,6 +36,36 @@ def border(index: GraphIndex, name: str) -> ValueInfoProto:
     return declared
 
 
+def converter(index: GraphIndex, name: str, op_type: str) -> tuple[int, str] | None:
+    """Return the node that `convert` put between an input or output and the inside, and the value inside."""
+    is_input = name in index.inputs
+    places = index.consumers.get(name, ()) if is_input else [index.producer.get(name, -1)]
+    if len(places) != 1 or places[0] < 0 or name in index.inputs.keys() & index.outputs.keys():
+        return None
+    node = index.nodes[places[0]]
+    ends = node.output if is_input else node.input
+    inside = ends[0] if len(ends) == 1 else ""
+    if node.op_type != op_type or inside in index.inputs.keys() | index.outputs.keys():
+        return None
+    return (places[0], inside) if inside.startswith(_inside(name, op_type)) else None
+
+
+def take_away(result: Model, name: str, outside: TypeProto, place: int, inside: str) -> None:
+    """Take the node between an input or output and the inside away, in place."""
+    graph = result.proto.graph
+    drop_at(graph.node, [place])
+    drop_declarations(graph, {inside})
+    if name in (info.name for info in graph.input):
+        rename_uses(graph.node, {inside: name})
+    else:
+        rename_values(result.proto, graph, {inside: name})
+    _declaration(graph, name).type.CopyFrom(outside)
+
+
+def _inside(name: str, op_type: str) -> str:
+    return f"{name}_{op_type.lower()}"
+
+
 def convert(result: Model, name: str, outside: TypeProto, node: NodeProto) -> str:
     """Give an input or output of a graph another type, in place; `node` converts it.
 
@@ -42,7 +78,7 @@ def convert(result: Model, name: str, outside: TypeProto, node: NodeProto) -> st
     index = GraphIndex.of(result)
     graph = result.proto.graph
     declared = border(index, name)
-    inside = fresh(f"{name}_{node.op_type.lower()}", value_names(index))
+    inside = fresh(_inside(name, node.op_type), value_names(index))
     graph.value_info.add(name=inside, type=copied(declared.type))
     if name in index.inputs:
         rename_uses(graph.node, {name: inside})

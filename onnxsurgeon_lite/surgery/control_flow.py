@@ -24,8 +24,8 @@ _DOMAIN = "onnxsurgeon_lite.body"  # of functions that are inlined at once
 _AXES_ARE_INPUT = 13  # opset
 
 
-def straighten(model: Model, most: int) -> tuple[Model, list[str]]:
-    """Replace what constants decide in the main graph; return the model and the changes.
+def straighten(model: Model, most: int) -> tuple[Model, list[str], list[str]]:
+    """Replace what constants decide in the main graph; return the model, the changes, and why loops stay.
 
     Args:
         most: the iterations of a Loop that are written out at most; 0 keeps loops.
@@ -36,7 +36,7 @@ def straighten(model: Model, most: int) -> tuple[Model, list[str]]:
         straight = _Straight(index, most, value_names(index))
         nodes = [new for position in range(len(index.nodes)) for new in straight.written(position)]
         if not straight.functions:
-            return model, changes
+            return model, changes, straight.kept
         changes += straight.changes
         result = model.copy()
         del result.proto.graph.node[:]
@@ -69,6 +69,7 @@ class _Straight:
         constants: new ones of the graph.
         functions: the bodies that run.
         deciding: the constants that decide it.
+        kept: a line for each Loop that stays.
     """
 
     index: GraphIndex
@@ -78,6 +79,7 @@ class _Straight:
     functions: list[FunctionProto] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     deciding: set[str] = field(default_factory=set)
+    kept: list[str] = field(default_factory=list)
 
     def written(self, position: int) -> list[NodeProto]:
         """Return a node, or what stands for it."""
@@ -93,10 +95,11 @@ class _Straight:
                 return [call]
         if node.domain in ("", "ai.onnx") and node.op_type == "Loop" and self.most:
             count = self._count(position)
-            if count is not None:
+            if isinstance(count, int):
                 self.changes.append(f"{what}: replaced by its {count} iterations")
                 self.deciding.update(filter(None, node.input[:2]))
                 return list(self._iterations(node, count))
+            self.kept.append(f"{what} stays: {count}")
         return [node]
 
     def _called(self, body: GraphProto) -> NodeProto:
@@ -162,20 +165,26 @@ class _Straight:
         self.constants.initializer.append(dtypes.from_array(value, name))
         return name
 
-    def _count(self, position: int) -> int | None:
-        """Return how often a loop runs, if that is known and few; None for one that may stop earlier."""
+    def _count(self, position: int) -> int | str:
+        """Return how often a loop runs; why it stays if that is not known, or not few."""
         node = self.index.nodes[position]
         count = self._number(node.input[0])
         on = self._number(node.input[1]) if len(node.input) > 1 and node.input[1] else 1
-        if count is None or not on or not 0 <= count <= self.most:
-            return None
+        if count is None or on is None:
+            name = node.input[count is not None]
+            if not name:
+                return "it has no number of iterations"
+            return f"{name!r} is no constant (onnxdbg edit fold computes what is constant)"
+        if not on or not 0 <= count <= self.most:
+            return f"it runs {count} times, at most {self.most} are unrolled" if on else "it is off"
         if not count and any(node.output[len(node.input) - 2 :]):
-            return None  # the shape of a row that no iteration makes
+            return "it has no iteration, so nothing says which shape its rows have"
         inner = InnerGraph.of(self.index, position, "body").index
         given, name = inner.graph.input[1].name, inner.graph.output[0].name
         while name in inner.producer and inner.nodes[inner.producer[name]].op_type == "Identity":
             name = inner.nodes[inner.producer[name]].input[0]
-        return count if name == given or _Straight(inner, 0, set())._number(name) else None
+        goes_on = name == given or _Straight(inner, 0, set())._number(name)
+        return count if goes_on else f"{name!r} in its body may end it earlier"
 
     def _number(self, name: str) -> int | None:
         """Return the number that a value always is; None if it is not known."""

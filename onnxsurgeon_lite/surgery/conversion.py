@@ -19,7 +19,7 @@ from onnxsurgeon_lite.names import few
 _REPLACE = "replace these nodes first: onnxdbg edit rewrite, set-op or remove"
 _HIDDEN = "onnxsurgeon_lite.kept"
 _NO_VERSION = re.compile(r"No Previous Version of (\w+) exists")
-_NO_ADAPTER = re.compile(r"No Adapter (?:From|To) Version \$(\d+) for (\w+)")
+_NO_ADAPTER = re.compile(r"No Adapter (From|To) Version \$(\d+) for (\w+)")
 
 
 class NoAdapterError(EditError):
@@ -176,12 +176,13 @@ def _converted(model: Model, old: int, version: int, kept: Container[str]) -> Mo
     except RejectedError as error:
         reason = str(error).strip().splitlines()[0]
         if known := _NO_ADAPTER.search(reason):
+            side, at, operator = known.groups()
             refused = NoAdapterError(
-                f"the converter cannot take {_named(part, known[2])} from opset {old} to {version}: "
-                f"it knows no way at opset {known[1]}",
-                f"stay at opset {known[1]}, or {_REPLACE}",
+                f"the converter cannot take {_named(part, operator)} from opset {old} to {version}: "
+                f"it knows no way at opset {at}",
+                f"stay at opset {at if side == 'From' else old}, or {_REPLACE}",
             )
-            refused.operator, refused.version = known[2], int(known[1])
+            refused.operator, refused.version = operator, int(at)
             raise refused from error
         if absent := _NO_VERSION.search(reason):
             first = first_version(absent[1])
@@ -318,4 +319,6 @@ def _trimmed(names: "list[str]") -> list[str]:
 def _payload(attribute: AttributeProto) -> object:
     if attribute.type == AttributeProto.GRAPH:
         return None  # bodies are compared node by node
+    if attribute.ref_attr_name:
+        return attribute.ref_attr_name  # of a function, whose calls say what it is
     return helper.get_attribute_value(attribute)

@@ -195,20 +195,26 @@ class OpenBody:
         if not self._is_function:
             return [proto.graph.node[_position(self.path)]]
         own = graph_at(proto, self.path)
-        keys = {
-            function_key(function)
-            for function in proto.functions
-            if function == own or own in reached_functions(proto, function.node)
-        }
-        return [
-            node
-            for node in proto.graph.node
-            if any(call_key(inner) in keys for inner in walk.with_inner([node]))
-        ]
+        assert isinstance(own, FunctionProto)  # its path says so
+        return callers(proto, own)
 
     def _output_types(self, graph: GraphProto | None = None) -> list[bytes]:
         outputs = (self.model.proto.graph if graph is None else graph).output
         return [value.type.SerializeToString(deterministic=True) for value in outputs]
+
+
+def callers(proto: ModelProto, own: FunctionProto) -> list[NodeProto]:
+    """Return the nodes of the main graph that call a function, in their bodies or through other functions too."""
+    keys = {
+        function_key(function)
+        for function in proto.functions
+        if function == own or own in reached_functions(proto, function.node)
+    }
+    return [
+        node
+        for node in proto.graph.node
+        if any(call_key(inner) in keys for inner in walk.with_inner([node]))
+    ]
 
 
 def _position(path: str) -> int:

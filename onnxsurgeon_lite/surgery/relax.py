@@ -1,8 +1,8 @@
 """Relax inferred shapes: find declared sizes that depend on a constant, by inference with and without it."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 
-from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
@@ -10,7 +10,6 @@ from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.surgery.types import (
     BY_SHAPE_ALONE,
     contradicts,
-    distinct,
     downstream,
     infer,
     shared_types,
@@ -35,28 +34,30 @@ def relax(
     if not decides_shapes(before, constants):
         return {}
     stale = downstream(before, constants) - constants.keys()
-    declared = [info for info in _declared(result.proto) if info.name in stale]
+    if not any(info.name in stale for info in _declared(result.proto.graph)):
+        return {}
     read_here = {user for users in before.readers(constants).values() for user in users}
     made_here = {name for user in read_here for name in before.nodes[user].output}
-    requested = made_here.union(info.name for info in declared)
-    if not declared:
-        return {}
-    bare = result.copy()
-    drop(bare.proto.graph.initializer, lambda tensor: tensor.name in constants)  # defaults
+    requested = made_here | stale
+    ranked: dict[str, TypeProto] = {}
+
+    def without(graph: GraphProto) -> None:
+        drop(graph.initializer, lambda tensor: tensor.name in constants)  # defaults
+        _declare(graph, ranked)
+
     until = 1 + max(read_here, default=-1)
-    lost = made_here - infer(bare, stale, made_here, until).keys()
+    lost = made_here - infer(result, stale, made_here, until, change=without).keys()
     known = infer(before.model, stale, requested)
-    ranked = {name: _of_rank(known[name]) for name in lost & known.keys()}
-    _declare(bare.proto, ranked)
-    left = infer(bare, stale - ranked.keys(), requested) | ranked
+    ranked |= {name: _of_rank(known[name]) for name in lost & known.keys()}
+    left = infer(result, stale - ranked.keys(), requested, change=without) | ranked
     outputs = {info.name for info in result.proto.graph.output}
     nothing = TypeProto()
-    types = _types(declared)
+    types = shared_types(_declared(result.proto.graph))
     kinds: dict[Hashable, TypeProto | None] = {}  # most values share a few types
     changed = {}
-    for info in declared:
+    for info in _declared(result.proto.graph):
         name = info.name
-        if name in known and name in types:
+        if name in stale and name in known and name in types:
             sides = types[name], known[name], left.get(name, nothing)
             key = *map(id, sides), name in outputs
             if key not in kinds:
@@ -72,8 +73,8 @@ def relax(
 def restore(result: Model, relaxed: Mapping[str, TypeProto]) -> None:
     """After inputs became constants: restore, in place, the relaxed declarations, or the sizes that hold now."""
     inferred = infer(result, relaxed.keys()) if relaxed else {}
-    declared = [info for info in _declared(result.proto) if info.name in inferred]
-    types, nothing = _types(declared), TypeProto()
+    declared = [info for info in _declared(result.proto.graph) if info.name in inferred]
+    types, nothing = shared_types(declared), TypeProto()
     kinds: dict[Hashable, TypeProto] = {}  # most values share a few types
     for info in declared:
         name = info.name
@@ -100,14 +101,14 @@ def decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> b
     return False
 
 
-def _declare(model: ModelProto, types: Mapping[str, TypeProto]) -> None:
+def _declare(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:
     missing = set(types)
-    for info in _declared(model) if types else ():
+    for info in _declared(graph) if types else ():
         if info.name in types:
             info.type.CopyFrom(types[info.name])
             missing.discard(info.name)
     for name in sorted(missing):
-        model.graph.value_info.add(name=name, type=types[name])
+        graph.value_info.add(name=name, type=types[name])
 
 
 def _relaxed(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: bool) -> TypeProto:
@@ -152,16 +153,9 @@ def _restored(current: TypeProto, original: TypeProto, inferred: TypeProto) -> T
     return original if same and all(_same(dim, was) for dim, was in relaxed) else kind
 
 
-def _declared(model: ModelProto) -> Iterator[ValueInfoProto]:
-    yield from model.graph.value_info
-    yield from model.graph.output
-
-
-def _types(infos: Iterable[ValueInfoProto]) -> dict[str, TypeProto]:
-    """Return copies of declared types, by name; equal ones are the same object."""
-    types = shared_types(infos)
-    copies = {place: copied(kind) for place, kind in distinct(types).items()}
-    return {name: copies[id(kind)] for name, kind in types.items()}
+def _declared(graph: GraphProto) -> Iterator[ValueInfoProto]:
+    yield from graph.value_info
+    yield from graph.output
 
 
 def _of_rank(kind: TypeProto) -> TypeProto:

@@ -1,6 +1,6 @@
 """Correct declared types that an edit made wrong, by inference, with a note for each output."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto
 
@@ -10,7 +10,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, is_complet
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.model.messages import copied, drop
 
 BY_SHAPE_ALONE = frozenset((
     "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min",
@@ -92,7 +92,7 @@ def _fitting(before: Model | None, result: Model, values: Set[str]) -> dict[str,
     try:
         return infer(result, values, strict=True)
     except RejectedError as error:
-        if before is not None and not _fits(before, values):
+        if before is not None and not fits(before, values):
             return infer(result, values)
         reason = str(error).strip().splitlines()[0].rpartition("Inference error(s): ")[2]
         raise EditError(
@@ -100,7 +100,8 @@ def _fitting(before: Model | None, result: Model, values: Set[str]) -> dict[str,
         ) from error
 
 
-def _fits(model: Model, values: Set[str]) -> bool:
+def fits(model: Model, values: Set[str]) -> bool:
+    """Return whether the types of values can be inferred, and fit those that are declared."""
     try:
         infer(model, values, strict=True)
     except RejectedError:
@@ -115,11 +116,13 @@ def infer(
     count: int | None = None,
     *,
     strict: bool = False,
+    change: Callable[[GraphProto], None] = lambda _: None,
 ) -> dict[str, TypeProto]:
     """Infer the types of values (of those in `requested`), without reading their declarations.
 
     Args:
         count: use only the first nodes.
+        change: changes what the graph has besides nodes, for the inference alone.
         strict: let inference raise its errors, instead of omitting types.
 
     Returns:
@@ -127,7 +130,7 @@ def infer(
     """
     requested = values if requested is None else requested
     check_functions(model.proto)
-    part, data_prop = _undeclared(model, values, count)
+    part, data_prop = _undeclared(model, values, count, change)
     try:
         inferred = native.infer_encoded(part, strict=strict, data_prop=data_prop)
     except RejectedError:
@@ -146,7 +149,12 @@ def begin_infer(model: Model, values: Set[str]) -> None:
     native.begin_infer(part, data_prop=data_prop)
 
 
-def _undeclared(model: Model, values: Set[str], count: int | None = None) -> tuple[bytes, bool]:
+def _undeclared(
+    model: Model,
+    values: Set[str],
+    count: int | None = None,
+    change: Callable[[GraphProto], None] = lambda _: None,
+) -> tuple[bytes, bool]:
     """Return a serialized model without the types of some values; and whether sizes can follow from numbers."""
 
     def forget(rest: GraphProto) -> None:
@@ -156,6 +164,7 @@ def _undeclared(model: Model, values: Set[str], count: int | None = None) -> tup
         for info in rest.output:
             if info.name in values:
                 info.ClearField("type")
+        change(rest)
 
     nodes = model.structure().graph.node
     chosen = None if count is None else range(min(count, len(nodes)))
@@ -163,15 +172,19 @@ def _undeclared(model: Model, values: Set[str], count: int | None = None) -> tup
 
 
 def shared_types(infos: Iterable[ValueInfoProto]) -> dict[str, TypeProto]:
-    """Return the declared types, by name; equal ones are the same object, because most values share a few types."""
+    """Return copies of the declared types, by name; equal ones are the same object, because most values share a few.
+
+    They are copies because a part of a message keeps all of it in memory.
+    """
     kinds: dict[bytes, TypeProto] = {}
     found = {}
     last, known = TypeProto(), False
     for info in infos:
         kind = info.type
         if kind != last:  # neighbors often have the same type
-            last = kinds.setdefault(kind.SerializeToString(), kind)
-            known = bool(last.ByteSize())
+            encoded = kind.SerializeToString()
+            last = kinds.get(encoded) or kinds.setdefault(encoded, copied(kind))
+            known = bool(encoded)
         if known:
             found[info.name] = last
     return found
@@ -231,6 +244,8 @@ def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
 def downstream(index: GraphIndex, values: Iterable[str]) -> set[str]:
     """Return the values and everything that depends on them."""
     found = set(values)
+    if len(index.nodes) > FEW and not index.bodied and index.table.is_sorted:
+        return found | index.table.downstream(found)
     for row in map(index.rows.__getitem__, index.order):
         if not found.isdisjoint(row.needs):
             found.update(row.outputs)

@@ -3,15 +3,16 @@
 import functools
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.shown import Shown
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, as_array
 
 _BLOCK = 1 << 13  # elements compared at a time: they stay in the cache, sums of them in a thread
 
@@ -264,15 +265,21 @@ def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None)
     """Compare shape, dtype, then values; different float dtypes are compared in the wider one, with a note.
 
     Args:
-        actual: any array.
+        actual: any array, or what numpy takes for one: a list, a PyTorch tensor.
         reference: the array to compare with.
         tolerance: None for the dtype's own.
+
+    Raises:
+        UsageError: what is given is no array; `compare_sets` takes several by name.
 
     Example:
         >>> found = osl.compare(np.float32([1, 2]), np.float32([1, 2.5]))
         >>> found.match, found.max_abs
         (False, 0.5)
     """
+    if isinstance(actual, Mapping) or isinstance(reference, Mapping):
+        raise UsageError("compare takes two arrays, not several by name", "call compare_sets")
+    actual, reference = as_array(actual, "actual"), as_array(reference, "reference")
     allowed = tolerance or default_tolerance(actual.dtype, reference.dtype)
     result = Comparison(
         allowed, (actual.shape, reference.shape), (str(actual.dtype), str(reference.dtype))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 
-from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.errors import SurgeonError, UsageError
 
 Array = NDArray[np.generic]
 RunValue = Array | list[Array] | None
@@ -27,6 +27,18 @@ _SUB_BYTE_BITS: dict[int, int] = {
     TensorProto.INT2: 2,
     TensorProto.UINT2: 2,
 }
+
+
+def as_array(value: object, what: str) -> Array:
+    """Return an array as it is, and one of what numpy can take for an array: a list, a PyTorch tensor.
+
+    Raises:
+        UsageError: numpy cannot.
+    """
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged; a tensor with a gradient
+        raise UsageError(f"{what} cannot be an array: {error}", "give a numpy array") from error
 
 
 def dtype_name(data_type: int) -> str:

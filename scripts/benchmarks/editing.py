@@ -248,7 +248,8 @@ def edit_chains_typed(root: Path, out: Path) -> list[Contest]:
         change(model.graph)
         onnx.save(onnx.shape_inference.infer_shapes(model), source)
         peer = Command("onnx.load + onnx.save", python(_LOAD_AND_SAVE, source, saved))
-        targets = () if name == "rebatch-proved" else (Target("time", 3),)  # that one runs both
+        limits = Target("time", 3), Target("peak", 200)
+        targets = () if name == "rebatch-proved" else limits  # that one runs both
         ours = _edit(f"typed-{name}", source, target, verb, *arguments)
         contests.append(Contest(ours, (Peer(peer, targets),)))
     return contests

@@ -1,7 +1,7 @@
 """Measure what `--html` adds to each command: `python scripts/pages/measure_cost.py FOLDER [COMMAND...]`.
 
 The model is a BERT of 3,000 nodes, whose copy has another epsilon in one LayerNormalization. Each command runs with and
-without a page in turns; the medians of three are told. FOLDER keeps the models.
+without a page in turns; medians are told. FOLDER keeps the models.
 """
 
 import os
@@ -33,7 +33,7 @@ COMMANDS = {
     "bisect": "bisect wrong.onnx --reference refs",
     "bisect --against": "bisect wrong.onnx --against right.onnx",
 }
-LAYERS, RUNS = 55, 3
+LAYERS, RUNS = 55, 7
 
 
 def make(folder: Path) -> None:

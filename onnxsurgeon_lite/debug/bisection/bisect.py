@@ -6,11 +6,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
-from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis, cast_like, culprit_at
+from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis, cast_like, culprit_at, unlike
 from onnxsurgeon_lite.debug.bisection.fork import first_to_blame, one_for_each_fault
 from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
@@ -40,7 +38,6 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _MOST = 16  # culprits at which the search stops
 _CLEARED = 256  # harmless origins at which the search stops
@@ -570,7 +567,7 @@ class _Bisection:
         """Find all origins, or go on with those; diagnose each before the walk heals it."""
         seen: set[str] = set()
         with Float64(walk.observer) as float64:
-            for number, wave in enumerate(self._while_it_runs(walk, waves or self._waves(walk))):
+            for number, wave in enumerate(waves or self._waves(walk)):
                 found = [diagnosis.culprit(origin.bad, origin.region) for origin in wave]
                 firsts = {c.id: c for c in reversed(found)}  # a node may have two wrong outputs
                 found = [c for c in reversed(firsts.values()) if c.id not in seen]
@@ -587,18 +584,6 @@ class _Bisection:
             self._merge_forks(diagnosis, float64)
         self._rank(walk)
         self._count(walk)
-
-    def _while_it_runs(self, walk: Walk, waves: Iterable[list[Origin]]) -> Iterator[list[Origin]]:
-        """Yield waves up to where nodes refuse right values: of other sizes, they do not fit those behind them."""
-        try:
-            yield from waves
-        except RuntimeFailure as error:
-            if isinstance(error, RuntimeCrash | RuntimeTimeout) or not walk.healed:
-                raise
-            note = (
-                "stopped behind these culprits: the model does not run with the right values there"
-            )
-            self.result.notes.append(note)
 
     def _merge_forks(self, diagnosis: Diagnosis, float64: Float64) -> None:
         """Make one culprit of those before one fork, and search what is left of the regions for one wrong node."""
@@ -628,16 +613,18 @@ class _Bisection:
         self.result.sessions += walk.observer.sessions
 
     def _heal(self, walk: Walk, items: Sequence[int]) -> list[int]:
-        """Replace values by references; return items whose dtype cannot hold the reference."""
+        """Replace values by references; return items that cannot take theirs."""
         lost = []
         for item, name in zip(items, walk.space.names(items), strict=True):
             _, actual = self.result.tensors.get(name, (None, None))
             reference = self.judge.references.read(name)
-            healed = cast_like(actual, reference)
-            if _overflows(healed, reference):
+            if unlike(actual, reference):
                 lost.append(item)
+                if getattr(actual, "shape", None) != getattr(reference, "shape", None):
+                    why = "its reference has another shape, which does not fit what reads it"
+                    self.result.notes.append(f"not searched behind {name!r}: {why}")
             else:
-                walk.heal(name, healed)
+                walk.heal(name, cast_like(actual, reference))
         return lost
 
     def _rank(self, walk: Walk) -> None:
@@ -653,7 +640,7 @@ class _Bisection:
     def _hidden(self, culprit: Culprit) -> bool:
         """Return whether healing a culprit alone says nothing: another errs downstream of it, or no healing holds."""
         stored, actual = self.result.tensors[culprit.value]
-        if stored is not None and _overflows(cast_like(actual, stored), stored):
+        if stored is not None and unlike(actual, stored):
             return True
         if culprit.seen or len(culprit.region) > 1:
             return True  # the region may reach the outputs elsewhere, too
@@ -745,12 +732,3 @@ class _Bisection:
         )
         question = digest(self.index.model.encoded(), asked, self.feeds)
         return Journal.at(self.search.journal, question, self.search.resume)
-
-
-def _overflows(cast: Stored, reference: Stored) -> bool:
-    """Return whether the cast made finite numbers infinite."""
-    if not isinstance(cast, np.ndarray) or not isinstance(reference, np.ndarray):
-        return False
-    if cast.dtype == reference.dtype or cast.dtype.kind in "OUSiub":
-        return False
-    return bool((np.isinf(cast) & ~np.isinf(reference)).any())

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences, Finds
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
-from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.bodies import InnerGraph, at, bodies, iterations_of
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
@@ -91,11 +91,20 @@ class BodySearch:
     """Search in the bodies of a culprit, which runs alone on its inputs.
 
     Culprits in a body become the culprit's `inside`, under their outside names.
+
+    Attributes:
+        given: the inputs of the culprit, by name; constants that it reads are added.
     """
 
     observer: Observer
     culprit: Culprit
     given: Mapping[str, RunValue]
+
+    def __post_init__(self) -> None:
+        index = self.observer.index
+        read = index.reads[int(self.culprit.id[1:])]
+        constants = [n for n in read if n in index.producer and n not in self.given]
+        self.given = {**self.given, **self.observer.fetch(constants)}
 
     @cached_property
     def bodies(self) -> list[str]:
@@ -115,7 +124,8 @@ class BodySearch:
             why = f"the references have no values inside {culprit.id}; to search there: onnxdbg record --inner"
             return None, why
         references = {f"@0/{name}": entry for name, entry in stored.items()}
-        known_here = replace(judge.references, entries=references)
+        nothing_more = replace(judge.references, bodies=None, notes=(), prefetch=lambda _: None)
+        known_here = replace(nothing_more, entries=references)
         judge = replace(judge, references=known_here, outputs={})
 
         def wrong(name: str, value: RunValue) -> bool:
@@ -127,8 +137,7 @@ class BodySearch:
                 if name.startswith(f"{place.body}/"):
                     local = place.local(name.removeprefix(f"{place.body}/"))
                     entries |= {local: entry} if local is not None else {}
-            where = replace(judge.references, entries=entries, bodies=None, notes=())
-            return search(model, where, feeds)
+            return search(model, replace(nothing_more, entries=entries), feeds)
 
         names = known(self._alone, references).values()
         nothing = "no value computed by both sides mismatches"
@@ -167,7 +176,7 @@ class BodySearch:
                     result.place = at(place.path, place.iterations)
                     self.culprit.inside = list(map(place.seen_from_outside, result.culprits))
                     return result, ""
-        except EditError as error:
+        except SurgeonError as error:
             return None, f"not searched inside: {error.message}"
         return None, f"inside {self.culprit.id}: {otherwise}"
 

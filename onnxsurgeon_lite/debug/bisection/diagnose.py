@@ -340,6 +340,17 @@ def cast_like(actual: RunValue, reference: _Value) -> _Value:
     return reference
 
 
+def unlike(actual: RunValue, reference: Stored) -> bool:
+    """Return whether a reference cannot take a value's place: its shape is another, or the dtype cannot hold it."""
+    if not isinstance(actual, np.ndarray) or not isinstance(reference, np.ndarray):
+        return False
+    if actual.shape != reference.shape:
+        return True  # what reads the value may refuse it
+    if actual.dtype == reference.dtype or actual.dtype.kind in "OUSiub":
+        return False
+    return bool((np.isinf(cast_like(actual, reference)) & ~np.isinf(reference)).any())
+
+
 def _rounding(
     evaluate: Callable[[Mapping[str, RunValue]], Array | None],
     inputs: Mapping[str, RunValue],

@@ -9,11 +9,14 @@ from onnxsurgeon_lite.debug.bisection.result import Culprit
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
 
+_BRANCH = 3  # nodes of a branch of a fork: more of them may hold a mistake of their own
+
 
 def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culprit]:
     """Return the culprits, those of one fork as one: the fewest places that explain every mismatching value.
 
-    The culprit of a fork keeps the values of the one with the smallest region; the others are `seen`.
+    The culprit of a fork keeps the values of the one with the smallest region; the others are `seen`. Those that may
+    have one mistake each, as layers do, stay apart.
     """
     left, found = list(culprits), list[Culprit]()
     regions = {id(culprit): _computing(culprit, space) for culprit in left}
@@ -22,8 +25,28 @@ def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culpri
         shared = max(counts, key=counts.__getitem__)
         fork = [culprit for culprit in left if shared in regions[id(culprit)]]
         left = [culprit for culprit in left if shared not in regions[id(culprit)]]
-        found.append(_merged(fork, space) if len(fork) > 1 else fork[0])
+        repeated = {id(c) for c in fork if any(_alike(c, other, space) for other in fork)}
+        found += [culprit for culprit in fork if id(culprit) in repeated]
+        fork = [culprit for culprit in fork if id(culprit) not in repeated]
+        found += [_merged(fork, space)] if len(fork) > 1 else fork
     return found
+
+
+def _alike(one: Culprit, other: Culprit, space: Space) -> bool:
+    """Return whether two culprits are as likely the same mistake, made twice, as one in the nodes that they share.
+
+    Their own nodes are then the same operators in the same order, as in two layers.
+    """
+    own = _operators(one, other, space)
+    return len(own) > _BRANCH and own == _operators(other, one, space)
+
+
+def _operators(culprit: Culprit, other: Culprit, space: Space) -> list[str]:
+    """Return the operators of a region, in order, without those of another and constants."""
+    alone = {*culprit.region}.difference(other.region)
+    positions = (int(node[1:]) for node in alone if not _is_constant(node, space))
+    order = sorted(positions, key=space.index.places.__getitem__)
+    return [space.index.nodes[position].op_type for position in order]
 
 
 def _computing(culprit: Culprit, space: Space) -> set[str]:

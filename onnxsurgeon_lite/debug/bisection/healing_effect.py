@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.bisection.diagnose import cast_like
+from onnxsurgeon_lite.debug.bisection.diagnose import cast_like, unlike
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.result import Culprit
 from onnxsurgeon_lite.debug.bisection.walk import Walk
@@ -35,7 +35,7 @@ def effect_of(
         alone.kept[name] = observer.kept[name]
     for name in (*culprit.outputs, *culprit.seen):
         stored, actual = tensors[name]
-        if stored is not None:
+        if stored is not None and not unlike(actual, stored):
             value = cast_like(actual, stored)
             alone.put(name, value, type_of(value))
     after = alone.fetch(walk.targets)

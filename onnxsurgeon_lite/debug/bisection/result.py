@@ -352,13 +352,18 @@ class BisectResult(Shown):
 def settle(
     result: BisectResult, references: ReferenceSet, targets: Iterable[str], outputs: Container[str]
 ) -> None:
-    """Turn `agrees` into `inconclusive` where the outputs, or what is behind the last match, were not compared."""
+    """Turn `agrees` into `inconclusive` where the outputs, or what is behind the last match, were not compared.
+
+    Outputs in another order do not agree either.
+    """
     left = references.left_over
     if left:
         shown = ", ".join(map(repr, left[:_NAMED]))
         result.notes.append(
             f"references behind the last match have no value in the model: {shown}; not compared"
         )
+    if references.exchanged:
+        result.notes.append(references.exchanged)
     compared = any(name in outputs for name in targets)
-    if result.verdict == "agrees" and (left or not compared):
+    if result.verdict == "agrees" and (left or references.exchanged or not compared):
         result.verdict = "inconclusive"

@@ -211,11 +211,13 @@ class Finder:
         return self.case.index
 
     def explain_in_time(self, culprit: Culprit, until: float) -> None:
-        """Find what is wrong with one culprit, if there is time."""
+        """Find what is wrong with one culprit, if there is time; an error ends only this search."""
         try:
             self.explain(culprit, until)
         except OutOfTime:
             culprit.unexplained = "not known: the time for its search was over"
+        except SurgeonError as error:
+            culprit.unexplained = f"not known: its search failed: {error.message}"
 
     def explain(self, culprit: Culprit, until: float) -> None:
         """Find what is wrong with one culprit: what was wrong with another, else one of the hypotheses."""

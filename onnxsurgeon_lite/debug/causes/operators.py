@@ -23,6 +23,8 @@ _VARIANTS: Mapping[str, Sequence[tuple[str, Attribute, str]]] = {
 _ONLY = {"MaxPool": ("storage_order", "dilations"), "AveragePool": ("count_include_pad",)}
 """Operator -> its attributes that the others of its kind lack."""
 _SUMS = ("Add", "Sub")
+_BLIND = ("Softmax", "LogSoftmax")
+"""Operators that do not see a number that is added to all they read."""
 _KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
 """Operators that return positive numbers as they are."""
 KINDS = [
@@ -52,7 +54,8 @@ def other_operators(place: Place) -> Iterator[Hypothesis]:
                 op_type in _KEEP and _is_positive(place, node)
             ):
                 continue
-            if (op_type in _SUMS) != (node.op_type in _SUMS) and _has_number(place, node):
+            sums = {op_type, node.op_type} & {*_SUMS}
+            if sums and _has_number(place, node) and _is_blind(place, node.output[0]):
                 continue
             for steps, with_ in _set_op(place, number, node, op_type):
                 sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
@@ -67,9 +70,18 @@ def _is_positive(place: Place, node: NodeProto) -> bool:
 
 
 def _has_number(place: Place, node: NodeProto) -> bool:
-    """Return whether a node scales or shifts by one number: nobody adds a factor, but what cancels may fit."""
+    """Return whether a node scales or shifts by one number."""
     read = map(place.constant, node.input)
     return any(array is not None and array.size == 1 for array in read)
+
+
+def _is_blind(place: Place, name: str) -> bool:
+    """Return whether all that reads a value is the same whatever number is added to it: such a sum proves nothing."""
+    readers = [place.index.nodes[number] for number in place.index.consumers.get(name, ())]
+    return bool(readers) and all(
+        node.op_type in _BLIND or (node.op_type in _SUMS and _is_blind(place, node.output[0]))
+        for node in readers
+    )
 
 
 def _set_op(

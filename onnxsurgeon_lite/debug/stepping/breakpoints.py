@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.debug.stepping.places import Marks, Scopes
-from onnxsurgeon_lite.errors import UnknownNameError, UsageError
+from onnxsurgeon_lite.errors import UnknownNameError, UsageError, said
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 
 Facts = Mapping[str, RunValue | list[RunValue] | int | str]
@@ -61,7 +61,7 @@ class Breakpoint:
             return bool(np.any(self.condition(told)))
         except Exception as error:
             raise UsageError(
-                f"the condition of {self} fails: {type(error).__name__}: {error}", _USABLE
+                f"the condition of {self} fails: {type(error).__name__}: {said(error)}", _USABLE
             ) from error
 
 

@@ -1,7 +1,18 @@
 """Patterns of nodes: rules as ONNX text, their conditions, their matches in a graph, and what nearly matches."""
 
 from onnxsurgeon_lite.graph.patterns.closest import closest
-from onnxsurgeon_lite.graph.patterns.match import Match, Matcher, find_all
-from onnxsurgeon_lite.graph.patterns.rule import Rule, Side, read_rules
+from onnxsurgeon_lite.graph.patterns.match import Match, Matcher, find_all, matchers_of
+from onnxsurgeon_lite.graph.patterns.rule import Rule, read_rules, reversed_rules
+from onnxsurgeon_lite.graph.patterns.side import Side
 
-__all__ = ["Match", "Matcher", "Rule", "Side", "closest", "find_all", "read_rules"]
+__all__ = [
+    "Match",
+    "Matcher",
+    "Rule",
+    "Side",
+    "closest",
+    "find_all",
+    "matchers_of",
+    "read_rules",
+    "reversed_rules",
+]

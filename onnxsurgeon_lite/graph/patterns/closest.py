@@ -5,6 +5,7 @@ from itertools import islice
 
 from onnx import NodeProto, helper
 
+from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN
 from onnxsurgeon_lite.graph.patterns.match import Match, Matcher, PatternNode
 from onnxsurgeon_lite.graph.schemas import constant
 
@@ -27,7 +28,7 @@ def _nearest(matcher: Matcher) -> tuple[int, str]:
     total = len(matcher.nodes)
     if matcher.refused:
         found, reason = matcher.refused[0]
-        unknown = "is not known: " in reason
+        unknown = NOT_KNOWN in reason
         hint = "; onnxdbg edit infer declares shapes" if unknown else ""
         score = total + 1 + unknown * _MANY
         return score, f"all {total} nodes match, {_place(matcher, found)}, but {reason}{hint}"
@@ -108,8 +109,10 @@ def _detail(matcher: Matcher, want: PatternNode, node: NodeProto) -> str:
     extra = sorted(given.keys() - want.attribute.keys())
     for name, value in zip(want.input, node.input, strict=False):
         if name in matcher.constants:
-            tensor = constant(matcher.index, value)
-            return f"{value!r} is {'another' if tensor is not None else 'no'} constant, the pattern has {name!r}"
+            has = f"the pattern has {name!r}"
+            if constant(matcher.index, value) is not None:
+                return f"{value!r} is another constant, {has}"
+            return f"{value!r} is no constant, {has}; onnxdbg edit fold computes constants"
         place = matcher.producer.get(name)
         made = matcher.index.producer.get(value)
         if place is not None and (

@@ -20,6 +20,9 @@ from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
+NOT_KNOWN = "is not known: "
+"""In what is said of a condition that cannot be decided."""
+
 _CLOSE = 1e-6
 _LARGEST = 1 << 22  # elements
 _OPERATORS: dict[type[ast.AST], Callable[..., object]] = {
@@ -39,6 +42,10 @@ _ALLOWED = (
     ast.Name, ast.Constant, ast.List, ast.Tuple, ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.And, ast.Or,
     ast.Call, ast.Subscript, ast.Slice, ast.Load, ast.ListComp, ast.comprehension, ast.Store, *_OPERATORS,
 )  # fmt: skip
+
+
+class _Open(str):
+    """A size that is not known: its name, or that of its place."""
 
 
 class Unknown(Exception):
@@ -104,9 +111,9 @@ class Conditions:
                 except Unbound:
                     left.append(condition)
                 except (Unknown, TypeError, ValueError, IndexError, ArithmeticError) as error:
-                    return f"{ast.unparse(condition)!r} is not known: {error}"
+                    return f"{ast.unparse(condition)!r} {NOT_KNOWN}{error}"
             if len(left) == len(pending):
-                return f"{ast.unparse(left[0])!r} is not known: a variable is not given"
+                return f"{ast.unparse(left[0])!r} {NOT_KNOWN}a variable is not given"
             pending = left
         return ""
 
@@ -280,17 +287,19 @@ def misfit(index: GraphIndex, declared: Iterable[ValueInfoProto], values: Mappin
 
 
 def _dims(kind: TypeProto, value: str) -> list[int | str]:
-    """Return the dimensions; one without size or name is like no other."""
+    """Return the dimensions; an open one is equal to itself, and not known to be to another."""
     if not kind.tensor_type.HasField("shape"):
         raise Unknown(f"the shape of {value!r} is unknown")
     return [
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"?{value}[{axis}]"
+        dim.dim_value if dim.HasField("dim_value") else _Open(dim.dim_param or f"{value}[{axis}]")
         for axis, dim in enumerate(kind.tensor_type.shape.dim)
     ]
 
 
 def _equal(one: object, two: object) -> bool:
     if isinstance(one, str) or isinstance(two, str):
+        if one != two and (isinstance(one, _Open) or isinstance(two, _Open)):
+            raise Unknown(f"{one} and {two} may be equal")
         return one == two
     if isinstance(one, list) and isinstance(two, list):
         return len(one) == len(two) and all(map(_equal, one, two))

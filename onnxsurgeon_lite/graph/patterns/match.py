@@ -4,13 +4,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from itertools import groupby
 
 import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto, defs
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.graph.patterns.conditions import Conditions, misfit, number
+from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN, Conditions, misfit, number
 from onnxsurgeon_lite.graph.patterns.rule import Rule
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.table import plain_domain
@@ -72,15 +73,17 @@ class Matcher:
     """Matches the pattern of a rule in one graph.
 
     Attributes:
+        rules: they have one pattern; a match belongs to the first whose conditions hold.
         refused: matches of all nodes that a condition or a reader elsewhere refused, with the reason.
     """
 
     index: GraphIndex
-    rule: Rule
+    rules: Sequence[Rule]
     refused: list[tuple[Match, str]] = field(default_factory=list)
     _known: dict[tuple[int, str], AttributeProto | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.rule = self.rules[0]
         function = self.rule.pattern.function
         self.nodes = [PatternNode.of(node) for node in function.node if not _is_constant(node)]
         self.constants = {n.output[0]: n.attribute[0] for n in function.node if _is_constant(n)}
@@ -100,14 +103,6 @@ class Matcher:
                 pending += self.nodes[place].input
         return found
 
-    @cached_property
-    def unmentioned(self) -> frozenset[str]:
-        """The variables of the rule that the pattern does not mention: conditions define them."""
-        named = {*self.rule.pattern.function.attribute}
-        if self.rule.replacement is not None:
-            named |= self.rule.replacement.variables | {*self.rule.replacement.function.attribute}
-        return frozenset(named - self.rule.pattern.variables)
-
     def rarest(self) -> list[int]:
         """Return the nodes of the pattern, the one whose operator the graph has least of first."""
         operators = self.index.operators
@@ -115,8 +110,8 @@ class Matcher:
             range(len(self.nodes)), key=lambda n: len(operators.get(self.nodes[n].op_type, ()))
         )
 
-    def find(self, taken: Iterable[int] = ()) -> Iterator[Match]:
-        """Yield the matches in the order of the graph; no node is removed by two of them."""
+    def find(self, taken: Iterable[int] = ()) -> Iterator[tuple[Rule, Match]]:
+        """Yield the matches, each with its rule, in the order of the graph; no node is removed by two of them."""
         if any(node.op_type not in self.index.operators for node in self.nodes):
             return
         used = {*taken}
@@ -128,7 +123,7 @@ class Matcher:
             for found in self._complete(plan, self.fits(anchor, position, Match())):
                 accepted = self._accepted(found, used)
                 if accepted is not None:
-                    used.update(accepted.removed)
+                    used.update(accepted[1].removed)
                     yield accepted
                     break
 
@@ -323,24 +318,36 @@ class Matcher:
 
     # --- all nodes ---
 
-    def _accepted(self, found: Match, used: set[int]) -> Match | None:
-        """Return the match with its variables complete, None if something refuses it."""
+    def _accepted(self, found: Match, used: set[int]) -> tuple[Rule, Match] | None:
+        """Return the rule and the match with its variables complete, None if something refuses it."""
         removed = {position for place, position in found.nodes.items() if place not in self.kept}
         if not used.isdisjoint(found.nodes.values()):
             return None
         reason = self._read_elsewhere(found, removed) or self._re_entered(found, removed)
         if not reason:
             reason = misfit(self.index, self.rule.pattern.function.value_info, found.values)
-        numbers = {name: number(a) for name, a in found.attributes.items() if not a.ref_attr_name}
-        facts = Conditions(self.index, found.values, numbers, self.unmentioned)
-        reason = reason or facts.failing(self.rule.where)
-        if reason:
-            self.refused.append((found, reason))
-            return None
+        reasons = [reason] if reason else []
+        for rule in self.rules if not reason else ():
+            attributes, reason = self._completed(rule, found)
+            if not reason:
+                return rule, Match(found.nodes, found.values, attributes, tuple(sorted(removed)))
+            reasons.append(reason)
+        unknown = (reason for reason in reasons if NOT_KNOWN in reason)
+        self.refused.append((found, next(unknown, reasons[0])))
+        return None
+
+    def _completed(self, rule: Rule, found: Match) -> tuple[dict[str, AttributeProto], str]:
+        """Return the variables of a match, and why a condition refuses it; '' if none does."""
+        new = rule.replacement
+        numbers = {a.name: number(a) for a in new.function.attribute_proto} if new else {}
+        bound = found.attributes.items()
+        numbers |= {name: number(a) for name, a in bound if not a.ref_attr_name}
+        facts = Conditions(self.index, found.values, numbers, rule.unmentioned)
+        reason = facts.failing(rule.where)
         attributes = {**found.attributes}
-        for name in facts.numbers.keys() - attributes.keys():
+        for name in () if reason else facts.numbers.keys() - attributes.keys():
             attributes[name] = attribute_of(name, facts.numbers[name])
-        return Match(found.nodes, found.values, attributes, tuple(sorted(removed)))
+        return attributes, reason
 
     def _read_elsewhere(self, found: Match, removed: set[int]) -> str:
         """Say which value inside the match others read; '' if there is none."""
@@ -374,13 +381,19 @@ class Matcher:
         return ""
 
 
+def matchers_of(index: GraphIndex, rules: Iterable[Rule]) -> list[Matcher]:
+    """Return a matcher for each pattern."""
+    groups = groupby(rules, key=lambda rule: id(rule.pattern))
+    return [Matcher(index, [*group]) for _, group in groups]
+
+
 def find_all(matchers: Iterable[Matcher]) -> list[tuple[Rule, Match]]:
     """Return the matches of several rules in the order of the graph; an earlier rule comes first to a node."""
     found: list[tuple[Rule, Match]] = []
     used: set[int] = set()
     for matcher in matchers:
-        for match in matcher.find(used):
-            found.append((matcher.rule, match))
+        for rule, match in matcher.find(used):
+            found.append((rule, match))
             used.update(match.removed)
     return sorted(found, key=lambda pair: pair[1].removed)
 

@@ -1,5 +1,7 @@
 """Read rules: ONNX functions named `pattern`, and the one named `replacement` that follows them.
 
+Other functions are parts that patterns call, or, in a domain of their own, functions that replacements call.
+
 Comments ask for more than the nodes say: `# where epsilon < 1e-3` is a condition, `# optional bias` names inputs that
 a node may omit, `# keep cos` names inner values that others may read: what makes them stays. `# each Reduce: ReduceMax,
 ReduceSum` makes a rule for each of the operators, that it is written with `Reduce` for.
@@ -7,7 +9,7 @@ ReduceSum` makes a rule for each of the operators, that it is written with `Redu
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -18,9 +20,9 @@ from onnxsurgeon_lite.errors import BuildError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.patterns.conditions import parse_conditions
+from onnxsurgeon_lite.graph.patterns.side import Side, written_out
 from onnxsurgeon_lite.graph.text import parse_message
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import copied
 
 _SHIPPED = Path(__file__).parent / "rules"
 _SUFFIX = ".onnxtxt"
@@ -29,34 +31,6 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|#[^\n]*|[{}]')
 _REQUEST = re.compile(r"#\s*(where|optional|keep)\s+(.*\S)")
 _EACH = re.compile(r"#\s*each\s+(\w+):\s*(.*\S)")
 _NAMES = ("pattern", "replacement")
-
-
-@dataclass(frozen=True)
-class Side:
-    """One function of a rule, and what its comments ask.
-
-    Attributes:
-        where: the conditions, as Python expressions.
-        optional: inputs that a node may omit.
-        keep: inner values that nodes outside may read.
-    """
-
-    function: FunctionProto
-    where: tuple[ast.expr, ...] = ()
-    optional: frozenset[str] = frozenset()
-    keep: frozenset[str] = frozenset()
-
-    @property
-    def variables(self) -> set[str]:
-        """The attribute variables that the nodes mention."""
-        return {a.ref_attr_name for node in self.function.node for a in node.attribute} - {""}
-
-    def with_operator(self, word: str, operator: str) -> "Side":
-        """Return the side with an operator for a word."""
-        function = copied(self.function)
-        for node in function.node:
-            node.op_type = operator if node.op_type == word else node.op_type
-        return replace(self, function=function)
 
 
 @dataclass(frozen=True)
@@ -78,6 +52,14 @@ class Rule:
     def where(self) -> tuple[ast.expr, ...]:
         """The conditions of both sides."""
         return self.pattern.where + (self.replacement.where if self.replacement else ())
+
+    @property
+    def unmentioned(self) -> frozenset[str]:
+        """The variables that the pattern does not mention: conditions define them."""
+        named = {*self.pattern.function.attribute}
+        if self.replacement is not None:
+            named |= self.replacement.variables | {*self.replacement.function.attribute}
+        return frozenset(named - self.pattern.variables)
 
     def reversed(self) -> "Rule":
         """Return the rule that finds the replacement and puts the pattern in its place.
@@ -123,16 +105,28 @@ def read_rules(source: "str | PathLike[str]") -> list[Rule]:
     """
     name, text = _text(source)
     sides = [_side(chunk, name) for chunk in _chunks(text)]
-    functions = tuple(side.function for side in sides if side.function.name not in _NAMES)
+    functions = tuple(side.function for side in sides if side.function.domain)
+    parts: dict[str, list[Side]] = {}
     rules: list[Rule] = []
     waiting: list[Side] = []
+    named = {side.function.name for side in sides if _is_part(side)}
     for side in sides:
-        if side.function.name == "pattern":
-            waiting.append(side)
+        _require_above(side, named - (parts.keys() - {side.function.name}))
+        if _is_part(side):
+            parts.setdefault(side.function.name, []).append(side)
+        elif side.function.name == "pattern":
+            for choice in written_out(side, parts):
+                waiting.append(choice.without_unread())
+                _require_sound(name, waiting[-1])
         elif side.function.name == "replacement":
-            rules += (_rule(name, pattern, side, functions) for pattern in waiting)
+            choices = [*written_out(side, parts)]
+            for choice in choices:
+                _require_made(name, choice.function)
+            for pattern in waiting:
+                _require_fit(name, pattern, side)
+                rules += (Rule(name, pattern, choice, functions) for choice in choices)
             waiting = []
-    rules += (_rule(name, pattern, None, functions) for pattern in waiting)
+    rules += (Rule(name, pattern, None, functions) for pattern in waiting)
     if not rules:
         raise UsageError(
             f"{name!r} holds no function 'pattern'", "write: pattern (x) => (y) { ... }"
@@ -140,6 +134,38 @@ def read_rules(source: "str | PathLike[str]") -> list[Rule]:
     for word, operators in _EACH.findall(text):
         rules = [one for rule in rules for one in _for_each(rule, word, operators)]
     return rules
+
+
+def reversed_rules(rules: Sequence[Rule]) -> list[Rule]:
+    """Return the rules that find the replacements and put the patterns in their places.
+
+    Raises:
+        UsageError: none of the rules has a reverse.
+    """
+    found = []
+    first: UsageError | None = None
+    for rule in rules:
+        try:
+            found.append(rule.reversed())
+        except UsageError as error:
+            first = first or error
+    if first is not None and not found:
+        raise first
+    return found
+
+
+def _is_part(side: Side) -> bool:
+    return side.function.name not in _NAMES and not side.function.domain
+
+
+def _require_above(side: Side, below: Set[str]) -> None:
+    """Refuse calls of parts that stand below: a part that calls itself has no end."""
+    called = below & {node.op_type for node in side.function.node if not node.domain}
+    if called:
+        raise UsageError(
+            f"{side.function.name!r} calls the part {min(called)!r}, which does not stand above it",
+            "write parts above what calls them",
+        )
 
 
 def _for_each(rule: Rule, word: str, operators: str) -> Iterator[Rule]:
@@ -201,9 +227,7 @@ def _side(text: str, name: str) -> Side:
     return Side(function, parse_conditions(requests["where"]), optional, keep)
 
 
-def _rule(
-    name: str, pattern: Side, replacement: Side | None, functions: tuple[FunctionProto, ...]
-) -> Rule:
+def _require_sound(name: str, pattern: Side) -> None:
     own = pattern.function
     made = {value for node in own.node for value in node.output}
     missing = [value for value in own.output if value not in made and value not in own.input]
@@ -213,15 +237,15 @@ def _rule(
             "every output is made by a node of the pattern",
         )
     GraphIndex.of(Model(_as_model(own))).require_sound()
-    if replacement is not None and len(replacement.function.output) != len(own.output):
+
+
+def _require_fit(name: str, pattern: Side, replacement: Side) -> None:
+    counts = len(pattern.function.output), len(replacement.function.output)
+    if counts[0] != counts[1]:
         raise UsageError(
-            f"rule {name!r}: the pattern has {len(own.output)} outputs, the replacement "
-            f"{len(replacement.function.output)}",
+            f"the pattern of rule {name!r} has {counts[0]} outputs, the replacement {counts[1]}",
             "they correspond in order",
         )
-    if replacement is not None:
-        _require_made(name, replacement.function)
-    return Rule(name, pattern, replacement, functions)
 
 
 def _require_made(name: str, replacement: FunctionProto) -> None:

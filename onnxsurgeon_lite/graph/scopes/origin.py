@@ -154,7 +154,7 @@ def _folder_scope(folder: str) -> str:
     """
     path: list[str] = []
     for segment in filter(None, folder.split("/")):
-        if path and _is_numbered(segment, path[-1]):
+        if path and "." in segment and _is_numbered(segment, path[-1]):
             path[-1] = segment
         else:
             path.append(segment)

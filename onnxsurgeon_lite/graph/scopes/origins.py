@@ -7,7 +7,7 @@ its neighbors are in.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import TypeVar, overload
 
 from onnx import NodeProto
@@ -90,10 +90,11 @@ class Provenances(Sequence[Provenance]):
 
     def _among_neighbors(self, position: int, origin: Provenance) -> Provenance:
         """Place a node without an origin in the innermost module that contains the nodes before and after it."""
-        sides = [self._nearest(position, edges) for edges in (self._before, self._after)]
-        if not all(sides):
+        before = self._nearest(position, self._before)
+        after = before and self._nearest(position, self._after)
+        if not after:
             return origin
-        scope = _common([*sides[0], *sides[1]])
+        scope = _common(before + after)
         return Provenance(scope, _enclosing(scope, self._class_of), origin.frames)
 
     def _nearest(
@@ -115,10 +116,10 @@ class Provenances(Sequence[Provenance]):
 
     def _before(self, position: int) -> list[int]:
         makers = self._makers
-        return [makers[name] for name in self._nodes[position].input if name in makers]
+        return [makers[name] for name in self._nodes[position].input[:] if name in makers]
 
     def _after(self, position: int) -> list[int]:
-        return self._users.get(position, [])
+        return self._users[position]
 
     @cached_property
     def scopes(self) -> dict[str, list[int]]:
@@ -171,18 +172,20 @@ class Provenances(Sequence[Provenance]):
 
     @cached_property
     def _uses(self) -> Counter[str]:
-        return Counter(name for node in self._nodes for name in {*node.input})
+        owned = self._owners.keys()
+        return Counter(chain.from_iterable(owned & node.input[:] for node in self._nodes))
 
     @cached_property
     def _makers(self) -> dict[str, int]:
-        return {name: i for i, node in enumerate(self._nodes) for name in node.output if name}
+        return {name: i for i, node in enumerate(self._nodes) for name in node.output[:] if name}
 
     @cached_property
     def _users(self) -> dict[int, list[int]]:
-        users: dict[int, list[int]] = {}
-        for position in range(len(self)):
-            for source in self._before(position):
-                users.setdefault(source, []).append(position)
+        users, makers = defaultdict[int, list[int]](list), self._makers
+        for position, node in enumerate(self._nodes):
+            for name in node.input[:]:
+                if name in makers:
+                    users[makers[name]].append(position)
         return users
 
 

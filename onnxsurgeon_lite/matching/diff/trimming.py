@@ -41,9 +41,9 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     )
     if any(abs(count - other) > _MOST for count, other in counts):
         return None
-    one, two = sides = _TrimmedGraph(first), _TrimmedGraph(second)
-    if _differ_much(one.graph.value_info, two.graph.value_info):
+    if _differ_much(mine.value_info, theirs.value_info):
         return None
+    one, two = sides = _TrimmedGraph(first), _TrimmedGraph(second)
     redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
     if len(redeclared) > _MOST:
         return None

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from onnx import NodeProto
 
 from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UnknownNameError
@@ -15,6 +16,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared, feeds_from, required_inputs
+from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, Stored, require_regular
 
@@ -117,7 +119,7 @@ def renamed(
 
 
 def _reshaped(index: GraphIndex, name: str) -> list[str]:
-    """Return the values connected by reshapes, which hold the same numbers."""
+    """Return the values connected by reshapes, or by the cast of an output, which hold the same numbers."""
     found = []
     pending = [name]
     while pending:
@@ -128,12 +130,19 @@ def _reshaped(index: GraphIndex, name: str) -> list[str]:
             near.append(str(index.nodes[position].input[0]))
         for user in index.consumers.get(here, ()):
             node = index.nodes[user]
-            if node.op_type in _RESHAPE_ONLY and node.input[0] == here:
+            copies = node.op_type in _RESHAPE_ONLY or _widens_output(index, node)
+            if copies and node.input[0] == here:
                 near.append(str(node.output[0]))
         fresh = [n for n in near if n in index.producer and n != name and n not in found]
         found += fresh
         pending += fresh
     return found
+
+
+def _widens_output(index: GraphIndex, node: NodeProto) -> bool:
+    """Return whether a node gives an output its declared float type, as a conversion to half precision does."""
+    kinds = [a.i for a in node.attribute if node.op_type == "Cast" and a.name == "to"]
+    return bool(kinds) and node.output[0] in index.outputs and is_float(numpy_dtype(kinds[0]))
 
 
 def feeds_of_other(index: GraphIndex, feeds: Feeds) -> Feeds:

@@ -10,7 +10,7 @@ from onnx import TypeProto
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import Quantizers, plain_name
+from onnxsurgeon_lite.graph.quantizers import PRODUCTS, Quantizers, plain_name
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.facts import side_of_model, side_of_references
 from onnxsurgeon_lite.matching.values.mapping import (
@@ -40,7 +40,7 @@ class Alignment:
         pairs: (name in the references, value of the model); None where the names are the model's.
         shapes: of the model's values. alone: references without a value.
         by_module: names that are modules' paths say the modules of the references.
-        notes, doubts, left_over: of the matching, as in `ReferenceSet`.
+        notes, doubts, left_over, exchanged: of the matching, as in `ReferenceSet`.
     """
 
     pairs: Sequence[Pair] | None = None
@@ -50,6 +50,7 @@ class Alignment:
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     left_over: tuple[str, ...] = ()
+    exchanged: str = ""
 
     def of(self, references: ReferenceSet, index: GraphIndex) -> ReferenceSet:
         """Return the references under the model's names."""
@@ -58,7 +59,13 @@ class Alignment:
         named = with_modules(references, index) if self.by_module else references
         fitted = renamed(named, list(self.pairs), index, self.shapes, self.alone)
         notes = (*references.notes, *self.notes)
-        return replace(fitted, notes=notes, doubts=self.doubts, left_over=self.left_over)
+        return replace(
+            fitted,
+            notes=notes,
+            doubts=self.doubts,
+            left_over=self.left_over,
+            exchanged=self.exchanged,
+        )
 
 
 def aligned(
@@ -96,7 +103,9 @@ def alignment(
         return Alignment(load_map(Path(how)), static_shapes(index))
     side = side_of_model(unquantized(index), feeds, runtime, progress, with_weights=False)
     named = with_modules(references, index)
-    matching = match(side_of_references(named, index.outputs), side)
+    theirs = side_of_references(named, index.outputs)
+    returned = [fact.name for fact in theirs.facts.values() if fact.is_output]
+    matching = match(theirs, side)
     pairs = [pair for pair in matching.pairs if pair.b in index.producer]
     if not pairs:
         raise ReferenceSetError(
@@ -111,7 +120,8 @@ def alignment(
         by_module=True,
         notes=(_summary(matching, references, len(pairs)), *map(_placed_note, _placed(matching))),
         doubts=tuple(filter(None, [lost_note(matching), _doubt(matching)])),
-        left_over=tuple(_left_over(matching, references)),
+        left_over=tuple(_left_over(matching, references, index.inputs)),
+        exchanged=_exchanged(matching, returned, index),
     )
 
 
@@ -160,12 +170,24 @@ def _placed_note(pair: Pair) -> str:
     return f"{pair.a!r} has the place and shape of {pair.b!r}, not its values: these are compared"
 
 
-def _left_over(matching: Matching, references: ReferenceSet) -> list[str]:
-    """Return the references behind the last matched one, without those of modules that the model lacks."""
+def _exchanged(matching: Matching, returned: Sequence[str], index: GraphIndex) -> str:
+    """Say that the outputs hold what the module returns in another order; '' if they do not."""
+    partner = {pair.a: pair.b for pair in matching.pairs}
+    held = [partner.get(matching.aliases.get(name, name), "") for name in returned]
+    if held == [*index.outputs] or sorted(held) != sorted(index.outputs):
+        return ""
+    order = ", ".join(
+        f"{name!r} at {output!r}" for name, output in zip(returned, held, strict=True)
+    )
+    return f"the outputs are not in the order of what the module returns: {order}"
+
+
+def _left_over(matching: Matching, references: ReferenceSet, inputs: Container[str]) -> list[str]:
+    """Return the references behind the last matched one, without feeds and those of modules that the model lacks."""
     place = {name: number for number, name in enumerate(references.entries)}
     last = max((place[pair.a] for pair in matching.pairs), default=-1)
     behind = [name for name in matching.only_a if place[name] > last]
-    return [name for name in behind if name not in matching.lost_names]
+    return [name for name in behind if name not in matching.lost_names and name not in inputs]
 
 
 def aligned_models(
@@ -226,7 +248,11 @@ def is_quantized_copy(index: GraphIndex, other: GraphIndex) -> bool:
     """Return whether a model is another one, quantized: most values around its quantizers are named as in the other."""
     quantizers = Quantizers.of(index)
     around = {*quantizers.sources.values()} & index.producer.keys()
-    around |= {name for name in index.producer if plain_name(name) != name}
+    around |= {
+        name
+        for name, position in index.producer.items()
+        if plain_name(name) != name and index.nodes[position].op_type not in PRODUCTS
+    }
     if not around or Quantizers.of(other).sources:
         return False
     named = [name for name in around if any(n in other for n in quantizers.origin(name))]

@@ -56,7 +56,7 @@ def update_weights(
         except ReferenceSetError as error:
             if not is_partial:
                 raise
-            found.kept[weight.name] = str(error)
+            found.kept[weight.name] = error.message
             continue
         if array is not None:
             found.updated.append(weight.name)

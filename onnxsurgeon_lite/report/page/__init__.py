@@ -54,6 +54,6 @@ def page_of(result: Shown, sight: Sight) -> Page:
 
 def write_page(path: Path, page: Page) -> None:
     """Write a page, whole or not at all."""
-    from onnxsurgeon_lite.report.page.html import html
+    from onnxsurgeon_lite.report.page.html import parts
 
-    write_bytes(path, html(page))
+    write_bytes(path, *parts(page))

@@ -47,7 +47,7 @@ function drawn(measure) {
   for (let start = 0; start < count; start += size) {
     let worst = start;
     for (let i = start; i < Math.min(count, start + size); i++) {
-      if (weighed(measure, i).weight > weighed(measure, worst).weight) worst = i;
+      if (isWorse(measure, i, worst)) worst = i;
       if (measure.nodes[i] >= 0 && marks[measure.graph].has(measure.nodes[i])) kept.add(i);
     }
     kept.add(worst);
@@ -79,7 +79,7 @@ function drawAlong(measure, chart) {
   const worst = new Map(); // node -> its point that a mark stands at
   for (const i of points) {
     const known = worst.get(measure.nodes[i]);
-    if (known === undefined || weighed(measure, i).weight > weighed(measure, known).weight) worst.set(measure.nodes[i], i);
+    if (known === undefined || isWorse(measure, i, known)) worst.set(measure.nodes[i], i);
   }
   const kind = i => (worst.get(measure.nodes[i]) === i ? marked(i).map(m => m.kind).find(k => SYMBOLS[k]) : undefined);
   const bars = measure.combine === "sum" && page.graphs.length > 0, traces = [];
@@ -88,9 +88,14 @@ function drawAlong(measure, chart) {
     traces.push(trace("nodes", points, { color: points.map(fill), line: { width: 0 } }, { type: "bar", showlegend: false }));
   } else {
     traces.push(trace("", points, {}, { mode: "lines", line: { color: css("--line"), width: 1 }, hoverinfo: "skip", showlegend: false }));
-    const good = points.filter(i => !measure.bad[i] && !kind(i)), bad = points.filter(i => measure.bad[i] && !kind(i));
+    const end = i => (numbers[i] === null ? said(null, measure.bad[i]) : measure.log && !numbers[i] && !measure.bad[i] ? "zero" : ""); // it has no height of its own
+    const plain = points.filter(i => !kind(i)), good = plain.filter(i => !measure.bad[i] && !end(i)), bad = plain.filter(i => measure.bad[i] && !end(i));
     traces.push(trace(measure.limit ? "within the limit" : "nodes", good, { color: css("--good"), size: 6 }, { showlegend: Boolean(measure.limit) }));
     if (bad.length) traces.push(trace("beyond the limit", bad, { color: css("--bad"), size: 8, symbol: "x" }));
+    for (const word of new Set(plain.map(end).filter(Boolean))) {
+      const chosen = plain.filter(i => end(i) === word), isBad = measure.bad[chosen[0]];
+      traces.push(trace(`${word}: at the ${height(chosen[0]) === ceiling ? "top" : "bottom"}`, chosen, { color: css(isBad ? "--bad" : "--good"), size: 6, symbol: isBad ? "x-open" : "circle-open" }));
+    }
   }
   for (const [each, symbol] of Object.entries(SYMBOLS)) {
     const chosen = points.filter(i => kind(i) === each);
@@ -99,7 +104,7 @@ function drawAlong(measure, chart) {
   if (limits.some(limit => limit !== null))
     traces.push({ name: measure.limit, x: points, y: points.map(i => limits[i] || null), mode: "lines", line: { color: css("--limit"), dash: "dot", width: 1.5 }, hoverinfo: "skip" });
   const layout = look({
-    height: 280, hovermode: "closest", bargap: 0.15,
+    height: chart.clientWidth < 500 ? 360 : 280, hovermode: "closest", bargap: 0.15,
     xaxis: { title: { text: page.graphs.length ? "in the order of the graph" : "in the order of the set" }, zeroline: false },
     yaxis: { title: { text: measure.unit }, type: measure.log ? "log" : "linear", exponentformat: "power" },
   });
@@ -113,9 +118,10 @@ function drawAlong(measure, chart) {
   drawChoice(measure, chart);
 }
 
-/** A line at the chosen node. */
+/** A line at the chosen node: at the worst of its points. */
 function drawChoice(measure, chart) {
-  const at = choice.node !== null && choice.graph === measure.graph ? measure.nodes.indexOf(choice.node) : -1;
+  const own = choice.node !== null && choice.graph === measure.graph ? measure.nodes.flatMap((node, i) => (node === choice.node ? [i] : [])) : [];
+  const at = own.reduce((worst, i) => (worst < 0 || isWorse(measure, i, worst) ? i : worst), -1);
   const line = { type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { color: css("--accent"), width: 1.5 } };
   Plotly.relayout(chart, { shapes: at < 0 ? [] : [line] });
 }

@@ -98,4 +98,4 @@ def _values(culprit: Culprit) -> list[data.Table]:
     ]
     called = f"{culprit.op_type} {culprit.name!r}" if culprit.name else culprit.op_type
     title = f"Values of {called} ({culprit.id})"
-    return table(title, ["", "value", "", *titles(True)], rows)
+    return table(title, ["role", "value", "verdict", *titles(True)], rows)

@@ -2,24 +2,24 @@
 
 const choice = { graph: 0, node: null };
 
-/** Choose a node, or none. */
-function choose(graph, node, scroll = true) {
+/** Choose a node, or none; `near` opens its neighborhood where that is drawn. */
+function choose(graph, node, near = false) {
   Object.assign(choice, { graph, node });
   const place = node === null ? "" : `${"ab"[graph] === "b" ? "b" : ""}${idOf(graph, node)}`;
   history.replaceState(null, "", place ? `#${place}` : location.pathname + location.search);
-  document.dispatchEvent(new CustomEvent("chosen", { detail: { scroll } }));
+  document.dispatchEvent(new CustomEvent("chosen", { detail: { near } }));
 }
 
 /** Choose what the address says, else the first thing that is wrong. */
 function chooseByAddress() {
   const found = /^#(b?)(@\d+.*)$/.exec(decodeURIComponent(location.hash));
   const graph = found && found[1] ? 1 : 0, node = found ? numberOf(graph, found[2]) : -1;
-  if (page.graphs[graph] && node >= 0 && node < page.graphs[graph].node_op.length) choose(graph, node);
+  if (page.graphs[graph] && node >= 0 && node < page.graphs[graph].node_op.length) choose(graph, node, true);
   else {
     const first = page.marks.find(mark => mark.kind !== "fused" && marks[mark.graph].has(mark.node));
-    if (first && page.graphs.length === 1) choose(first.graph, first.node, false);
+    if (first && page.graphs.length === 1) choose(first.graph, first.node, true);
     else {
-      choose(0, null, false);
+      choose(0, null);
       if (views.length) views[0].enter(0); // two models start side by side
     }
   }

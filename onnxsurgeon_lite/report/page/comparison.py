@@ -38,5 +38,5 @@ def page(result: SetComparison, sight: Sight) -> data.Page:
         [against_references(result.compared, index)],
         marks,
         tensors=sight.tensors,
-        tables=table("Compared", ["tensor", "", *titles(True), "place"], rows),
+        tables=table("Compared", ["tensor", "verdict", *titles(True), "place"], rows),
     )

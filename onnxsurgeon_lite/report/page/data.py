@@ -1,6 +1,7 @@
 """What a page shows, as plain data: whoever reads it can draw the page, or another one.
 
-Nodes, values, modules and sources are numbers into lists, because a model may have tens of thousands.
+Nodes, values, modules and sources are numbers into lists, because a model may have tens of thousands. Nothing compares
+or prints these classes; what would is left out, because it takes longer to import than a small page to draw.
 """
 
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ MarkKind = Literal[
 BoxKind = Literal["node", "module", "in", "out"]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Step:
     """A command to type, and what it is for."""
 
@@ -37,7 +38,7 @@ class Step:
     command: str
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Verdict:
     """What was found, before anything else.
 
@@ -52,7 +53,7 @@ class Verdict:
     steps: list[Step] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Layout:
     """Places of boxes, and the bends of the lines between them; several drawings may share one.
 
@@ -65,7 +66,7 @@ class Layout:
     bends: list[list[tuple[float, float]]]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Drawing:
     """Boxes and lines.
 
@@ -80,7 +81,7 @@ class Drawing:
     layout: int
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class ModulePart:
     """A module of the source program, or some neighboring nodes of one that has too many.
 
@@ -97,7 +98,7 @@ class ModulePart:
     undrawn: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class CloseUp:
     """The nodes around one node, drawn open."""
 
@@ -105,7 +106,7 @@ class CloseUp:
     drawing: Drawing
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class GraphPart:
     """A model's graph, and the bodies of its nodes; the lists of nodes run in parallel, those in bodies last.
 
@@ -142,7 +143,7 @@ class GraphPart:
     left_out: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Measure:
     """Numbers along a model; the lists run in parallel, in the order of the graph.
 
@@ -169,7 +170,7 @@ class Measure:
     log: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Mark:
     """What is to be said of a node, and as which kind it is drawn."""
 
@@ -179,7 +180,7 @@ class Mark:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Picture:
     """Numbers as bytes: 0 is `low`, 254 is `high`, 255 is not finite; base64, row by row."""
 
@@ -190,7 +191,7 @@ class Picture:
     pixels: str
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Histogram:
     """Counts between edges, of both sides."""
 
@@ -199,7 +200,7 @@ class Histogram:
     reference: list[int]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class WorstElement:
     """An element that differs much."""
 
@@ -209,7 +210,7 @@ class WorstElement:
     difference: float
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class TensorPart:
     """A value: what the model computes, what it should be, and how they differ.
 
@@ -229,7 +230,7 @@ class TensorPart:
     worst: list[WorstElement]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Table:
     """Rows of text; each may belong to a node.
 
@@ -245,7 +246,7 @@ class Table:
     left_out: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Page:
     """All that a page shows.
 

@@ -5,7 +5,7 @@ const MOST_FACTS = 4;
 document.addEventListener("chosen", () => {
   const { graph, node } = choice, aside = part("details");
   if (!aside) return;
-  if (node === null) { aside.replaceChildren(make("p", { class: "dim" }, "Choose a box, a point or a row.")); return; }
+  if (node === null) { aside.replaceChildren(make("p", { class: "dim" }, "Choose a box, a point or a row."), make("p", { class: "dim" }, "Keys: / searches, arrows go from box to box, Enter opens, Backspace goes back, Esc chooses nothing.")); return; }
   const g = page.graphs[graph];
   const values = (numbers, what) => numbers.length ? [make("h4", {}, what), make("ul", {}, ...numbers.map(value => make("li", {}, valueButton(graph, value, what), make("span", { class: "dim" }, ` ${typeOf(graph, value)}`))))] : [];
   const attributes = g.attributes[g.node_attributes[node]];

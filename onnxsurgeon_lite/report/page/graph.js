@@ -12,7 +12,7 @@ function showGraphs() {
   if (!page.graphs.length) { part("model").remove(); return; }
   part("model").classList.toggle("sides", page.graphs.length > 1);
   page.graphs.forEach((_, graph) => views.push(new View(graph)));
-  document.addEventListener("chosen", event => views.forEach(view => view.follow(event.detail.scroll)));
+  document.addEventListener("chosen", event => views.forEach(view => view.follow(event.detail.near)));
 }
 
 /** One graph: the module that is open, what colors it, how large it is drawn. */
@@ -39,14 +39,13 @@ class View {
     this.shades = this.measure ? shades(this.measure) : null;
   }
 
-  /** Open the module that the chosen node is in, unless its neighborhood is open. */
-  follow(scroll) {
+  /** Open the neighborhood of the chosen node, or the module that it is in, unless it is in view. */
+  follow(near) {
     const node = this.chosen();
     if (node === undefined) { this.outline(); return; }
     const closeUp = this.g.close_ups.find(each => each.node === node);
     const holder = this.g.node_module[node];
-    if (closeUp && !scroll) this.enter(holder, closeUp);
-    else if (!this.shown.has(`node ${node}`)) this.enter(holder, null);
+    if ((closeUp && near) || !this.shown.has(`node ${node}`)) this.enter(holder, closeUp);
     this.outline();
     const box = this.shown.get(`node ${node}`);
     if (box) this.reveal(box);
@@ -84,6 +83,7 @@ class View {
     svg.append(draw("defs", {}, draw("marker", { id: `tip${this.graph}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto-start-reverse" }, draw("path", { d: "M0 0L8 4L0 8z", class: "tip" }))));
     this.fans = new Map(); // box -> its lines down
     for (const [from] of drawing.lines) this.fans.set(from, (this.fans.get(from) || 0) + 1);
+    this.spots = []; // of labels
     const labels = [], open = this.near || drawing.boxes.length <= 24;
     drawing.lines.forEach((line, i) => this.line(svg, labels, line, layout, i, place, open));
     svg.append(...labels);
@@ -119,11 +119,15 @@ class View {
     const said = values.map(value => `${this.g.values[value]}  ${typeOf(this.graph, value)}`);
     svg.append(draw("path", { d: path, class: carries ? "line reached" : "line", "marker-end": `url(#tip${this.graph})` }, draw("title", {}, said.join("\n"))));
     if (!open) return;
-    const [x, y] = points.length > 2 ? points[points.length >> 1] : labelAt(points[0], points[1], this.fans.get(from) > 1);
-    const types = [...new Set(values.map(value => typeOf(this.graph, value)))].join(", ");
+    const types = cut([...new Set(values.map(value => typeOf(this.graph, value)))].join(", "), 26);
     const name = values.length > 1 ? `${values.length} values` : this.near ? middle(this.g.values[values[0]], 24) : "";
-    labels.push(draw("text", { x, y: y - (name && types ? 3 : -3), class: "edge" }, name || cut(types, 26)));
-    if (name && types) labels.push(draw("text", { x, y: y + 9, class: "edge type" }, cut(types, 26)));
+    const width = 6 * Math.max(name.length, types.length), lies = ([x, y]) => this.spots.some(([u, v, w]) => Math.abs(x - u) < (width + w) / 2 && Math.abs(y - v) < 24);
+    const spot = spotsOf(points, this.fans.get(from) > 1).find(each => !lies(each));
+    if (!spot) return; // upon each other no two can be read; the line's own title says it
+    const [x, y] = spot;
+    this.spots.push([x, y, width]);
+    labels.push(draw("text", { x, y: y - (name && types ? 3 : -3), class: "edge" }, name || types));
+    if (name && types) labels.push(draw("text", { x, y: y + 9, class: "edge type" }, types));
   }
 
   box(kind, number, [x, y]) {
@@ -160,7 +164,7 @@ class View {
     const own = [...at, ...held];
     const kinds = [...new Set(own.map(mark => mark.kind))].sort((a, b) => Object.keys(KINDS).indexOf(a) - Object.keys(KINDS).indexOf(b));
     const amount = shade ? this.amount(shade) : "";
-    const room = 23 - amount.length;
+    const room = 21 - amount.length;
     const module = g.modules[number];
     const title = kind === "node" ? titleOf(graph, number) : `module ${module.path || module.label} ${module.label} ${module.class_name}`;
     const name = kind === "node" ? `${idOf(graph, number).replace(/.*\//, "")} ${g.node_name[number]}` : module.class_name || "module";
@@ -192,7 +196,7 @@ class View {
     const chain = [];
     for (let module = this.open; module >= 0; module = this.g.modules[module].parent) chain.unshift(module);
     const items = chain.flatMap((module, i) => [i ? " \u203a " : "", make("button", { type: "button", class: "link", click: () => this.enterExactly(module), "aria-current": module === this.open && !this.near ? "true" : null }, this.g.modules[module].label)]);
-    const close = this.g.close_ups.map(each => make("button", { type: "button", class: "chip", "aria-pressed": String(this.near === each), click: () => { this.near === each ? this.enterExactly(this.open) : (this.enter(this.g.node_module[each.node], each), choose(this.graph, each.node, false)); } }, `around ${idOf(this.graph, each.node)}`));
+    const close = this.g.close_ups.map(each => make("button", { type: "button", class: "chip", "aria-pressed": String(this.near === each), click: () => { this.near === each ? this.enterExactly(this.open) : (this.enter(this.g.node_module[each.node], each), choose(this.graph, each.node)); } }, `around ${idOf(this.graph, each.node)}`));
     const undrawn = this.near ? 0 : this.g.modules[this.open].undrawn;
     const left = [undrawn && `${undrawn} more values enter or leave`, this.g.left_out && `bodies that are not drawn, for they have too many nodes: ${this.g.left_out}`].filter(Boolean);
     this.path.replaceChildren(...items, " ", ...close, left.length ? make("span", { class: "dim" }, ` ${left.join("; ")}`) : "");
@@ -223,7 +227,8 @@ class View {
     }
     const kinds = new Set(page.marks.filter(mark => mark.graph === this.graph).map(mark => mark.kind));
     for (const kind of kinds) if (KINDS[kind][0]) this.legend.append(make("span", { class: "key" }, make("b", { class: kind }, KINDS[kind][0]), ` ${KINDS[kind][1]}`));
-    if (reached[this.graph].size) this.legend.append(make("span", { class: "key" }, make("i", { class: "reached" }), " what the culprit reaches"));
+    const icons = [["reached", "what the culprit reaches", reached[this.graph].size], ["opens", "opens at a click", this.g.modules.length > 1], ["ends", "comes in or goes out", true]];
+    for (const [icon, text, known] of icons) if (known) this.legend.append(make("span", { class: "key" }, make("i", { class: icon }), ` ${text}`));
   }
 
   /** Show which box is chosen. */
@@ -239,7 +244,7 @@ class View {
   }
 
   scale(by) {
-    const fit = Math.min(1, Math.max(0.6, (this.area.clientWidth - 8) / this.size[0]));
+    const fit = Math.min(1, Math.max(0.8, (this.area.clientWidth - 8) / this.size[0]));
     this.zoom = by === 1 ? fit : Math.min(3, Math.max(0.1, this.zoom * by));
     const [width, height] = this.size;
     for (const [name, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, width: width * this.zoom, height: height * this.zoom })) this.svg.setAttribute(name, value);
@@ -266,10 +271,11 @@ class View {
 /** How many times what is allowed, in few characters. */
 const times = weight => (weight >= 0.01 && weight < 1e4 ? Number(weight.toPrecision(2)) : weight.toExponential(0).replace("+", ""));
 
-/** Where a line's label stands: near the end where it is alone. */
-function labelAt([x0, y0], [x1, y1], fans) {
-  const t = Math.abs(x1 - x0) < 12 ? 0.5 : fans ? 0.68 : 0.3, ease = t * t * (3 - 2 * t);
-  return [x0 + (x1 - x0) * ease, y0 + (y1 - y0) * t];
+/** Where a line's label may stand, the best first: near the end where it is alone. */
+function spotsOf(points, fans) {
+  if (points.length > 2) return points.slice(1, -1).sort((a, b) => Math.abs(a[1] - points[points.length >> 1][1]) - Math.abs(b[1] - points[points.length >> 1][1]));
+  const [[x0, y0], [x1, y1]] = points, order = Math.abs(x1 - x0) < 12 ? [0.5, 0.3, 0.68] : fans ? [0.68, 0.5, 0.3] : [0.3, 0.5, 0.68];
+  return order.map(t => [x0 + (x1 - x0) * t * t * (3 - 2 * t), y0 + (y1 - y0) * t]);
 }
 
 /** The innermost module that holds nearly all partners of a module's nodes; -1 where there are none. */

@@ -1,30 +1,26 @@
 """A model's graph as a page shows it: module by module, none with more boxes than can be read."""
 
-import contextlib
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Generic, TypeVar
 
-from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.bodies import InnerGraph, bodies
 from onnxsurgeon_lite.graph.browse import Graph
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import Provenance
-from onnxsurgeon_lite.graph.text import attribute_texts, type_text
+from onnxsurgeon_lite.graph.text import attribute_text
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.page.data import BoxKind, CloseUp, GraphPart, ModulePart
 from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Lines
+from onnxsurgeon_lite.report.page.types import Texts, begin_types, has_bodies, learn_types, texts
 
 _MOST = 64  # boxes in a drawing, besides what enters and leaves
 _ENDS = 16  # values that are drawn entering a module, and as many leaving it
 _NEAR = 32  # nodes of a close-up
 _MOST_INNER = 20_000  # nodes in bodies, at which no further one is drawn
 _TYPED = 64  # bodies whose types are inferred
-_MADE_UP = re.compile(r"\bunk__\d+")  # ONNX's inference names what it does not know
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -37,28 +33,22 @@ class Numbers(dict[Item, int], Generic[Item]):
         return self[item]
 
 
-def learn_types(index: GraphIndex) -> None:
-    """Infer the types of a graph's values, as far as ONNX can: a page without types is a page."""
-    with contextlib.suppress(SurgeonError):
-        index.learn_types(index.producer)
-
-
 def graph_part(
     index: GraphIndex,
     title: str,
     close: Iterable[int | str] = (),
-    learn: Callable[[], None] | None = None,
+    typed: Callable[[], Texts] | None = None,
 ) -> GraphPart:
     """Return a graph, laid out, with the bodies of its nodes.
 
     Args:
         close: nodes whose neighborhood is drawn open, those in bodies by their ids.
-        learn: returns when the types are known; by default it infers them.
+        typed: waits for the types of its values; by default they are inferred.
     """
     values, op_types, sources = Numbers[tuple[str, str]](), Numbers[str](), Numbers[str]()
     types, attributes = Numbers[str](), Numbers[str]()
-    learn = learn or partial(learn_types, index)
-    places, left_out = _places(index, learn)
+    typed = typed or begin_types(index)
+    places, left_out = _places(index)
     edges = _Edges(places, values)
     tree = _Tree.of(places)
     for value, maker, reader in edges:
@@ -73,7 +63,7 @@ def graph_part(
         node_name=[shown(place.index.nodes[p].name) for place, p in nodes],
         node_module=tree.holder,
         node_source=[sources[place.index.origins[p].source] for place, p in nodes],
-        node_attributes=[attributes[_attributes(place.index, p)] for place, p in nodes],
+        node_attributes=[attributes[text] for text in _attributes(places)],
         node_reads=edges.reads,
         node_makes=edges.makes,
         inner_ids=inner,
@@ -95,8 +85,8 @@ def graph_part(
         attributes=[*attributes],
         left_out=left_out,
     )
-    learn()
-    part.value_type.extend(types[text] for text in _type_texts(places, values))
+    known = {place.path: texts(place.index) for place in places[1:]} | {"": typed()}
+    part.value_type.extend(types[known[path].get(name, "")] for path, name in values)
     part.types.extend(types)
     return part
 
@@ -130,15 +120,16 @@ class _Place:
         return f"{self.path}/@{position}" if self.path else f"@{position}"
 
 
-def _places(index: GraphIndex, learn: Callable[[], None]) -> tuple[list[_Place], int]:
+def _places(index: GraphIndex) -> tuple[list[_Place], int]:
     """Return the main graph and the bodies in it, outer ones first, and how many are left out as too many."""
     places, count, left_out = [_Place(index)], len(index.nodes), 0
+    if has_bodies(index):
+        learn_types(index)  # a body's inputs are typed as what they are given
     for outer in places:
         for position, body in _bodies(outer.index):
             if count > len(index.nodes) + _MOST_INNER:
                 left_out += 1
                 continue
-            learn()  # a body's inputs are typed as what they are given
             inner = InnerGraph.of(outer.index, position, body)
             path = f"{outer.node_id(position)}/{body}"
             around = outer.first + position
@@ -156,23 +147,18 @@ def _bodies(index: GraphIndex) -> Iterator[tuple[int, str]]:
         yield from ((position, name) for name in bodies(index, position))
 
 
-def _attributes(index: GraphIndex, position: int) -> str:
-    node = index.nodes[position]
-    if not index.rows[position].attributed:
-        return ""
-    return ", ".join(f"{name}={text}" for name, text in attribute_texts(node).items())
-
-
-def _type_texts(places: Sequence[_Place], values: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield the types of values, '' for what ONNX's inference does not know."""
-    types = {place.path: place.index.types for place in places}
-    texts: dict[bytes | None, str] = {None: ""}  # many values have one type
-    for path, name in values:
-        kind = types[path].get(name)
-        key = None if kind is None else kind.SerializeToString()
-        if kind is not None and key not in texts:
-            texts[key] = _MADE_UP.sub("?", type_text(kind))
-        yield texts[key]
+def _attributes(places: Iterable[_Place]) -> Iterator[str]:
+    """Yield the attributes of each node as text."""
+    known: dict[bytes, str] = {}  # many nodes have the same
+    for index in (place.index for place in places):
+        for node, row in zip(index.nodes, index.rows, strict=True):
+            texts = []
+            for attribute in node.attribute if row.attributed else ():
+                encoded = attribute.SerializeToString()
+                if encoded not in known:
+                    known[encoded] = f"{attribute.name}={attribute_text(attribute)}"
+                texts.append(known[encoded])
+            yield ", ".join(texts)
 
 
 @dataclass
@@ -296,6 +282,11 @@ class _Tree:
         Args:
             far: draw it in modules around one end, too.
         """
+        if maker is not None and reader is not None and maker != reader:
+            holder = self.holder[maker]
+            if holder == self.holder[reader]:  # most of them, and soon told
+                self.modules[holder].lines.add(("node", maker), ("node", reader), value)
+                return
         up, down = self._boxes(maker), self._boxes(reader)
         both, least = 0, min(len(up), len(down))
         while both < least and up[both][0] == down[both][0]:

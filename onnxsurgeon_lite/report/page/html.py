@@ -1,9 +1,7 @@
 """A page as one HTML file that needs no other and asks for none."""
 
 import json
-from base64 import b64encode
-from collections.abc import Iterator
-from hashlib import sha256
+import os
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,19 +18,23 @@ _SCRIPTS = (
 
 def html(page: Page, live: bool = False) -> bytes:
     """Return the file; a live page asks its server for tensors."""
+    return b"".join(parts(page, live))
+
+
+def parts(page: Page, live: bool = False) -> list[bytes]:
+    """Return the parts of the file."""
     names = (*_SCRIPTS, *(["live"] if live else []), "start")
     scripts = [_plotly(), *(_own(f"{name}.js") for name in names)]
     head, body = _own("page.html").split(b"<!-- here -->")
     title = escape(page.title).encode(errors="replace")
-    return b"".join(
-        [
-            head.replace(b"{policy}", _policy(scripts, live).encode()).replace(b"{title}", title),
-            b"<style>%b</style>" % _own("page.css"),
-            body,
-            b'<script type="application/json" id="data">%b</script>' % _inert(page).encode(),
-            *(b"<script>%b</script>" % script for script in scripts),
-        ]
-    )
+    nonce = os.urandom(16).hex()
+    start = b'<script nonce="%b">' % nonce.encode()
+    return [
+        head.replace(b"{policy}", _policy(nonce, live).encode()).replace(b"{title}", title),
+        *(b"<style>", _own("page.css"), b"</style>", body),
+        *(b'<script type="application/json" id="data">', _inert(page).encode(), b"</script>"),
+        *(part for script in scripts for part in (start, script, b"</script>")),
+    ]
 
 
 def _own(name: str) -> bytes:
@@ -48,7 +50,9 @@ def _plotly() -> bytes:
 
 def _inert(page: Page) -> str:
     """Return the data as JSON that ends no script, whatever the model's names hold."""
-    encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=vars)
+    encoder = json.JSONEncoder(
+        check_circular=False, separators=(",", ":"), allow_nan=False, default=vars
+    )
     try:
         text = encoder.encode(page)
     except ValueError:  # a number that JSON lacks
@@ -56,12 +60,12 @@ def _inert(page: Page) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _policy(scripts: list[bytes], live: bool) -> str:
-    """Return what the browser lets the page do: run these scripts, load nothing but what its own server has."""
+def _policy(nonce: str, live: bool) -> str:
+    """Return what the browser lets the page do: run the scripts that say this, load what its own server has."""
     return "; ".join(
         [
             "default-src 'none'",
-            f"script-src {' '.join(_hashes(scripts))}",
+            f"script-src 'nonce-{nonce}'",
             "style-src 'unsafe-inline'",
             "img-src data: blob:",
             *(["connect-src 'self'"] if live else []),
@@ -69,8 +73,3 @@ def _policy(scripts: list[bytes], live: bool) -> str:
             "form-action 'none'",
         ]
     )
-
-
-def _hashes(scripts: list[bytes]) -> Iterator[str]:
-    for script in scripts:
-        yield f"'sha256-{b64encode(sha256(script).digest()).decode()}'"

@@ -25,8 +25,10 @@ def position_of(node_id: Node) -> int:
 
 def node_of(node_id: Node) -> Node:
     """Return a node as a page has it: its number, or the id of one in a body; -1 for none."""
+    if isinstance(node_id, int):
+        return node_id
     position = position_of(node_id)
-    return node_id if position >= 0 and "/" in str(node_id) else position
+    return node_id if position >= 0 and "/" in node_id else position
 
 
 def marks_of(kind: MarkKind, found: Iterable[tuple[str, str]], graph: int = 0) -> list[Mark]:
@@ -72,7 +74,7 @@ def largest(index: GraphIndex, sizes: Mapping[str, tuple[float, bool]], limit: f
     )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Point:
     """A number of a node."""
 
@@ -115,7 +117,7 @@ def finite(number: float | None) -> Number:
     return number if number is not None and math.isfinite(number) else None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Row:
     """A row of a table, and the id of its node."""
 

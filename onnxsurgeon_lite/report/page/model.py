@@ -50,12 +50,11 @@ def _asked(result: Shown, index: GraphIndex) -> list[tuple[str, str]]:
 
 def _parameters(index: GraphIndex) -> data.Measure:
     """Count the parameters of each node; one that several read counts at the first."""
-    counted: set[str] = set()
+    left = dict(index.initializers)
     points = []
     for position in index.order:
-        used = (index.initializers.keys() & index.needs[position]) - counted
-        counted |= used
-        count = sum(math.prod(index.initializers[name].dims) for name in used)
+        used = [left.pop(name) for name in index.needs[position] if name in left]
+        count = sum(math.prod(tensor.dims) for tensor in used)
         points.append(Point(position, index.nodes[position].name, count))
     return of_nodes("Parameters along the model", "parameters", points, combine="sum")
 
@@ -67,6 +66,6 @@ def _tables(result: Shown) -> list[data.Table]:
     ends += [Row(["output", v.name, v.type]) for v in result.outputs]
     ops = [Row([name, str(count)]) for name, count in result.ops.items()]
     return [
-        *table("Inputs and outputs", ["", "name", "type"], ends),
+        *table("Inputs and outputs", ["role", "name", "type"], ends),
         *table("Operators", ["operator", "nodes"], ops),
     ]

@@ -6,7 +6,7 @@ const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89
 function short(number) {
   if (number === null || number === undefined) return "-";
   if (typeof number === "string") return number;
-  if (number === 0) return "0";
+  if (Number.isInteger(number) && Math.abs(number) < 1e6) return String(number);
   const size = Math.abs(number);
   return size >= 1e-3 && size < 1e5 ? String(Number(number.toPrecision(4))) : number.toExponential(2);
 }
@@ -45,6 +45,12 @@ function weighed(measure, i) {
   const [best, worst] = measure.worse === "low" ? [Infinity, -Infinity] : [0, Infinity];
   const weight = number === null ? (bad ? worst : best) : limit && measure.log ? number / limit : number;
   return { number, weight, bad };
+}
+
+/** Whether a number of a measure is worse than another. */
+function isWorse(measure, i, j) {
+  const [one, other] = [i, j].map(n => weighed(measure, n).weight);
+  return measure.worse === "low" ? one < other : one > other;
 }
 
 /** The number as text; where there is none it is not finite, or there is no error. */

@@ -52,7 +52,7 @@ class PageServer(ThreadingHTTPServer):
             try:
                 found = {"tensors": plain(self.look(node)), "error": ""}
             except SurgeonError as error:
-                found = {"tensors": [], "error": str(error)}
+                found = {"tensors": [], "error": error.message}
         return json.dumps(found, allow_nan=False).encode()
 
 

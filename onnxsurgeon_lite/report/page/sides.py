@@ -7,7 +7,7 @@ from typing import get_args
 
 from onnxsurgeon_lite.matching.diff.result import Difference, Kind, ModelDiff
 from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
-from onnxsurgeon_lite.report.differences import change_text, lines_of, only_texts
+from onnxsurgeon_lite.report.differences import change_texts, lines_of, only_texts
 from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.measures import Row, marks_of, table
@@ -24,7 +24,9 @@ def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
     counts = ", ".join(f"{count} {kind}{_plural(kind, count)}" for kind, count in kinds.items())
     wrong = [name for name, c in result.outputs.items() if not c.match]
     headlines = [f"different: {counts}" if counts else "no difference"]
-    headlines += [f"outputs mismatch: {', '.join(map(repr, wrong))}"] if wrong else []
+    if result.outputs:
+        how = "mismatch" if wrong else "agree"
+        headlines.append(f"outputs {how}: {', '.join(map(repr, wrong or result.outputs))}")
     said = {id(d): line for d, line in zip(result.differences, lines_of(result), strict=True)}
     nodes = [d for d in result.differences if d.kind == "node" and not only_texts(d)]
     before, after = ([(at(d), said[id(d)], d.status) for d in nodes] for at in _ENDS)
@@ -41,7 +43,7 @@ def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
             ),
             *table(
                 "Outputs on the same feeds",
-                ["output", "", *titles(True)],
+                ["output", "verdict", *titles(True)],
                 [Row([name, verdict(c), *texts(c, True)]) for name, c in result.outputs.items()],
             ),
         ],
@@ -58,7 +60,7 @@ def _marks(found: Sequence[tuple[str, str, data.MarkKind]], graph: int) -> list[
 
 
 def _row(difference: Difference) -> Row:
-    changes = [*map(change_text, difference.changes)]
+    changes = change_texts(difference)
     changes += [str(difference.contents)] if difference.contents is not None else []
     side = (difference.before, 0) if difference.before else (difference.after, 1)
     cells = [difference.status, difference.kind, difference.subject, "; ".join(changes)]

@@ -1,14 +1,15 @@
 """What was seen of the models while a result was found, as far as a page shows it."""
 
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass, field
-from threading import Thread
+from functools import partial
 from typing import TYPE_CHECKING
 
+from onnxsurgeon_lite.graph.beside import begin
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.report.page.data import GraphPart, Mark, Measure, TensorPart
-from onnxsurgeon_lite.report.page.graph import graph_part, learn_types
+from onnxsurgeon_lite.report.page.graph import graph_part
+from onnxsurgeon_lite.report.page.types import Texts, begin_types, inferred
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.tensors.comparison import Comparison, Distance
@@ -34,10 +35,18 @@ class Sight:
     measures: list[Measure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     is_drawn: bool = True
+    _typed: Callable[[], Texts] | None = None
+    _others: list[Callable[[], GraphPart]] = field(default_factory=list)
 
     def title(self, between: str = "against") -> str:
         """Return what the models are called."""
         return f" {between} ".join(map(_title_of, self.models)) or "tensors"
+
+    def begin(self, most: int) -> None:
+        """Begin, in processes of their own, with what takes long: types of the first graph, drawings of others."""
+        if self._typed is None and self.models:
+            self._typed = begin_types(self.models[0])
+            self._others = [*map(_begin_drawing, self.models[1:most])]
 
     def graphs(self, most: int, marks: Sequence[Mark] = ()) -> list[GraphPart]:
         """Return the graphs of the first models, laid out.
@@ -45,20 +54,20 @@ class Sight:
         Args:
             marks: the first nodes of the first graph that have one are drawn with their neighborhood.
         """
+        if not (self.is_drawn and self.models):
+            return []
+        self.begin(most)
+        first = self.models[0]
         marked = dict.fromkeys(m.node for m in marks if not m.graph and m.kind not in _FAINT)
-        drawn = self.models[:most] if self.is_drawn else ()
-        typed = [*map(_typing, drawn)]
-        return [
-            graph_part(index, _title_of(index), () if number else [*marked][:_CLOSE], learned)
-            for number, (index, learned) in enumerate(zip(drawn, typed, strict=True))
-        ]
+        part = graph_part(first, _title_of(first), [*marked][:_CLOSE], self._typed)
+        return [part, *(wait() for wait in self._others)]
 
 
-def _typing(index: GraphIndex) -> Callable[[], None]:
-    """Infer types in a thread, because ONNX infers in a process of its own; return what waits for them."""
-    thread = Thread(target=copy_context().run, args=(learn_types, index))
-    thread.start()
-    return thread.join
+def _begin_drawing(index: GraphIndex) -> Callable[[], GraphPart]:
+    def drawn() -> GraphPart:
+        return graph_part(index, _title_of(index), typed=partial(inferred, index))
+
+    return begin("a drawing", drawn, index.model.proto.ByteSize(), otherwise=drawn)
 
 
 def _title_of(index: GraphIndex) -> str:

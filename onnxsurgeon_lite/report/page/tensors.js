@@ -19,7 +19,7 @@ function showTensors() {
 
 function showTensor(tensor, view) {
   const pictures = [["actual", tensor.actual], ["reference", tensor.reference], ["difference", tensor.difference]].filter(([, picture]) => picture);
-  const frames = pictures.map(([name, picture]) => make("figure", {}, make("figcaption", {}, `${name}, ${short(picture.low)} to ${short(picture.high)}`), make("div", { class: "picture", role: "img", "aria-label": `${name} of ${tensor.name}` })));
+  const frames = pictures.map(([name, picture]) => make("figure", {}, make("figcaption", {}, `${name}, ${short(picture.low)} to ${short(picture.high)}${bytesOf(picture).includes(255) ? "; red is not finite" : ""}`), make("div", { class: "picture", role: "img", "aria-label": `${name} of ${tensor.name}` })));
   const histogram = make("div", { class: "picture", role: "img", "aria-label": `Histogram of ${tensor.name}` });
   const table = tensor.worst.length ? worst(tensor.worst) : null;
   view.replaceChildren(
@@ -29,9 +29,11 @@ function showTensor(tensor, view) {
   if (tensor.histogram) drawHistogram(tensor.histogram, histogram);
 }
 
+const bytesOf = picture => Uint8Array.from(atob(picture.pixels), c => c.charCodeAt(0));
+
 /** A picture; what is not finite is red. */
 function drawPicture(picture, frame, colorscale) {
-  const bytes = Uint8Array.from(atob(picture.pixels), c => c.charCodeAt(0)), { width, height, low, high } = picture;
+  const bytes = bytesOf(picture), { width, height, low, high } = picture;
   const rows = (number, from = bytes) => Array.from({ length: height }, (_, y) => Array.from(from.subarray(y * width, (y + 1) * width), number));
   const trace = (z, more) => ({ type: "heatmap", z, ...more });
   const traces = [trace(rows(b => (b > 253 ? null : low + (high - low) * (b / 253))), { colorscale, zmin: low, zmax: high, colorbar: { thickness: 8, len: 1, exponentformat: "power" }, hovertemplate: "%{z:.4g}<extra></extra>" })];
@@ -47,7 +49,7 @@ function drawHistogram({ edges, actual, reference }, frame) {
   const traces = [];
   if (actual.length) traces.push(side("actual", actual, css("--bad"), ""));
   if (reference.length) traces.push(side("reference", reference, css("--good"), "dash"));
-  Plotly.newPlot(frame, traces, look({ height: 240, margin: { l: 36, r: 4, t: 4, b: 28 }, yaxis: { type: "log", title: { text: "" } } }), { ...CONFIG, displayModeBar: false });
+  Plotly.newPlot(frame, traces, look({ height: 240, margin: { l: 48, r: 4, t: 4, b: 28 }, yaxis: { type: "log", title: { text: "elements" } } }), { ...CONFIG, displayModeBar: false });
 }
 
 function worst(elements) {

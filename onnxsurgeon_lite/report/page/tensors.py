@@ -48,7 +48,7 @@ def tensor_part(
         graph=graph,
         node=node,
         name=name,
-        says=f"{dtype} {[*known[0].shape]}" + ("" if compared is None else f", {gap(compared)}"),
+        says=f"{dtype} {[*known[0].shape]}{_gap(error, compared)}",
         shown=_shown(known[0].shape),
         actual=pictures[0],
         reference=pictures[1],
@@ -56,6 +56,15 @@ def tensor_part(
         histogram=_histogram(sides, low, high),
         worst=[] if error is None else _worst(error, *known),
     )
+
+
+def _gap(error: Numbers | None, compared: Comparison | None) -> str:
+    """Say how two tensors compare; what a quantized node makes is right for its scale, and far from the reference."""
+    if compared is None:
+        return ""
+    off = 0.0 if error is None else _range(error)[1]
+    other = compared.match and off > compared.allowed
+    return f", off by up to {off:.4g}" if other else f", {gap(compared)}"
 
 
 def magnitude(value: RunValue) -> float:

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
@@ -261,12 +261,11 @@ class Rewriting:
         return values[0] if node.op_type == "Constant" and values else None
 
     def _place_nodes(self, scope: Scope) -> None:
-        nodes = list(scope.graph.node)
         key = id(scope)
         if not any(where == key for where, _ in (*self.inserted, *self.removed)):
             return
         placed = [*self.inserted.get((key, _HEAD), ())]
-        for position, node in enumerate(nodes):
+        for position, node in enumerate(scope.graph.node):
             placed += self.inserted.get((key, position), ())
             if (key, position) not in self.removed:
                 placed.append(node)
@@ -276,14 +275,16 @@ class Rewriting:
     def _declare(self, scope: Scope) -> None:
         graph = scope.graph
         kinds: dict[Hashable, TypeProto] = {}  # most values share a few types
-        for info in (*graph.input, *graph.value_info, *graph.output):
+        for info in chain(graph.input, graph.value_info, graph.output):
             state = scope.states.get(info.name)
             if state is not None and info.type.tensor_type.HasField("shape"):
                 key = info.type.SerializeToString(), state.key
                 if key not in kinds:
                     kinds[key] = copied(info.type)
                     self._declare_type(kinds[key], state.sizes(), state.follows)
-                info.type.CopyFrom(kinds[key])
+                dims = (kind.tensor_type.shape.dim for kind in (info.type, kinds[key]))
+                for dim, new in zip(*dims, strict=True):  # a whole type would take new memory
+                    dim.CopyFrom(new)
 
     def _declare_type(
         self, kind: TypeProto, sizes: Sequence[Size | None] | None, follows: bool

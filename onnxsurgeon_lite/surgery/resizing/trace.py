@@ -85,9 +85,8 @@ class _Tracer:
         hints: Hints,
         inference: Inference,
     ) -> None:
-        self.model = model
+        self.index = GraphIndex.of(model)
         self.trials = inference.trials
-        self.declared: dict[str, ValueInfoProto] = {}
         versions = opset_versions(model.proto.opset_import).items()
         self.functions = {
             function_key(function): function
@@ -101,8 +100,7 @@ class _Tracer:
 
     def main(self) -> None:
         """Trace the main graph and its bodies."""
-        index = GraphIndex.of(self.model)
-        self.declared = index.declarations
+        index = self.index
         scope = Scope(index.graph, "")
         places = {place: s.sizes for s in self.context.plan.symbols for place in s.places}
         for info in index.graph.input:
@@ -181,7 +179,7 @@ class _Tracer:
         """Complete an unknown state from its declaration: custom operators are assumed to keep the axes."""
         if state.shape is not None or scope.path:
             return state
-        declared = self.declared.get(name)
+        declared = self.index.declarations.get(name)
         if declared is None or not declared.type.tensor_type.HasField("shape"):
             return state
         first = next((read for read in reads.values() if read.follows), None)

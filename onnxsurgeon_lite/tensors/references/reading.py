@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import SequenceProto, TensorProto
 
-from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError
+from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError, UsageError, said
 from onnxsurgeon_lite.plugins import READERS, brought, reason
 from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.tensors import dtypes
@@ -99,8 +99,13 @@ def open_references(
     if isinstance(path, ReferenceSet):
         return path
     if isinstance(path, Mapping):
-        given = {name: _array_of(value) for name, value in path.items() if value is not None}
+        given = {n: _stored(n, value) for n, value in path.items() if value is not None}
         return ReferenceSet.of(given, inputs=inputs)
+    if not isinstance(path, str | PathLike):
+        raise UsageError(
+            f"tensors are given by name or by path, not as {type(path).__name__}",
+            f"give {{{next(iter(inputs), 'name')!r}: array}}, a path or a ReferenceSet",
+        )
     path = placed(path)
     with readable(path):
         return _open(path, inputs, outputs, sample)
@@ -114,16 +119,19 @@ def readable(path: Path) -> Iterator[None]:
     except ReferenceSetError:
         raise
     except (*UNREADABLE, SurgeonError) as error:
-        what = error.strerror if isinstance(error, OSError) and error.strerror else error
+        what = error.strerror if isinstance(error, OSError) and error.strerror else said(error)
         what = f"it lacks {error}" if isinstance(error, KeyError) else what
         raise ReferenceSetError(
             f"cannot read reference tensors from {str(path)!r}: {what}"
         ) from error
 
 
-def _array_of(value: Stored) -> Stored:
-    """An array, also from what numpy can take for one, such as a PyTorch tensor."""
-    return value if isinstance(value, list) else np.asarray(value)
+def _stored(name: str, value: object) -> Stored:
+    """An array, also from what numpy can take for one, such as a PyTorch tensor; a list of arrays is a sequence."""
+    what = f"tensor {name!r}"
+    if isinstance(value, list) and all(hasattr(v, "__array__") and np.ndim(v) for v in value):
+        return [dtypes.as_array(each, what) for each in value]
+    return dtypes.as_array(value, what)
 
 
 def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int) -> ReferenceSet:
@@ -164,7 +172,7 @@ def _read_by(reader: Callable[[Path], Mapping[str, Stored]], path: Path) -> Refe
         ReferenceSetError: it fails.
     """
     try:
-        tensors = {str(name): _array_of(value) for name, value in reader(path).items()}
+        tensors = {str(name): _stored(name, value) for name, value in reader(path).items()}
     except Exception as error:
         raise ReferenceSetError(
             f"the reader of {path.suffix!r} cannot read {str(path)!r}: {reason(error)}"
@@ -481,7 +489,9 @@ def _as_tensor(path: Path) -> TensorProto:
         tensor: TensorProto = TensorProto.FromString(path.read_bytes())
         dtypes.to_array(tensor)
     except (*UNREADABLE, SurgeonError) as error:
-        raise ReferenceSetError(f"{str(path)!r} is not a serialized tensor: {error}") from error
+        raise ReferenceSetError(
+            f"{str(path)!r} is not a serialized tensor: {said(error)}"
+        ) from error
     return tensor
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError, UnknownNameError
+from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError, UnknownNameError, said
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 Stored = Array | list[Array]
@@ -103,6 +103,7 @@ class ReferenceSet:
         notes: remarks for the reader on how the tensors were found.
         doubts: remarks that matter only where values mismatch.
         left_over: tensors behind the last one that matches a value of the model.
+        exchanged: what tells that the model's outputs are in another order.
         bodies: for computed tensors: value -> the values inside the node that produces it (`body/q[3]`).
         prefetch: for computed tensors: receives the names that are read next.
 
@@ -119,6 +120,7 @@ class ReferenceSet:
     bodies: Callable[[str], Mapping[str, Entry]] | None = None
     doubts: tuple[str, ...] = ()
     left_over: tuple[str, ...] = ()
+    exchanged: str = ""
 
     @classmethod
     def of(
@@ -162,7 +164,9 @@ class ReferenceSet:
         except ReferenceSetError:
             raise
         except (*UNREADABLE, SurgeonError) as error:
-            raise ReferenceSetError(f"cannot read {name!r} from {self.place!r}: {error}") from error
+            raise ReferenceSetError(
+                f"cannot read {name!r} from {self.place!r}: {said(error)}"
+            ) from error
 
 
 def _itself(tensor: Stored) -> Stored:

@@ -8,7 +8,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onnxsurgeon_lite.debug.bisection.result import BisectResult
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
-from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE, constant_of
+from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, PRODUCTS, QUANTIZE, constant_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -58,10 +58,6 @@ _FORMS = {
 }
 _HALVES = 19  # the first opset whose DequantizeLinear has half precision
 _DROPPED = ("channels_last", "opset")
-_INTEGER = {
-    "MatMulInteger": "MatMul",
-    "ConvInteger": "Conv",
-}  # their operands are scaled dynamically
 
 
 def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
@@ -70,7 +66,7 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
     One that is not known here stays as it is. None if there is no other.
     """
     if not any(
-        _Form.of(node) or node.op_type in _INTEGER or _Blocks.of(index, node)
+        _Form.of(node) or node.op_type in PRODUCTS or _Blocks.of(index, node)
         for node in index.nodes
     ):
         return None
@@ -82,7 +78,7 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
         form = _Form.of(node)
         if form is not None:
             nodes = list(_parts(index, result.proto, node, form))
-        elif node.op_type in _INTEGER:
+        elif node.op_type in PRODUCTS:
             nodes = list(_of_integers(index, result.proto, node))
         elif (blocks := _Blocks.of(index, node)) is not None:
             nodes = list(blocks.parts(result.proto, node))
@@ -209,7 +205,7 @@ def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Itera
             yield helper.make_node("Cast", [zero], [shift], name=shift, to=TensorProto.FLOAT)
             yield helper.make_node("Sub", [f"{made}{_OPERAND}{slot}", shift], [name], name=name)
         operands.append(name)
-    float_node = helper.make_node(_INTEGER[node.op_type], operands, [made], name=node.name)
+    float_node = helper.make_node(PRODUCTS[node.op_type], operands, [made], name=node.name)
     float_node.attribute.extend(node.attribute)
     float_node.metadata_props.extend(node.metadata_props)
     yield float_node

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto, TensorProto
 
+from onnxsurgeon_lite.debug.bisection.quantized.expanding import UNIT
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
 from onnxsurgeon_lite.debug.bisection.quantized.parameters import own_numbers
 from onnxsurgeon_lite.debug.bisection.result import Finding
@@ -201,7 +202,8 @@ def unlike_weights(index: GraphIndex, values: FloatValues, theirs: GraphIndex) -
         users = index.consumers.get(name, [])
         if tensor is None or not isinstance(integers, TensorProto) or not users:
             continue
-        if not is_float(numpy_dtype(tensor.data_type)) or quantizers.grids[name].block:
+        unnamed = quantizers.grids[name].block or UNIT in node.input[1]
+        if not is_float(numpy_dtype(tensor.data_type)) or unnamed:
             continue  # it is the quantized weight itself, or has no scale that could be named
         if list(tensor.dims) != list(integers.dims) or len(tensor.dims) < 2:
             continue
@@ -231,6 +233,10 @@ def _unlike_weight(node: NodeProto, grid: Grid, integers: Array, right: Wide) ->
         np.square(rows[0] - fit).sum()
         for fit in (slope[:, None] * rows[1], np.rint(shift)[:, None] * rows[2])
     ]
+    if min(left) > count.sum():  # an error of a quantum, with whatever scale or zero point
+        return Finding(
+            "wrong constant", f"{node.input[0]!r} is not the float model's weight, quantized"
+        )
     if np.rint(shift).any() and left[1] <= left[0]:
         at = int(np.abs(shift).argmax())
         own = float(np.atleast_1d(grid.zero)[at if grid.zero.ndim else 0])

@@ -29,12 +29,13 @@ class Errors:
 
     @classmethod
     def of(cls, error: Wide, value: Wide, axis: int, shifts: Sequence[Wide] = ()) -> "Errors":
-        """Measure an error; channels lie along an axis."""
+        """Measure an error; channels lie along an axis, or along the last one of a value without it."""
         given = (error, value, *shifts)
         found = _measures(*(array.reshape(1, -1) for array in given))
-        if error.ndim:
-            channels = error.shape[axis]
-            parts = (np.moveaxis(array, axis, 0).reshape(channels, -1) for array in given)
+        if error.ndim and error.size:
+            last = min(axis, error.ndim - 1)
+            channels = error.shape[last]
+            parts = (np.moveaxis(array, last, 0).reshape(channels, -1) for array in given)
             found = [*map(np.concatenate, zip(found, _measures(*parts), strict=True))]
         rms, mean, along, *others = found
         return cls(rms, mean, along, tuple(others))
@@ -55,7 +56,8 @@ class Errors:
             limit = (_RMS, _MEAN, _ALONG)[min(number, 2)]
             limits[0] = limit + (elements**-0.5 * _IN_CHANNEL if elements and number < 3 else 0.0)
             least = allowed + _SLOPE * size * (number == 2)
-            over = np.abs(own) / (limits * _usual(np.array(others)) + least)
+            own, bound = np.abs(own), limits * _usual(np.array(others)) + least
+            over = np.divide(own, bound, out=np.where(own > 0, np.inf, 0.0), where=bound > 0)
             worst = max(worst, float(over.max(initial=0.0)))
         return worst
 

@@ -114,7 +114,7 @@ def steps_to(reference: Wide, actual: Wide, moved: Wide, like: Wide, axis: int) 
     step, wanted = moved - actual, reference - actual
     if like.size == 1:
         step, wanted = step.reshape(1, -1), wanted.reshape(1, -1)
-    elif like.ndim == 1 and step.ndim and step.shape[axis] == like.size:
+    elif like.ndim == 1 and step.ndim > axis and step.shape[axis] == like.size:
         step, wanted = (np.moveaxis(a, axis, 0).reshape(like.size, -1) for a in (step, wanted))
     else:
         return None

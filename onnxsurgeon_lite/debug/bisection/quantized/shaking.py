@@ -9,7 +9,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, Quantizers
+from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, DYNAMIC, Quantizers
 from onnxsurgeon_lite.runtime.observe import original
 from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.grid import Grid
@@ -30,18 +30,21 @@ def shaken(
     nodes = list(result.graph.node)
     del result.graph.node[:]
     feeds: list[dict[str, Array]] = [{} for _ in range(runs)]
+    computed = {node.output[1] for node in nodes if node.op_type == DYNAMIC and share == 1}
     for number, node in enumerate(nodes):
         result.graph.node.append(node)
         name = node.output[0]
-        grid = _grid(quantizers, node)
-        if grid is None:
+        grid = _grid(quantizers, node, share)
+        if grid is None and not (node.op_type == DEQUANTIZE and node.input[1] in computed):
             continue
-        grid = replace(grid, scale=grid.scale * share)
         exact, noise = f"{name}{_EXACT}", f"{name}{_NOISE}"
         result.graph.node[-1].output[0] = exact
-        integers = _vector(quantizers.index, node)
-        if integers is None:
-            result.graph.node.extend(_drawn(result, quantizers.index, node, grid, noise, number))
+        integers = None if grid is None else _vector(quantizers.index, node)
+        if grid is None:
+            result.graph.node.extend(_drawn(exact, node.input[1], noise, number))
+        elif integers is None:
+            step = _step(result, quantizers.index, node, grid)
+            result.graph.node.extend(_drawn(exact, step, noise, number))
         else:
             dtype = _dtype(quantizers.index, node)
             for run, given in enumerate(feeds):
@@ -51,9 +54,10 @@ def shaken(
     return result, feeds
 
 
-def _grid(quantizers: Quantizers, node: NodeProto) -> Grid | None:
-    """Return the numbers that a node of a part dequantizes to; None if it does not."""
-    return quantizers.grids.get(original(node.output[0])) if node.op_type == DEQUANTIZE else None
+def _grid(quantizers: Quantizers, node: NodeProto, share: float = 1.0) -> Grid | None:
+    """Return the numbers that a node of a part dequantizes to, so much closer; None if they are not known."""
+    found = quantizers.grids.get(original(node.output[0])) if node.op_type == DEQUANTIZE else None
+    return None if found is None else replace(found, scale=found.scale * share)
 
 
 def _vector(index: GraphIndex, node: NodeProto) -> Array | None:
@@ -70,21 +74,13 @@ def _noise_of(integers: Array, grid: Grid, seed: int) -> Array:
     return np.asarray(drawn[which].reshape(integers.shape) * grid.quantum(integers.shape))
 
 
-def _drawn(
-    part: ModelProto, index: GraphIndex, node: NodeProto, grid: Grid, noise: str, seed: int
-) -> list[NodeProto]:
-    """Return the nodes that draw noise as large as the grid is coarse."""
+def _drawn(exact: str, step: str, noise: str, seed: int) -> list[NodeProto]:
+    """Return the nodes that draw noise for a value, as large as a step."""
     uniform = f"{noise}\x01uniform"
-    step = _step(part, index, node, grid)
-    draw = helper.make_node(
-        "RandomUniformLike",
-        [f"{node.output[0]}{_EXACT}"],
-        [uniform],
-        low=-0.5,
-        high=0.5,
-        seed=float(seed + 1),
+    drawn = helper.make_node(
+        "RandomUniformLike", [exact], [uniform], low=-0.5, high=0.5, seed=float(seed + 1)
     )
-    return [draw, helper.make_node("Mul", [uniform, step], [noise])]
+    return [drawn, helper.make_node("Mul", [uniform, step], [noise])]
 
 
 def shifted(part: ModelProto, quantizers: Quantizers, constants: bool) -> ModelProto:

@@ -1,0 +1,136 @@
+"""One function of a rule, and the parts that it is written with: functions of the file that it calls.
+
+Several parts of one name are alternatives: a pattern that calls them stands for one pattern with each.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+from onnx import FunctionProto, NodeProto
+
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.model.messages import copied
+
+
+@dataclass(frozen=True)
+class Side:
+    """One function of a rule, and what its comments ask.
+
+    Attributes:
+        where: the conditions, as Python expressions.
+        optional: inputs that a node may omit.
+        keep: inner values that nodes outside may read.
+    """
+
+    function: FunctionProto
+    where: tuple[ast.expr, ...] = ()
+    optional: frozenset[str] = frozenset()
+    keep: frozenset[str] = frozenset()
+
+    @property
+    def variables(self) -> set[str]:
+        """The attribute variables that the nodes mention."""
+        return {a.ref_attr_name for node in self.function.node for a in node.attribute} - {""}
+
+    def with_operator(self, word: str, operator: str) -> "Side":
+        """Return the side with an operator for a word."""
+        function = copied(self.function)
+        for node in function.node:
+            node.op_type = operator if node.op_type == word else node.op_type
+        return replace(self, function=function)
+
+    def renamed(self, names: Mapping[str, str]) -> "Side":
+        """Return the side with other names for values."""
+        function = copied(self.function)
+        for holder in (function, *function.node):
+            holder.input[:] = [names.get(name, name) for name in holder.input]
+            holder.output[:] = [names.get(name, name) for name in holder.output]
+        where = tuple(_Renaming(names).visit(deepcopy(condition)) for condition in self.where)
+        optional, keep = (
+            frozenset(names.get(name, name) for name in known)
+            for known in (self.optional, self.keep)
+        )
+        return Side(function, where, optional, keep)
+
+    def without_unread(self) -> "Side":
+        """Return the side without the inputs that nothing reads: the chosen parts may do without."""
+        function = copied(self.function)
+        read = {name for node in function.node for name in node.input} | {*function.output}
+        function.input[:] = [name for name in function.input if name in read]
+        return replace(self, function=function)
+
+
+def written_out(side: Side, parts: Mapping[str, Sequence[Side]]) -> Iterator[Side]:
+    """Yield a side with the nodes of parts in the place of their calls, once for each choice of parts, in their order.
+
+    A part that is called twice is the same one at both places.
+
+    Raises:
+        UsageError: a part is called with other operands than it has.
+    """
+    nodes = side.function.node
+    calls = (place for place, node in enumerate(nodes) if not node.domain and node.op_type in parts)
+    place = next(calls, None)
+    if place is None:
+        yield side
+        return
+    name = nodes[place].op_type
+    for part in parts[name]:
+        yield from written_out(_inserted(side, place, part), {**parts, name: [part]})
+
+
+def _inserted(side: Side, place: int, part: Side) -> Side:
+    """Return the side with the nodes of a part in the place of its call."""
+    call, own = side.function.node[place], part.function
+    if (len(call.input), len(call.output)) != (len(own.input), len(own.output)) or call.attribute:
+        raise UsageError(
+            f"the part {own.name!r} is called with other operands than it has",
+            f"write: {', '.join(own.output)} = {own.name}({', '.join(own.input)})",
+        )
+    names, same = _names(side, call, own)
+    new = part.renamed(names)
+    function = copied(side.function)
+    nodes = [*function.node[:place], *new.function.node, *function.node[place + 1 :]]
+    del function.node[:]
+    function.node.extend(nodes)
+    for known, added in (
+        (function.attribute, own.attribute),
+        (function.attribute_proto, own.attribute_proto),
+    ):
+        known.extend(each for each in added if each not in known)
+    joined = replace(
+        side,
+        function=function,
+        where=side.where + new.where,
+        optional=side.optional | new.optional,
+        keep=side.keep | new.keep,
+    )
+    return joined.renamed(same)
+
+
+def _names(
+    side: Side, call: NodeProto, own: FunctionProto
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the names of a part's values in the side, and the outputs of the call that are one of its inputs."""
+    names = dict(zip(own.input, call.input, strict=True))
+    same = {}
+    for name, result in zip(own.output, call.output, strict=True):
+        if name in names:
+            same[result] = names[name]
+        else:
+            names[name] = result
+    taken = {name for node in side.function.node for name in (*node.input, *node.output)}
+    for name in (name for node in own.node for name in node.output if name not in names):
+        names[name] = name if name not in taken else f"{call.output[0]}_{name}"
+    return names, same
+
+
+class _Renaming(ast.NodeTransformer):
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        node.id = self.names.get(node.id, node.id)
+        return node

@@ -1,0 +1,100 @@
+"""Narrowing a region by the operators of a PyTorch module: it never loses what was found, nor makes it false."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import onnx
+import pytest
+from test_verdicts import altered, parsed, random
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.api import narrow
+from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.tensors.references import ReferenceSet
+
+CHAIN = """net (float[4,16] x) => (float[4,16] y) {
+    a = MatMul (x, w0)
+    mul = Mul (a, s0)
+    mul_1 = Mul (mul, s1)
+    mul_2 = Mul (mul_1, s2)
+    mul_3 = Mul (mul_2, s3)
+    y = MatMul (mul_3, w1)
+}"""
+
+
+MULS = ["mul", "mul_1", "mul_2", "mul_3"]
+
+
+@pytest.fixture
+def chain(tmp_path):
+    """(A model that is wrong at `mul_2`, references of `a` and `y`, all right values)."""
+    constants = {f"s{i}": 1 + random(16, seed=i) / 4 for i in range(4)}
+    right = parsed(CHAIN, **constants, w0=random(16, 16, seed=5), w1=random(16, 16, seed=6))
+    onnx.save(right, tmp_path / "right.onnx")
+    onnx.save(altered(right, s2=random(16, seed=9)), tmp_path / "wrong.onnx")
+    values = {"x": random(4, 16, seed=7)}
+    values |= osl.run(tmp_path / "right.onnx", values, ["a", *MULS, "y"])
+    return tmp_path / "wrong.onnx", {name: values[name] for name in ("x", "a", "y")}, values
+
+
+def recording(monkeypatch, values):
+    """Let these values be what the operators of every module return."""
+
+    @contextmanager
+    def operators_of(*_):
+        yield ReferenceSet.of(values, inputs=["x"])
+
+    monkeypatch.setattr(narrow, "operators_of", operators_of)
+
+
+def test_operators_that_are_counted_as_other_values_are_matched_by_their_contents(
+    chain, monkeypatch
+):
+    model, references, values = chain
+    mul = [values[name] for name in MULS]
+    folded = {"mul": 2 * values["x"], **{f"mul_{i}": each for i, each in enumerate(mul, 1)}}
+    recording(monkeypatch, {"x": values["x"], "a": values["a"], **folded, "y": values["y"]})
+
+    result = osl.bisect(model, references, factory="net.py:net", cause=False)
+
+    (culprit,) = result.culprits
+    assert culprit.region == ["@3", "@4", "@5"]
+
+
+def test_a_search_that_fails_with_the_operators_leaves_the_first_result(chain, monkeypatch):
+    model, references, values = chain
+    first = osl.bisect(model, references, cause=False)
+    recording(monkeypatch, values)
+
+    def refused(*_):
+        raise RuntimeFailure("Mul cannot broadcast 4 by 9", "look at it")
+
+    sample = ReferenceSet.of(references, inputs=["x"]), {"x": values["x"]}
+    index = GraphIndex.of(osl.load(model))
+    result = narrow.narrowed(first, "net.py:net", index, sample, lambda more, _: more, refused)
+
+    assert result is first
+    assert "'net.py:net' do not narrow the region: Mul cannot broadcast 4 by 9" in result.notes[-1]
+
+
+def test_a_reference_of_another_shape_is_never_computed_with(tmp_path):
+    model = parsed(
+        """net (float[2,3] x) => (float[2,3] y, float[2,3] z) {
+            t = Mul (x, w)
+            y = Add (t, c)
+            u = Sub (x, w)
+            z = Add (u, c)
+        }""",
+        w=random(2, 3, seed=1),
+        c=random(2, 3, seed=2),
+    )
+    onnx.save(model, tmp_path / "net.onnx")
+    x = {"x": random(2, 3, seed=3)}
+    values = {**x, **osl.run(tmp_path / "net.onnx", x, ["t", "y", "u", "z"])}
+    values |= {"t": values["t"].T.copy(), "y": values["y"] + 1}
+    values |= {"u": values["u"] + 1, "z": values["z"] + np.float32(1)}
+
+    result = osl.bisect(tmp_path / "net.onnx", values, cause=False)
+
+    assert [culprit.value for culprit in result.culprits] == ["u", "t"]
