@@ -617,6 +617,35 @@ def test_the_factory_of_the_references_narrows_a_region_of_many_nodes(tmp_path):
     assert culprit["op_type"] in ("MatMul", "Softmax", "Mul"), culprit
 
 
+def test_a_mistake_in_every_layer_is_not_blamed_on_the_mask_that_they_share(tmp_path, runtime):
+    layer = """q{0} = MatMul ({1}, w{0}) t{0} = Transpose <perm = [1, 0]> ({1}) a{0} = MatMul (q{0}, t{0})
+        d{0} = Mul (a{0}, scale) e{0} = Add (d{0}, mask) p{0} = Softmax (e{0}) h{0} = MatMul (p{0}, {1})"""
+    more = """u = Tanh (h1) v = Mul (u, u) z = Exp (v) o = Neg (z)
+        i = Abs (o) j = Sqrt (i) l = Sigmoid (j) y = Add (l, h1)"""
+    nodes = f"c = Cast <to = 1> (keep) mask = Mul (c, low) {layer.format(0, 'x')} {layer.format(1, 'h0')} {more}"
+    constants = {"low": np.float32(-1e4), "scale": np.float32(0.25)}
+    right = parsed(
+        f"net (float[4,8] x, int64[4,4] keep) => (float[4,8] y) {{ {nodes} }}",
+        **constants,
+        **{f"w{i}": random(8, 8, seed=i) / 2 for i in range(2)},
+    )
+    feeds = {"x": random(4, 8, seed=3), "keep": np.triu(np.ones((4, 4), np.int64), 1)}
+    values = osl.run(right, feeds, ["h0", "y"])
+
+    found = osl.bisect(
+        altered(right, scale=np.float32(1.0)),
+        {**feeds, **values},
+        cause=False,
+        output=tmp_path / "out",
+    )
+
+    names = [node.output[0] for node in right.graph.node]
+    regions = [{names[int(n[1:])] for n in culprit.region} for culprit in found.culprits]
+    assert [culprit.value for culprit in found.culprits] == ["h0", "y"]
+    assert "d0" in regions[0]
+    assert "d1" in regions[1]
+
+
 DECODER = """
 import torch
 

@@ -3,13 +3,16 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from difflib import SequenceMatcher
 
 from onnxsurgeon_lite.debug.bisection.diagnose import place_of
 from onnxsurgeon_lite.debug.bisection.result import Culprit
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
+from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
 
 _BRANCH = 3  # nodes of a branch of a fork: more of them may hold a mistake of their own
+_SAME = 0.7  # the share of the operators that two layers have in common
 
 
 def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culprit]:
@@ -35,10 +38,22 @@ def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culpri
 def _alike(one: Culprit, other: Culprit, space: Space) -> bool:
     """Return whether two culprits are as likely the same mistake, made twice, as one in the nodes that they share.
 
-    Their own nodes are then the same operators in the same order, as in two layers.
+    One is computed from the other, and their own nodes are about the same operators in the same order: two layers. Or
+    what they share computes only masks and sizes: no float enters it.
     """
-    own = _operators(one, other, space)
-    return len(own) > _BRANCH and own == _operators(other, one, space)
+    own, others = _operators(one, other, space), _operators(other, one, space)
+    if min(len(own), len(others)) <= _BRANCH:
+        return False
+    in_a_row = other.value in space.below(one.outputs) or one.value in space.below(other.outputs)
+    alike = SequenceMatcher(None, own, others).ratio() >= _SAME
+    return in_a_row and (alike or not _takes_floats({*one.region} & {*other.region}, space))
+
+
+def _takes_floats(nodes: Collection[str], space: Space) -> bool:
+    """Return whether a float enters some nodes, or a value of unknown type."""
+    kinds = (space.index.type_of(name) for name in space.entering([int(n[1:]) for n in nodes]))
+    types = [0 if kind is None else kind.tensor_type.elem_type for kind in kinds]
+    return any(not kind or is_float(numpy_dtype(kind)) for kind in types)
 
 
 def _operators(culprit: Culprit, other: Culprit, space: Space) -> list[str]:
