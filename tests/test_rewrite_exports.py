@@ -3,10 +3,11 @@
 import warnings
 
 import pytest
-import torch
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.passes.build import parse_text
+
+torch = pytest.importorskip("torch")
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
 DYNAMO = """<ir_version: 10, opset_import: ["" : 23]>

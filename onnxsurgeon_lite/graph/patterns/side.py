@@ -5,7 +5,6 @@ Several parts of one name are alternatives: a pattern that calls them stands for
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 
 from onnx import FunctionProto, NodeProto
@@ -47,7 +46,8 @@ class Side:
         for holder in (function, *function.node):
             holder.input[:] = [names.get(name, name) for name in holder.input]
             holder.output[:] = [names.get(name, name) for name in holder.output]
-        where = tuple(_Renaming(names).visit(deepcopy(condition)) for condition in self.where)
+        again = (ast.parse(ast.unparse(condition), mode="eval").body for condition in self.where)
+        where = tuple(map(_Renaming(names).visit, again))
         optional, keep = (
             frozenset(names.get(name, name) for name in known)
             for known in (self.optional, self.keep)
