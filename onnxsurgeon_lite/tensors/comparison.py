@@ -20,7 +20,7 @@ _PIECE = 1 << 19  # bytes of each side that are compared at a time where they ar
 
 SMALLEST_SCALE = 1e-6  # a tensor that is smaller everywhere is compared as if it were zero
 
-_FAST: dict[np.dtype[np.generic], np.finfo[Any]] = {
+_FAST: "dict[np.dtype[np.generic], np.finfo[Any]]" = {
     np.dtype(n): np.finfo(n) for n in ("float32", "float64", "complex64", "complex128")
 }
 _LOOSE = 1e30
