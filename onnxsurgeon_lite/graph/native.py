@@ -114,9 +114,8 @@ def begin_together(what: str, work: Callable[[], bytes], size: int = 0) -> Calla
     limits = allowed(size)
     _forks.work = work
     try:
-        fork = (
-            _Fork()
-        )  # by this thread: one that goes on meanwhile might hold a lock that the fork needs
+        # by this thread: one that goes on meanwhile might hold a lock that the fork needs
+        fork = _Fork()
     finally:
         del _forks.work
     return partial(_answer, what, _asked(fork, _own_work, (), limits), limits)

@@ -1,7 +1,7 @@
 """Align references with a model: by equal names, by a map, or by matching."""
 
 import re
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def alignment(
         notes=(_summary(matching, references, len(pairs)), *map(_placed_note, _placed(matching))),
         doubts=tuple(filter(None, [lost_note(matching), _doubt(matching)])),
         left_over=tuple(_left_over(matching, references, index.inputs)),
-        exchanged=_exchanged(matching, returned, index),
+        exchanged=_exchanged(_held(matching, returned), returned, index),
     )
 
 
@@ -170,16 +170,24 @@ def _placed_note(pair: Pair) -> str:
     return f"{pair.a!r} has the place and shape of {pair.b!r}, not its values: these are compared"
 
 
-def _exchanged(matching: Matching, returned: Sequence[str], index: GraphIndex) -> str:
-    """Say that the outputs hold what the module returns in another order; '' if they do not."""
+def _held(matching: Matching, returned: Iterable[str]) -> list[str]:
+    """Return the value of the model that each reference is; '' for none."""
     partner = {pair.a: pair.b for pair in matching.pairs}
-    held = [partner.get(matching.aliases.get(name, name), "") for name in returned]
-    if held == [*index.outputs] or sorted(held) != sorted(index.outputs):
+    return [partner.get(matching.aliases.get(name, name), "") for name in returned]
+
+
+def _exchanged(held: Sequence[str], returned: Sequence[str], index: GraphIndex) -> str:
+    """Say that the outputs stand in another order than what they are compared with; '' if they do not.
+
+    Args:
+        held: the value of the model that each of `returned` is.
+    """
+    if [*held] == [*index.outputs] or sorted(held) != sorted(index.outputs):
         return ""
     order = ", ".join(
         f"{name!r} at {output!r}" for name, output in zip(returned, held, strict=True)
     )
-    return f"the outputs are not in the order of what the module returns: {order}"
+    return f"the outputs are not in the order of what is compared with them: {order}"
 
 
 def _left_over(matching: Matching, references: ReferenceSet, inputs: Container[str]) -> list[str]:
@@ -224,7 +232,8 @@ def aligned_models(
         notes += _alone_note(where, [(f.op, f.name, f.scope) for f in alone])
     theirs_alone = [name for name in matching.only_a if name in references]
     fitted = renamed(references, pairs, index, shapes, theirs_alone)
-    return replace(fitted, notes=(*references.notes, *notes))
+    order = _exchanged(_held(matching, other.outputs), [*other.outputs], index)
+    return replace(fitted, notes=(*references.notes, *notes), exchanged=order)
 
 
 def names_settle(index: GraphIndex, other: GraphIndex) -> bool:
@@ -304,7 +313,8 @@ def _of_equal_names(references: ReferenceSet, index: GraphIndex, other: GraphInd
     ]
     is_copy = is_quantized_copy(index, other)  # its quantizers are no news
     said = references.notes if is_copy else (*references.notes, *notes)
-    return replace(references, entries=alike, notes=said)
+    order = _exchanged([*other.outputs], [*other.outputs], index)
+    return replace(references, entries=alike, notes=said, exchanged=order)
 
 
 def _alike(one: TypeProto | None, other: TypeProto | None) -> bool:
