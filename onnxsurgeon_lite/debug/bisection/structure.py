@@ -114,7 +114,7 @@ class Region:
             because = f"reading {other!r} in place of {name!r} gives the reference"
             return Explained("other", because, reader)
         if reader is not None and self._is_made_by(reader, instead):
-            because = f"the references' {other!r} in place of what it makes gives the reference"
+            because = f"its value should be the references' {other!r}"
             return Explained("other", because, reader)
         near = self._near(name, value, references)
         what = step_between(

@@ -55,7 +55,7 @@ def shaken(
 
 
 def _grid(quantizers: Quantizers, node: NodeProto, share: float = 1.0) -> Grid | None:
-    """Return the numbers that a node of a part dequantizes to, so much closer; None if they are not known."""
+    """Return the numbers that a node dequantizes to, with a share of their steps; None if they are not known."""
     found = quantizers.grids.get(original(node.output[0])) if node.op_type == DEQUANTIZE else None
     return None if found is None else replace(found, scale=found.scale * share)
 
