@@ -51,10 +51,11 @@ folder = Path(sys.argv[1])
 wanted = json.loads((folder / "request.json").read_text())["wanted"]
 listed = json.loads((folder / "feeds/index.json").read_text())["values"]
 raw = (folder / "feeds/values.bin").read_bytes()
-feeds = {{
-    v["name"]: np.frombuffer(raw, np.float32, int(np.prod(v["shape"])), v["offset"]).reshape(v["shape"])
-    for v in listed
-}}
+feeds = {{}}
+for v in listed:
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(v["dtype"].upper()))
+    flat = np.frombuffer(raw, dtype, int(np.prod(v["shape"])), v["offset"])
+    feeds[v["name"]] = flat.reshape(v["shape"])
 model = onnx.load(folder / "model.onnx")
 values = ReferenceEvaluator(model, new_ops=[Sqrt]).run(wanted, feeds)
 np.savez(folder / "values.npz", **dict(zip(wanted, values)))
@@ -141,6 +142,27 @@ def test_a_program_that_errs_in_one_operator_is_found_out_by_cutting(model_of, p
     found = osl.bisect(model, {"x": X, **right}, runtime=program(FAULTY) + ",inner=no", quick=True)
 
     assert [c.op_type for c in found.culprits] == ["Sqrt"]
+
+
+def test_an_error_of_a_program_inside_a_loop_is_found_where_it_is_made(model_of, program):
+    model = model_of("""
+        steps (float[2,3] x) => (float[2,3] y) {
+            times = Constant<value = int64 {4}>()
+            yes = Constant<value = bool {1}>()
+            l = Loop(times, yes, x) <
+                body = b (int64 i, bool go, float[2,3] s) => (bool still, float[2,3] next) {
+                    e = Exp(s) r = Sqrt(e) next = Tanh(r) still = Identity(go)
+                }
+            >
+            y = Neg(l)
+        }
+    """)
+
+    wrong = f"runtime={program(FAULTY)}"
+    found = osl.bisect(model, a="runtime=ort", b=wrong, feeds={"x": X}, quick=True)
+
+    (culprit,) = found.culprits
+    assert [(c.op_type, c.id) for c in culprit.inside] == [("Sqrt", "@2/body/@1")]
 
 
 def test_an_operator_that_a_program_gets_wrong_is_worked_around(model_of, program):
@@ -392,9 +414,14 @@ def test_the_module_itself_eager_and_compiled(model_of, tmp_path):
     for model, export in zip(models, ("match", "MISMATCH"), strict=True):
         found = osl.bisect(model, a=f"{eager},compile=eager", quick=True, rtol=1e-6, atol=1e-6)
         assert found.verdict == ("agrees" if export == "match" else "mismatch")
-        (columns,) = [note for note in found.notes if "eager module" in note]
-        assert columns.startswith("'y' off the eager module: compiled 0 (match), export ")
-        assert columns.endswith(f"({export})")
+        beside = found.beside_eager["y"]
+        assert (beside.compiled.max_abs, beside.compiled.match) == (0, True)
+        assert beside.export.match == (export == "match")
+        assert 1 < beside.eager < 10
+        *_, titles, _, row = str(found).splitlines()
+        assert titles.split() == ["output", "eager", "compiled", "export", "allowed"]
+        assert row.split()[:6] == ["y", "up", "to", f"{beside.eager:.6g}", "0", "match"]
+        assert row.split()[7] == export
     with pytest.raises(UsageError, match="gives references"):
         osl.run(models[0], {"x": X}, runtime=eager.removeprefix("runtime="))
 

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult, JudgeSamples, Search
+    from onnxsurgeon_lite.debug.bisection.result import BesideEager
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.values import Alignment
     from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -173,24 +174,28 @@ class Bisecting:
         result.notes += pool.repeated
         return result
 
-    def beside_eager(self, folder: Path) -> "Iterator[str]":
-        """Say how far the compiled module and the export are from the eager module, which is recorded in a folder."""
+    def beside_eager(self, folder: Path) -> "Iterator[tuple[str, BesideEager]]":
+        """Yield how far the compiled module and the export are from the eager module, which is recorded in a folder."""
+        from onnxsurgeon_lite.debug.bisection.result import BesideEager
         from onnxsurgeon_lite.matching.sets import compare_value
         from onnxsurgeon_lite.matching.values import aligned
         from onnxsurgeon_lite.runtime.run import run
+        from onnxsurgeon_lite.tensors.dtypes import arrays_in
         from onnxsurgeon_lite.tensors.references import open_references
+        from onnxsurgeon_lite.tensors.statistics import magnitude
 
         compiled, given = self.explained
         how = self.runtime, self.mapping, self.call.progress
         eager = aligned(open_references(folder), self.index, given, *how)
         export = run(self.index, given, self.optimized or self.runtime)
         for name in (n for n in self.index.outputs if n in eager and n in compiled):
-            told = []
-            for side, value in (("compiled", compiled.read(name)), ("export", export[name])):
-                found = compare_value(name, value, eager.read(name), self.search.tolerance).values()
-                match = "match" if all(each.match for each in found) else "MISMATCH"
-                told.append(f"{side} {max(each.max_abs for each in found):.3g} ({match})")
-            yield f"{name!r} off the eager module: {', '.join(told)}"
+            stored = eager.read(name)
+            theirs, ours = (
+                compare_value(name, value, stored, self.search.tolerance)
+                for value in (compiled.read(name), export[name])
+            )
+            parts = zip(theirs, arrays_in(stored), theirs.values(), ours.values(), strict=False)
+            yield from ((each, BesideEager(magnitude(array), *off)) for each, array, *off in parts)
 
     def _of_metric(self, result: "BisectResult") -> "Iterator[str]":
         """Say what the metric makes of the explained sample with each culprit healed: tolerances found the culprits."""

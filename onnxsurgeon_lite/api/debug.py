@@ -183,7 +183,7 @@ def bisect(
             result = case.result()
             stored, given = case.explained
             if isinstance(stored_at, Path) and live and eager_beside(stored_at).is_dir():
-                result.notes += case.beside_eager(eager_beside(stored_at))
+                result.beside_eager = dict(case.beside_eager(eager_beside(stored_at)))
             if factory is not None and stored_at is not None and not job.several:
                 result = narrowed(
                     result,

@@ -209,7 +209,7 @@ def _measure(sight: "Sight", observer: "Observer", find: str) -> None:
     """Take the largest magnitude of each value, as far as it is finite."""
     from onnxsurgeon_lite.debug.bisection.judge import Finds
     from onnxsurgeon_lite.report.page.measures import largest
-    from onnxsurgeon_lite.report.page.tensors import magnitude
+    from onnxsurgeon_lite.tensors.statistics import magnitude
 
     wanted = Finds.of(find)
     sizes = {

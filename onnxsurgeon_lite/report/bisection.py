@@ -22,13 +22,14 @@ from onnxsurgeon_lite.report.ranking import blame_lines
 from onnxsurgeon_lite.report.samples import numbers
 from onnxsurgeon_lite.report.tables import table
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
+from onnxsurgeon_lite.tensors.metrics import gap, number_text, texts, titles
 
 _FEW = 4  # cleared nodes and nodes of a region, of which each is shown unasked
 _NAMED = 8  # mismatching values
 _BLAMED = 3  # nodes with the largest shares
 _WIDE = 3  # nodes of a region that need no narrowing
 _GROUP = 4  # culprits of one kind that are told as one group
+BESIDE_EAGER = ("output", "eager", "compiled", "export", "allowed")
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
 
@@ -75,6 +76,9 @@ def bisection_lines(
     if len(culprits) > 1 and not verbose:
         yield "  (--verbose shows the same of every culprit)"
     yield from _cleared(result.cleared, verbose)
+    if result.beside_eager:
+        yield "how far the compiled module and the export are from the eager module:"
+        yield from table(BESIDE_EAGER, beside_eager(result))
     if result.blame is not None:
         yield from (f"  {line}" for line in blame_lines(result.blame, _BLAMED))
     if result.elsewhere:
@@ -83,6 +87,14 @@ def bisection_lines(
     if verbose:
         sessions = counted(result.sessions, "session")
         yield f"  {result.compared} values compared in {sessions}{_LOOKS[result.look]}"
+
+
+def beside_eager(result: BisectResult) -> Iterator[Sequence[str]]:
+    """Yield the outputs of a compiled module, as the columns of `BESIDE_EAGER` say."""
+    for name, sides in result.beside_eager.items():
+        off = (f"{texts(c)[0]} {verdict(c)}" for c in (sides.compiled, sides.export))
+        allowed = max(sides.compiled.allowed, sides.export.allowed)
+        yield name, f"up to {number_text(sides.eager)}", *off, number_text(allowed, 4)
 
 
 def headlines(result: BisectResult) -> Iterator[str]:

@@ -78,6 +78,14 @@ def distributions(name: str, value: RunValue) -> list[Distribution]:
     return [_distribution(part, array) for part, array in _tensors(name, value)]
 
 
+def magnitude(value: object) -> float:
+    """Return the largest finite magnitude of a tensor of real numbers; 0.0 where there is none."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind in "OUSc":
+        return 0.0
+    sizes = np.abs(value.astype(np.float64))
+    return float(sizes.max(initial=0.0, where=np.isfinite(sizes)))
+
+
 def _tensors(name: str, value: RunValue) -> Iterator[tuple[str, Array | None]]:
     if isinstance(value, list):
         for number, part in enumerate(value):

@@ -25,6 +25,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.statistics import magnitude
 
 _Value = TypeVar("_Value", Stored, RunValue)
 
@@ -413,8 +414,7 @@ def _moved(value: RunValue, rng: "np.random.Generator") -> RunValue:
         return value
     allowed = default_tolerance(value.dtype, value.dtype)
     wide = value.astype(np.float64)
-    scale = float(np.abs(wide[np.isfinite(wide)]).max(initial=0))
-    room = allowed.absolute(scale) + allowed.rtol * np.abs(wide)
+    room = allowed.absolute(magnitude(value)) + allowed.rtol * np.abs(wide)
     return (wide + room * rng.uniform(-1, 1, wide.shape)).astype(value.dtype)
 
 

@@ -36,6 +36,7 @@ from onnxsurgeon_lite.tensors.dtypes import numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.metrics import METRICS, texts, titles
 from onnxsurgeon_lite.tensors.references import open_references, write_test_data
 from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.statistics import magnitude
 
 _Made = TypeVar("_Made")
 
@@ -223,10 +224,8 @@ def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored
     compared = next((v.comparison for v in culprit.values if v.name == culprit.value), None)
     allowed = compared.tolerance if compared is not None else Tolerance(0.0, 0.0)
     reference = outputs.get(culprit.value)
-    numbers = isinstance(reference, np.ndarray) and reference.dtype.kind not in "OUS"
-    wide = np.abs(np.asarray(reference).astype(np.float64)) if numbers else np.zeros(1)
-    scale = float(wide[np.isfinite(wide)].max(initial=0.0))
-    same = _SAME.format(rtol=python(allowed.rtol), atol=python(allowed.absolute(scale)))
+    atol = allowed.absolute(magnitude(reference))
+    same = _SAME.format(rtol=python(allowed.rtol), atol=python(atol))
     limit = _LIMIT.format(seconds=_LATE) if _crashes(culprit) else ""
     return _SCRIPT.format(level=level, same=same, limit=limit)
 

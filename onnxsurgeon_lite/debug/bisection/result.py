@@ -251,6 +251,20 @@ class Samples:
     repeated: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class BesideEager:
+    """An output of a PyTorch module in eager mode, beside what the module gives compiled, and as an export.
+
+    Attributes:
+        eager: the largest finite magnitude in eager mode.
+        compiled, export: how far each is from eager mode.
+    """
+
+    eager: float
+    compiled: Comparison
+    export: Comparison
+
+
 @dataclass(repr=False)
 class BisectResult(Shown):
     """The result of `bisect`.
@@ -275,6 +289,7 @@ class BisectResult(Shown):
         body, place: in such a search, the body as a model and its place: `@12/body[3]`.
         repair: the repaired model, if one was asked for.
         blame: the shares of all nodes in the error of the worst output, if they were asked for.
+        beside_eager: output -> its three values, where a compiled PyTorch module gave the references.
 
     Example:
         >>> osl.bisect("whole_model.onnx", "references/whole_model.npz").verdict
@@ -302,6 +317,7 @@ class BisectResult(Shown):
     kind: str = ""
     repair: Repair | None = None
     blame: Blame | None = None
+    beside_eager: dict[str, BesideEager] = field(default_factory=dict)
 
     def innermost(self) -> "tuple[BisectResult, str]":
         """Return (the innermost search of the first culprit, its place: '' for the main graph)."""
@@ -345,6 +361,7 @@ class BisectResult(Shown):
             "reproducer": self.reproducer,
             "repair": self.repair,
             "blame": self.blame,
+            "beside_eager": self.beside_eager,
             "versions": versions(),
         }
 

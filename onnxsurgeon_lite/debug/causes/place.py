@@ -22,6 +22,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
+from onnxsurgeon_lite.tensors.statistics import magnitude
 
 if TYPE_CHECKING:  # the search for culprits tries mistakes, too
     from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
@@ -119,8 +120,7 @@ class Place:
     @cached_property
     def scale(self) -> float:
         """The largest finite magnitude of what the value should be."""
-        wanted = wide(self.wanted)
-        return float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
+        return magnitude(self.wanted)
 
     @cached_property
     def different(self) -> int:

@@ -4,7 +4,13 @@ from collections.abc import Iterable, Iterator
 
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.names import command
-from onnxsurgeon_lite.report.bisection import edits_text, headlines, kind_of
+from onnxsurgeon_lite.report.bisection import (
+    BESIDE_EAGER,
+    beside_eager,
+    edits_text,
+    headlines,
+    kind_of,
+)
 from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.measures import Row, node_of, table
@@ -21,6 +27,7 @@ _STATES: dict[str, data.State] = {
 
 def page(result: BisectResult, sight: Sight) -> data.Page:
     """Return what the page shows."""
+    beside = [Row(cells) for cells in beside_eager(result)]
     marks = [*_marks(result.culprits, "culprit"), *_marks(result.cleared, "cleared")]
     state = _STATES[result.verdict]
     return data.Page(
@@ -31,7 +38,10 @@ def page(result: BisectResult, sight: Sight) -> data.Page:
         sight.measures,
         marks,
         tensors=[*_tensors(result, sight)],
-        tables=[each for culprit in _with_inner(result.culprits) for each in _values(culprit)],
+        tables=[
+            *(each for culprit in _with_inner(result.culprits) for each in _values(culprit)),
+            *table("Off the eager module", BESIDE_EAGER, beside),
+        ],
         notes=result.notes,
     )
 

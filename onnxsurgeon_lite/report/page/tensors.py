@@ -67,12 +67,6 @@ def _gap(error: Numbers | None, compared: Comparison | None) -> str:
     return f", off by up to {off:.4g}" if other else f", {gap(compared)}"
 
 
-def magnitude(value: RunValue) -> float:
-    """Return the largest finite magnitude of a tensor; 0 where there is none."""
-    numbers = _numbers(value)
-    return 0.0 if numbers is None else max(map(abs, _range(numbers)))
-
-
 def _numbers(value: RunValue) -> Numbers | None:
     if not isinstance(value, np.ndarray) or value.dtype.kind in "OUSc":
         return None

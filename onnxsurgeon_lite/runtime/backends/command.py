@@ -49,6 +49,8 @@ class Command:
         large = model.ByteSize() > _EMBEDDED
         if not large:  # inner values that are outputs now get their types
             model = onnx.shape_inference.infer_shapes(model)
+        outputs = model.graph.output
+        self._sequences = {o.name for o in outputs if o.type.HasField("sequence_type")}
         onnx.save(model, self._folder / "model.onnx", save_as_external_data=large)
 
     def run(self, feeds: Mapping[str, RunValue], fetch: Sequence[str]) -> Mapping[str, RunValue]:
@@ -63,7 +65,9 @@ class Command:
         if place is None:
             return {}
         left = open_references(place)
-        return {name: left.read(name) for name in fetch if name in left}
+        values = {name: left.read(name) for name in fetch if name in left}
+        rows = self._sequences & values.keys()
+        return values | {name: list(values[name]) for name in rows if values[name] is not None}
 
     def _start(self) -> None:
         """Run the program; die as it does where a signal ends it.
