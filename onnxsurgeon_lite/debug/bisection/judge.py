@@ -30,6 +30,7 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import InFile, Stored
 
 HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_END = 0.99  # of the largest number of a dtype: it stands for Inf, also with a score added
 LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float8e4m3fn": 448.0}
 
 
@@ -164,7 +165,8 @@ class AgainstReferences:
 
     def _pairs(self, name: str, actual: RunValue, reference: Stored) -> list[tuple[Array, Array]]:
         pairs = _pairs(*(self.seen(name, value) for value in (actual, reference)))
-        return [(one, _in_range_of(one, other)) for one, other in pairs]
+        pairs = [(one, _in_range_of(one, other)) for one, other in pairs]
+        return pairs if name in self.outputs else [(one, _masked_as(one, o)) for one, o in pairs]
 
 
 def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
@@ -281,6 +283,26 @@ def _in_range_of(actual: Array, reference: Array) -> Array:
     return (
         np.where(beyond, actual.astype(reference.dtype), reference) if beyond.any() else reference
     )
+
+
+def _masked_as(actual: Array, reference: Array) -> Array:
+    """Return a reference with the same mask as a value: one exporter masks by Inf, another by the end of the range."""
+    if (
+        actual.dtype != reference.dtype
+        or actual.dtype.kind != "f"
+        or actual.shape != reference.shape
+    ):
+        return reference
+    infinite = np.isinf(actual) != np.isinf(reference)
+    if not infinite.any():
+        return reference
+    end = _END * np.finfo(actual.dtype).max
+    same = (
+        (np.abs(actual) >= end)
+        & (np.abs(reference) >= end)
+        & (np.sign(actual) == np.sign(reference))
+    )
+    return np.where(infinite & same, actual, reference)
 
 
 def _pairs(actual: RunValue, reference: RunValue) -> list[tuple[Array, Array]]:

@@ -58,9 +58,13 @@ def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Cand
             levels[_fit(board, c)].append(c)
     for level in sorted(levels, reverse=True):
         free = [c for c in levels[level] if board.free(c.a, c.b)]
-        if not (board.a.structured or level.same_scope):
+        if not level.same_scope:
             # a value that an outer module passes on belongs to the inner module
-            free = [c for c in free if board.taken.keys().isdisjoint(partners[c.a.name])]
+            free = [
+                c
+                for c in free
+                if not c.a.returned or board.taken.keys().isdisjoint(partners[c.a.name])
+            ]
         if free:
             yield free
 
@@ -84,7 +88,7 @@ def _fit(board: Board, c: Candidate) -> _Fit:
 
 def _is_returned(board: Board, a: Fact, b: Fact) -> bool:
     """Return whether a reference is what a module returns, and a value what leaves this module."""
-    return not board.a.structured and board.scope_of_a(a) in b.leaves
+    return a.returned and board.scope_of_a(a) in b.leaves
 
 
 def _take(board: Board, c: Candidate) -> None:

@@ -1,7 +1,8 @@
 """Collect the facts that matching uses about each value of a model or a reference set."""
 
 import math
-from collections.abc import Callable, Container, Iterable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +22,8 @@ from onnxsurgeon_lite.tensors.signature import Signature, signature_of
 Progress = Callable[[str], None]
 INPUT = "(input)"
 _SMALL = 1 << 12
+_PART = re.compile(r"(#\d+)?(\[.*\])?")
+"""Behind the path of a module: which of its calls, and which part of what it returned."""
 _MEASURES = ("Shape", "Size")
 _KEEP = ("Identity", "Transpose")
 """They keep the numbers of a weight."""
@@ -40,8 +43,10 @@ class Fact:
         users: the values that are computed from it.
         weights: digests of the constants that it is computed from, the largest first.
         small: the value itself when it is too small for a signature.
+        measures: True for sizes, which are computed from the shapes of values.
         blocked: True when the runtime stores it in blocked layout.
         leaves: paths of the modules that output the value. is_output: True for an output of the whole model.
+        returned: True for a reference that a whole module returned, not one of its operators.
     """
 
     name: str
@@ -56,9 +61,11 @@ class Fact:
     weights: tuple[str, ...] = ()
     leaves: tuple[str, ...] = ()
     is_output: bool = False
+    returned: bool = False
     shape: tuple[int, ...] | None = None
     signature: Signature | None = None
     small: Array | None = None
+    measures: bool = False
     blocked: bool = False
     users: set[str] = field(default_factory=set)
 
@@ -72,28 +79,37 @@ class Fact:
 
 @dataclass
 class Side:
-    """All values of a model or a reference set, in execution order."""
+    """All values of a model or a reference set, in execution order; its outputs in their own."""
 
     place: str
     facts: dict[str, Fact] = field(default_factory=dict)
     structured: bool = False
+    outputs: list[str] = field(default_factory=list)
 
 
-def side_of_references(references: ReferenceSet, outputs: Container[str] = ()) -> Side:
+def side_of_references(references: ReferenceSet, outputs: Iterable[str] = ()) -> Side:
     """Collect the facts of a reference set, reading one tensor at a time.
 
     Args:
-        outputs: names of the model's outputs.
+        outputs: names of the model's outputs, which is their order; else they are in that of the set.
     """
-    side = Side(references.place)
+    side = Side(references.place, outputs=[name for name in outputs if name in references])
     for rank, (name, entry) in enumerate(references.entries.items()):
         fact = Fact(name, rank, entry.scope, entry.class_name.rpartition(".")[2])
         fact.known = fact.stated = bool(entry.scope or entry.class_name)
         fact.op = INPUT if entry.is_input else ""
-        fact.is_output = name in outputs or (not entry.scope and (fact.known or not name))
+        fact.returned = _is_returned(name, fact)
+        fact.is_output = name in side.outputs or (not entry.scope and fact.returned)
         fact.see(references.read(name))
         side.facts[name] = fact
+    side.outputs = side.outputs or [fact.name for fact in side.facts.values() if fact.is_output]
     return side
+
+
+def _is_returned(name: str, fact: Fact) -> bool:
+    """Return whether a reference has the name that a module's output gets: its path, or the class of the whole one."""
+    start = fact.scope or fact.class_name
+    return name.startswith(start) and _PART.fullmatch(name, len(start)) is not None
 
 
 def side_of_model(
@@ -105,11 +121,12 @@ def side_of_model(
     with_weights: bool = True,
 ) -> Side:
     """Collect the facts of a model; values are computed part by part and dropped, weights are read on request."""
-    side = Side(str(index.model.path or index.graph.name), structured=True)
+    place = str(index.model.path or index.graph.name)
+    side = Side(place, structured=True, outputs=[n for n in index.outputs if n in index.producer])
     weights = _digests(index) if with_weights else {}
     for rank, name in enumerate(feeds):
         side.facts[name] = Fact(name, rank, op=INPUT)
-    sources = _sources(index, feeds)
+    sources, sizes = _sources(index, feeds)
     for position in index.order:
         node, origin = index.nodes[position], index.origins[position]
         reads = index.reads[position]
@@ -132,6 +149,7 @@ def side_of_model(
                 tuple(digest for _, digest in constants),
                 _left(index, name, origin.around()),
                 name in index.outputs,
+                measures=name in sizes,
             )
     _see_values(side, index, feeds, runtime, progress)
     for fact in side.facts.values():
@@ -169,8 +187,8 @@ def _is_large_float(observer: Observer, name: str) -> bool:
     return data_type in SIGNED and observer.runtime.held[name] > _SMALL
 
 
-def _sources(index: GraphIndex, feeds: Feeds) -> dict[int, tuple[str, ...]]:
-    """Map each node to its inputs without constants, and without sizes if it has others.
+def _sources(index: GraphIndex, feeds: Feeds) -> tuple[dict[int, tuple[str, ...]], set[str]]:
+    """Map each node to its inputs without constants, and without sizes if it has others; return the sizes, too.
 
     Sizes that one exporter computes are constants of another.
     """
@@ -185,7 +203,7 @@ def _sources(index: GraphIndex, feeds: Feeds) -> dict[int, tuple[str, ...]]:
             depends.update(node.output)
         if inputs and (not values or node.op_type in _MEASURES):
             sizes.update(node.output)
-    return found
+    return found, sizes
 
 
 def _left(index: GraphIndex, name: str, modules: Iterable[str]) -> tuple[str, ...]:

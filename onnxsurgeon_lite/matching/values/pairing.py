@@ -3,14 +3,14 @@
 Every pair has evidence, and each value is in at most one pair.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from onnxsurgeon_lite.matching.values import structure
 from onnxsurgeon_lite.matching.values.board import Board, Pair, shapes_fit
 from onnxsurgeon_lite.matching.values.choosing import choose, choose_first
-from onnxsurgeon_lite.matching.values.contents import Candidate, candidates
+from onnxsurgeon_lite.matching.values.contents import Candidate, agreeing, candidates
 from onnxsurgeon_lite.matching.values.facts import INPUT, Fact, Side
 
 _ROUNDS = 8
@@ -39,7 +39,9 @@ class Matching:
 def match(a: Side, b: Side) -> Matching:
     """Match the values of two sides that were computed from the same feeds."""
     board, found = Board(a, b), candidates(a, b)
-    _in_order(board, lambda fact: fact.op == INPUT, 0.9)
+    _in_order(
+        board, *({f.name: f for f in side.facts.values() if f.op == INPUT} for side in (a, b)), 0.9
+    )
     for _ in range(_ROUNDS):
         before = len(board.pairs)
         choose(board, found)
@@ -52,7 +54,8 @@ def match(a: Side, b: Side) -> Matching:
         if len(board.pairs) == before:
             break
     _free_outputs(board)
-    _in_order(board, lambda fact: fact.is_output, 0.6)
+    _small_outputs(board)
+    _in_order(board, *({name: side.facts[name] for name in side.outputs} for side in (a, b)), 0.6)
     _by_place(board)
     return _result(board, found)
 
@@ -70,14 +73,16 @@ def lost_note(matching: Matching) -> str:
     return f"unmatched references belong to modules that the model does not have: {', '.join(named)}{rest}"
 
 
-def _in_order(board: Board, counts: Callable[[Fact], bool], confidence: float) -> None:
+def _in_order(
+    board: Board, ones: Mapping[str, Fact], others: Mapping[str, Fact], confidence: float
+) -> None:
     """Pair inputs, or outputs, by name, else in order if the shapes fit."""
-    ones = {f.name: f for f in board.a.facts.values() if counts(f)}
-    others = {f.name: f for f in board.b.facts.values() if counts(f)}
     for name, one in ones.items():
         if name in others and board.free(one, others[name]) and shapes_fit(one, others[name]):
             board.add(one, others[name], "name", confidence)
-    rest_a = [f for f in ones.values() if f.name not in board.pairs]
+    held = [_content(board.a.facts[board.taken[name]]) for name in others if name in board.taken]
+    left = [f for f in ones.values() if f.name not in board.pairs]
+    rest_a = [f for f in left if _content(f) is None or _content(f) not in held]
     rest_b = [f for f in others.values() if f.name not in board.taken]
     if len(rest_a) == len(rest_b):
         for one, other in zip(rest_a, rest_b, strict=True):
@@ -87,12 +92,30 @@ def _in_order(board: Board, counts: Callable[[Fact], bool], confidence: float) -
 
 def _free_outputs(board: Board) -> None:
     """Free outputs that inner references equal, where those of outputs are others: what follows there is missing."""
-    ones, others = ([f for f in side.facts.values() if f.is_output] for side in (board.a, board.b))
+    ones, others = ([side.facts[n] for n in side.outputs] for side in (board.a, board.b))
     for one, other in zip(ones, others, strict=True) if len(ones) == len(others) else ():
         inner = board.a.facts.get(board.taken.get(other.name, ""), one)
         is_left = one.name not in board.pairs and _content(inner) != _content(one)
         if is_left and not inner.is_output and shapes_fit(one, other):
             board.drop(inner, other)
+
+
+def _small_outputs(board: Board) -> None:
+    """Pair outputs of few numbers with the last reference that holds them, where none is known as an output."""
+    outputs = [board.b.facts[name] for name in board.b.outputs if name not in board.taken]
+    for other in outputs if not board.a.outputs else ():
+        fitting = [
+            fact
+            for fact in board.a.facts.values()
+            if fact.name not in board.pairs and _is_number(fact) and fact.shape == other.shape
+        ]
+        found = [fact for fact in fitting if agreeing(fact, other)]
+        if found:
+            board.add(found[-1], other, "values", 0.9)
+
+
+def _is_number(fact: Fact) -> bool:
+    return fact.small is not None and fact.small.dtype.kind == "f" and fact.small.size > 1
 
 
 def _by_place(board: Board) -> None:

@@ -104,8 +104,8 @@ def alignment(
     side = side_of_model(unquantized(index), feeds, runtime, progress, with_weights=False)
     named = with_modules(references, index)
     theirs = side_of_references(named, index.outputs)
-    returned = [fact.name for fact in theirs.facts.values() if fact.is_output]
-    matching = match(theirs, side)
+    returned, matching = theirs.outputs, match(theirs, side)
+    held = _held(matching, returned)
     pairs = [pair for pair in matching.pairs if pair.b in index.producer]
     if not pairs:
         raise ReferenceSetError(
@@ -120,8 +120,10 @@ def alignment(
         by_module=True,
         notes=(_summary(matching, references, len(pairs)), *map(_placed_note, _placed(matching))),
         doubts=tuple(filter(None, [lost_note(matching), _doubt(matching)])),
-        left_over=tuple(_left_over(matching, references, index.inputs)),
-        exchanged=_exchanged(_held(matching, returned), returned, index),
+        left_over=tuple(
+            _left_over(matching, references, index, dict(zip(returned, held, strict=True)))
+        ),
+        exchanged=_exchanged(held, returned, index),
     )
 
 
@@ -190,12 +192,22 @@ def _exchanged(held: Sequence[str], returned: Sequence[str], index: GraphIndex) 
     return f"the outputs are not in the order of what is compared with them: {order}"
 
 
-def _left_over(matching: Matching, references: ReferenceSet, inputs: Container[str]) -> list[str]:
-    """Return the references behind the last matched one, without feeds and those of modules that the model lacks."""
+def _left_over(
+    matching: Matching, references: ReferenceSet, index: GraphIndex, held: Mapping[str, str]
+) -> list[str]:
+    """Return the references behind the last matched one, without feeds and those of modules that the model lacks.
+
+    Where every output has a reference, what only inner modules returned is no part of the export.
+
+    Args:
+        held: the references of outputs, and the value of the model that each is.
+    """
     place = {name: number for number, name in enumerate(references.entries)}
     last = max((place[pair.a] for pair in matching.pairs), default=-1)
     behind = [name for name in matching.only_a if place[name] > last]
-    return [name for name in behind if name not in matching.lost_names and name not in inputs]
+    if {*index.outputs} <= {*held.values()}:
+        behind = [name for name in behind if name in held]
+    return [name for name in behind if name not in matching.lost_names and name not in index.inputs]
 
 
 def aligned_models(
@@ -246,7 +258,7 @@ def names_settle(index: GraphIndex, other: GraphIndex) -> bool:
         return True
     common = [name for name in index.producer if name in other.producer]
     inner = [name for name in common if name not in index.outputs]
-    if 2 * len(inner) < len(index.producer.keys() - index.outputs.keys()):
+    if not common or 2 * len(inner) < len(index.producer.keys() - index.outputs.keys()):
         return False
     other_calls = [n for n in common if _call(index, other, n) != _call(other, index, n)]
     recounted = any(_COUNTED.fullmatch(name) for name in index.producer.keys() - other.producer)

@@ -1,6 +1,6 @@
 """Pair values by weights, inputs, modules and names when contents do not decide."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from onnxsurgeon_lite.matching.values.board import (
@@ -58,7 +58,7 @@ def _alike(board: Board, a: Fact, b: Fact) -> bool:
 
 
 def by_scope(board: Board) -> None:
-    """Pair the only node of an operator in a module; for module outputs, the only value that leaves it."""
+    """Pair the only node of an operator in a module; for references, the only value that leaves it."""
     if not board.a.structured:
         _by_outputs(board)
         return
@@ -89,11 +89,14 @@ def _by_outputs(board: Board) -> None:
         if fact.known and fact.scope:
             returned[board.scope_of_a(fact)].append(fact)
     folded = _folded(board, leaving)
+    inside = Counter(fact.scope for fact in board.b.facts.values())
     deepest_first = sorted(returned.items(), key=lambda item: -item[0].count("."))
     for module, (one, *more) in deepest_first:
         others = leaving.get(folded.get(module, module), [])
         if more or len(others) != 1 or module in folded.values():
             continue
+        if not one.returned and inside[module] != 1:
+            continue  # what its operator makes is not known
         if others[0].known and board.free(one, others[0]) and shapes_fit(one, others[0]):
             board.add(one, others[0], "scope", 0.7)
 
@@ -112,4 +115,6 @@ def _folded(board: Board, leaving: Mapping[str, object]) -> dict[str, str]:
 def _may_be(board: Board, a: Fact, b: Fact, relation: int) -> bool:
     if INPUT in (a.op, b.op) or a.blocked != b.blocked:
         return False
+    if b.measures and not agreeing(a, b):
+        return False  # each exporter computes sizes in its own way
     return board.relation(a, b) >= relation and board.free(a, b) and shapes_fit(a, b)

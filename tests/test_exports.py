@@ -1,0 +1,158 @@
+"""Two exports of one network, and what its modules returned: no exporter is blamed for writing it its own way."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.recording.torch_recorder import record_module
+
+
+class Stage(torch.nn.Module):
+    """Tokens of a picture, and the picture again: all its sizes are 8."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm = torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.LayerNorm(8)
+
+    def forward(self, x):
+        tokens = self.norm(self.patches(x).flatten(2).transpose(1, 2))
+        return tokens.reshape(-1, 8, 8, 8).permute(0, 3, 1, 2).contiguous()
+
+
+class Picture(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stages = torch.nn.ModuleList(Stage() for _ in range(2))
+        self.mixed = torch.nn.Linear(8, 8)
+
+    def forward(self, images):
+        for stage in self.stages:
+            images = stage(images)
+        return self.mixed(images.flatten(2).transpose(1, 2)).transpose(1, 2)
+
+
+class Part(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.pooler = torch.nn.LayerNorm(8), torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        hidden = self.norm(x)
+        return hidden, self.pooler(hidden.mean(1))
+
+
+class Hidden(torch.nn.Module):
+    """It returns one of the two outputs of its part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.part = Part()
+
+    def forward(self, images):
+        return self.part(images)[0]
+
+
+class TwoTowers(torch.nn.Module):
+    """Two inputs, each with a batch of its own; one of the outputs has few numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.see, self.read = torch.nn.Linear(8, 32), torch.nn.Linear(8, 32)
+        self.start = torch.nn.Parameter(torch.randn(1, 1, 8))
+
+    def forward(self, images, texts):
+        start = self.start.expand(images.shape[0], -1, -1)
+        image = self.see(torch.cat([start, images], 1)).mean(1)
+        text = self.read(texts).mean(1)
+        return image @ text.T, text, image
+
+
+SAMPLES = {
+    Picture: (torch.randn(1, 8, 8, 8),),
+    Hidden: (torch.randn(2, 5, 8),),
+    TwoTowers: (torch.randn(2, 5, 8), torch.randn(3, 4, 8)),
+}
+
+NAMES = ["images", "texts"]
+
+
+def exported(network: torch.nn.Module, folder: Path, dynamo: bool) -> Path:
+    path = folder / f"{'dynamo' if dynamo else 'torchscript'}.onnx"
+    sample = SAMPLES[type(network)]
+    options = {"opset_version": 18, "external_data": False, "verbose": False}
+    if isinstance(network, TwoTowers):
+        sizes = {"images": {0: "images_batch"}, "texts": {0: "texts_batch"}}
+        options |= {"dynamic_shapes": sizes} if dynamo else {"dynamic_axes": sizes}
+    names = NAMES[: len(sample)]
+    torch.onnx.export(network.eval(), sample, path, dynamo=dynamo, input_names=names, **options)
+    return path
+
+
+@pytest.fixture(scope="module", params=SAMPLES, ids=lambda kind: kind.__name__)
+def network(request, tmp_path_factory) -> tuple[torch.nn.Module, dict[bool, Path]]:
+    network, folder = request.param(), tmp_path_factory.mktemp("exports")
+    with pytest.warns():
+        return network, {dynamo: exported(network, folder, dynamo) for dynamo in (False, True)}
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_two_exports_of_one_network_agree(network, dynamo, tmp_path):
+    module, paths = network
+    given = {n: t.numpy() for n, t in zip(NAMES, SAMPLES[type(module)], strict=False)}
+    osl.record(paths[not dynamo], feeds=given, output=tmp_path / "refs")
+
+    for other in (
+        {"against": paths[not dynamo], "feeds": given},
+        {"reference": tmp_path / "refs"},
+    ):
+        result = osl.bisect(paths[dynamo], **other)
+        assert (result.verdict, result.culprits, result.masked) == ("agrees", [], []), other
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_an_export_agrees_with_what_the_modules_returned(network, dynamo, tmp_path):
+    module, paths = network
+    sample = SAMPLES[type(module)]
+    record_module(module, sample, folder=tmp_path / "refs")
+
+    result = osl.bisect(paths[dynamo], reference=tmp_path / "refs")
+
+    outputs = [output.name for output in onnx.load(paths[dynamo]).graph.output]
+    assert (result.verdict, result.culprits) == ("agrees", [])
+    assert sorted(result.outputs) == sorted(outputs)
+
+
+MASKED = """masked (float[2, 2, 8] scores, bool[8] allowed) => (float[2, 2, 8] shares) {
+    mask = Where (allowed, zero, low)
+    added = Add (scores, mask)
+    shares = Softmax <axis = -1> (added)
+}"""
+
+
+def test_a_mask_of_inf_is_one_of_the_lowest_number(model_of):
+    models = []
+    for low in (-np.inf, np.finfo(np.float32).min):
+        model = onnx.parser.parse_graph(MASKED)
+        constants = {"zero": 0.0, "low": low}
+        model.initializer.extend(
+            numpy_helper.from_array(np.float32(value), name) for name, value in constants.items()
+        )
+        opsets = [onnx.helper.make_opsetid("", 18)]
+        made = onnx.helper.make_model(model, opset_imports=opsets, ir_version=8)
+        models.append(model_of(made, f"{low}.onnx"))
+    given = {
+        "scores": np.random.default_rng(0).normal(size=(2, 2, 8)).astype(np.float32),
+        "allowed": np.arange(8) < 5,
+    }
+
+    for one, other in (models, models[::-1]):
+        result = osl.bisect(one, against=other, feeds=given)
+        assert (result.verdict, result.culprits, result.masked) == ("agrees", [], [])
