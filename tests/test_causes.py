@@ -47,6 +47,7 @@ def numbers(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 NORM = "g (float[4,16] x) => (float[4,16] y) {{ y = LayerNormalization <epsilon = {}> (x, w, b) }}"
+MASK = {"b": np.tri(5, 8, 2, dtype=bool), "l": np.float32(-1e30)}
 PRODUCT = "g (float[64,16] x) => (float[64,16] y) { y = MatMul(x, w) }"
 
 
@@ -598,14 +599,59 @@ def test_query_and_key_are_exchanged_where_their_product_is_transposed():
     assert "query and key are exchanged in MatMul (@1)" in culprit.causes[0].sentence
 
 
-def test_a_factor_that_cancels_is_no_sum():
-    right = model("g (float[4,16] x) => (float[4,16] y) { y = Softmax(x) }")
-    text = "g (float[4,16] x) => (float[4,16] y) { d = Div(x, c) y = Softmax(d) }"
-    wrong = model(text, c=np.float32(8**0.5))
+@pytest.mark.parametrize(
+    "factor",
+    [
+        "f = Constant <value_float = 0.35> ()",
+        "f = Constant <value = float[3,1,1] {0.5, 0.25, 2.0}> ()",
+        "n = Shape <start = -1> (x) c = Cast <to = 1> (n) r = Sqrt(c) f = Reciprocal(r)",
+    ],
+    ids=["number", "of each head", "computed"],
+)
+def test_a_factor_that_cancels_is_no_sum(factor):
+    text = "g (float[2,3,5,8] x) => (float[2,3,5,8] y) {{ {} y = Softmax(d) }}"
+    wrong = model(text.format(f"{factor} m = Mul(x, f) d = Where(b, m, l)"), **MASK)
+    right = model(text.format("d = Where(b, x, l)"), **MASK)
+    x = numbers(2, 3, 5, 8)
 
-    result = osl.bisect(wrong, references(right, x=numbers(4, 16)), feeds={"x": numbers(4, 16)})
+    (culprit,) = osl.bisect(wrong, osl.run(right, feeds={"x": x}), feeds={"x": x}).culprits
 
-    assert "of Div (@0) is 2.82843; with 1 " in result.culprits[0].causes[0].sentence
+    assert "is one too many; without it" in culprit.causes[0].sentence
+    assert "Mul" in culprit.causes[0].sentence
+
+
+def test_a_sum_with_zeros_is_a_cause_though_it_changes_nothing():
+    text = "g (float[2,5,5] x, float[1,5,5] mask) => (float[2,5,5] y) {{ d = {}(x, mask) y = Softmax(d) }}"
+    right, wrong = model(text.format("Add")), model(text.format("Mul"))
+    feeds = {"x": numbers(2, 5, 5), "mask": np.zeros((1, 5, 5), np.float32)}
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, feeds=feeds), feeds=feeds).culprits
+
+    assert "is Mul; with Add" in culprit.causes[0].sentence
+
+
+@pytest.mark.parametrize("batch", [2, 12])
+def test_what_was_changed_comes_first_and_few_integers_prove_nothing(batch):
+    text = f"""g (int64[{batch},6] ids, float[{batch},6,4] h) => (float[{batch},4] y) {{{{
+        e = Equal(ids, end) c = Cast <to = 6> (e) i = {{}} <axis = 1, keepdims = 0> (c)
+        u = Unsqueeze(i, one) y = GatherND <batch_dims = 1> (h, u)
+    }}}}"""
+    constants = {"end": np.int64(49), "one": np.array([1])}
+    right, wrong = (model(text.format(o), **constants) for o in ("ArgMax", "ArgMin"))
+    ids = np.random.default_rng(0).integers(0, 48, (batch, 6))
+    ids[np.arange(batch), 1 + np.arange(batch) % 5] = 49  # the largest, as in CLIP
+    feeds = {"ids": ids, "h": numbers(batch, 6, 4)}
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, feeds=feeds), feeds=feeds).culprits
+
+    said = "the operator of ArgMin (@2) is ArgMin; with ArgMax the region"
+    if batch == 2:
+        assert not culprit.causes
+        assert said in culprit.unexplained
+        assert "so few integers stand between it and the references" in culprit.unexplained
+    else:
+        assert said in culprit.causes[0].sentence
+        assert "a sample tells the two apart" in culprit.causes[1].apart
 
 
 @pytest.mark.parametrize("laid_out", [False, True])
