@@ -107,6 +107,21 @@ def test_as_many_unknowns_as_equations_prove_nothing():
     assert "no known mistake explains it" in culprit.unexplained
 
 
+def test_the_numbers_of_the_other_model_are_tried_where_its_values_prove_none():
+    text = "g (float[1,16] x) => (float[1,16] y) { h = MatMul(x, w) s = Add(h, b) y = Tanh(s) }"
+    right = {"w": numbers(16, 16), "b": numbers(16, seed=1)}
+    wrong = {"w": right["w"].copy(), "b": numbers(16, seed=2)}
+    wrong["w"][:, 3] = 0
+
+    result = osl.bisect(
+        model(text, **wrong), against=model(text, **right), feeds={"x": numbers(1, 16, seed=3)}
+    )
+
+    first, second = (culprit.causes[0].sentence for culprit in result.culprits)
+    assert "is zero at [3] of axis 1; with the other model's numbers" in first
+    assert "constant 'b' of Add (@1) differs; with the other model's numbers" in second
+
+
 def test_one_index_is_too_little_to_prove_a_cause(monkeypatch):
     monkeypatch.setattr(finding, "SOLVED", ())
     text = (

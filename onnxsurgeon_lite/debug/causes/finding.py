@@ -40,6 +40,7 @@ from onnxsurgeon_lite.debug.causes.operators import (
     other_operators,
     other_parts,
 )
+from onnxsurgeon_lite.debug.causes.other_model import of_other_model
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, wide
 from onnxsurgeon_lite.debug.causes.precision import precision
 from onnxsurgeon_lite.debug.causes.recurrent import recurrent
@@ -86,6 +87,7 @@ FAMILIES: Sequence[Family] = (
     missing_masks,
     constants,
     folded,
+    of_other_model,
     scaled_weights,
     elementwise,
     other_norms,
@@ -428,7 +430,7 @@ class Finder:
         there = [sample for sample in samples if sample is not None]
         observer = Observer(index, self.case.runtime)
         place = Place.at(observer, positions, culprit.value, there, self.case.judge, nearby)
-        place.lacking = self._lacking(culprit)
+        place.lacking, place.changed = self._lacking(culprit), self.case.changed
         return place
 
     def _lacking(self, culprit: Culprit) -> dict[str, Array]:
