@@ -122,6 +122,23 @@ def test_the_numbers_of_the_other_model_are_tried_where_its_values_prove_none():
     assert "constant 'b' of Add (@1) differs; with the other model's numbers" in second
 
 
+def test_a_bias_is_no_normalization_that_is_missing():
+    text = (
+        "g (float[1,3,8,8] x) => (float[1,6,8,8] y) <float[6,3,3,3] w, float[6] b>"
+        " { h = Conv(x, w, b) y = Relu(h) }"
+    )
+    weight = numbers(6, 3, 3, 3)
+
+    result = found(
+        model(text, w=weight, b=numbers(6, seed=1)),
+        model(text, w=weight, b=numbers(6, seed=2)),
+        x=numbers(1, 3, 8, 8, seed=3),
+    )
+
+    (cause,) = result.culprits[0].causes
+    assert cause.sentence.startswith("constant 'b' of Conv (@0) differs; solved for")
+
+
 def test_one_index_is_too_little_to_prove_a_cause(monkeypatch):
     monkeypatch.setattr(finding, "SOLVED", ())
     text = (
