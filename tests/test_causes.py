@@ -488,20 +488,21 @@ def test_a_reference_under_the_name_of_a_weight_is_no_value_of_the_model():
     assert "half" in culprit.causes[0].sentence or "one too many" in culprit.causes[0].sentence
 
 
-def test_a_table_that_an_export_has_computed_is_held_against_the_references_own():
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [(1, ", it is off by one along axis 0; with"), (2, ", it is off by two along axis 0; with")],
+)
+def test_a_table_that_an_export_has_computed_is_held_against_the_references_own(start, said):
     text = "g (float[2,6,4] x) => (float[2,6,4] y) { h = Add(x, table) n = Neg(h) y = Tanh(n) }"
-    rows = numbers(7, 4)
-    right, wrong = (model(text, table=rows[i : i + 6]) for i in (0, 1))
+    rows = numbers(8, 4)
+    right, wrong = (model(text, table=rows[i : i + 6]) for i in (0, start))
     x = numbers(2, 6, 4, seed=1)
     known = references(right, x=x)
     given = {"x": x, "position": rows[None, :6], "n": known["n"], "y": known["y"]}
 
     (culprit,) = osl.bisect(wrong, given, feeds={"x": x}).culprits
 
-    assert (
-        "is not the references' 'position', it is off by one along axis 0"
-        in culprit.causes[0].sentence
-    )
+    assert f"is not the references' 'position'{said}" in culprit.causes[0].sentence
 
 
 def test_an_activation_too_many_is_none_of_another_kind_where_all_is_positive():
@@ -511,6 +512,18 @@ def test_an_activation_too_many_is_none_of_another_kind_where_all_is_positive():
     (culprit,) = found(wrong, right, x=numbers(4, 16)).culprits
 
     assert "Sigmoid (@1) is one too many" in culprit.causes[0].sentence
+
+
+def test_steps_too_many_are_no_other_operator_that_takes_the_next_step_back():
+    text = "g (float[4,16] x) => (float[4,16] y) {{ {} y = MatMul(b, w) }}"
+    weights = {"w": numbers(16, 16), "half": np.array(0.5, np.float32)}
+    right = model(text.format("b = Identity(x)"), **weights)
+    wrong = model(text.format("a = Sub(x, half) b = Div(a, half)"), **weights)
+    x = numbers(4, 16, seed=1)
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, {"x": x}), feeds={"x": x}).culprits
+
+    assert "what computes 'b' from 'x' is one too many" in culprit.causes[0].sentence
 
 
 def test_what_is_below_a_culprit_may_be_what_another_one_should_read():

@@ -37,6 +37,7 @@ from onnxsurgeon_lite.debug.causes.operations import (
 from onnxsurgeon_lite.debug.causes.operators import (
     extra_operations,
     extra_steps,
+    other_arithmetic,
     other_operators,
     other_parts,
 )
@@ -83,6 +84,7 @@ FAMILIES: Sequence[Family] = (
     arrangement,
     operations,
     extra_steps,
+    other_arithmetic,
     missing_factors,
     missing_masks,
     constants,

@@ -27,10 +27,11 @@ _BLIND = ("Softmax", "LogSoftmax")
 """Operators that do not see a number that is added to all they read."""
 _KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
 """Operators that return positive numbers as they are."""
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 KINDS = [
     line.split()
     for line in (
-        "Add Sub Mul Div",
+        " ".join(_ARITHMETIC),
         "Relu Sigmoid Tanh Gelu Erf Exp Log Sqrt Reciprocal Softsign Softplus LeakyRelu Elu Selu HardSigmoid"
         " HardSwish Mish Neg Abs Identity Sin Cos",
         "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp",
@@ -54,13 +55,28 @@ def other_operators(place: Place) -> Iterator[Hypothesis]:
                 op_type in _KEEP and _is_positive(place, node)
             ):
                 continue
+            if not (node.op_type in _ARITHMETIC and _has_number(place, node)):
+                yield from _with(place, number, node, op_type)
+
+
+def other_arithmetic(place: Place) -> Iterator[Hypothesis]:
+    """Yield other operators with a number: a step too many that another takes back is the simpler mistake."""
+    for number, node in enumerate(place.index.nodes):
+        if node.op_type not in _ARITHMETIC or not _has_number(place, node):
+            continue
+        blind = _is_blind(place, node.output[0])
+        for op_type in _ARITHMETIC:
             sums = {op_type, node.op_type} & {*_SUMS}
-            if sums and _has_number(place, node) and _is_blind(place, node.output[0]):
-                continue
-            for steps, with_ in _set_op(place, number, node, op_type):
-                sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
-                mistake = ("operator", node.op_type, op_type, with_)
-                yield Hypothesis("operator", sentence, steps, mistake)
+            if op_type != node.op_type and not (sums and blind):
+                yield from _with(place, number, node, op_type)
+
+
+def _with(place: Place, number: int, node: NodeProto, op_type: str) -> Iterator[Hypothesis]:
+    """Yield a node with another operator, and its usual attributes."""
+    for steps, with_ in _set_op(place, number, node, op_type):
+        sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
+        mistake = ("operator", node.op_type, op_type, with_)
+        yield Hypothesis("operator", sentence, steps, mistake)
 
 
 def _is_positive(place: Place, node: NodeProto) -> bool:
