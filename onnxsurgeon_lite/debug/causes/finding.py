@@ -37,9 +37,11 @@ from onnxsurgeon_lite.debug.causes.operations import (
 from onnxsurgeon_lite.debug.causes.operators import (
     extra_operations,
     extra_steps,
+    other_arithmetic,
     other_operators,
     other_parts,
 )
+from onnxsurgeon_lite.debug.causes.other_model import of_other_model
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, wide
 from onnxsurgeon_lite.debug.causes.precision import precision
 from onnxsurgeon_lite.debug.causes.recurrent import recurrent
@@ -82,10 +84,12 @@ FAMILIES: Sequence[Family] = (
     arrangement,
     operations,
     extra_steps,
+    other_arithmetic,
     missing_factors,
     missing_masks,
     constants,
     folded,
+    of_other_model,
     scaled_weights,
     elementwise,
     other_norms,
@@ -431,7 +435,7 @@ class Finder:
         there = [sample for sample in samples if sample is not None]
         observer = Observer(index, self.case.runtime)
         place = Place.at(observer, positions, culprit.value, there, self.case.judge, nearby)
-        place.lacking = self._lacking(culprit)
+        place.lacking, place.changed = self._lacking(culprit), self.case.changed
         return place
 
     def _lacking(self, culprit: Culprit) -> dict[str, Array]:

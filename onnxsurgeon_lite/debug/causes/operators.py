@@ -26,11 +26,12 @@ _NEUTRAL = {"Mul": 0.0, "Div": 0.0, "Add": 1.0, "Sub": 1.0}
 """Operator -> the operand of which others of its kind make nothing."""
 _KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
 """Operators that return positive numbers as they are."""
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 KINDS = sorted(
     (
         line.split()
         for line in (
-            "Add Sub Mul Div",
+            " ".join(_ARITHMETIC),
             "Max Min",
             "Relu Sigmoid Tanh Gelu Erf Exp Log Sqrt Reciprocal Softsign Softplus LeakyRelu Elu Selu HardSigmoid"
             " HardSwish Mish Neg Abs Identity Sin Cos",
@@ -54,19 +55,35 @@ def other_operators(place: Place) -> Iterator[Hypothesis]:
     nodes = [*enumerate(place.index.nodes)]
     for kind in KINDS:
         for number, node in nodes:
+            if node.op_type in _ARITHMETIC and _has_number(place, node):
+                continue
             for op_type in kind if node.op_type in kind else ():
-                yield from _with_operator(place, number, node, op_type)
+                keeps = op_type in _KEEP and _is_positive(place, node)
+                if op_type not in (node.op_type, "Identity") and not keeps:
+                    yield from _with(place, number, node, op_type)
 
 
-def _with_operator(
-    place: Place, number: int, node: NodeProto, op_type: str
-) -> Iterator[Hypothesis]:
-    if op_type in (node.op_type, "Identity") or (op_type in _KEEP and _is_positive(place, node)):
-        return
+def other_arithmetic(place: Place) -> Iterator[Hypothesis]:
+    """Yield other operators with a number: a step too many that another takes back is the simpler mistake."""
+    for number, node in enumerate(place.index.nodes):
+        if node.op_type in _ARITHMETIC and _has_number(place, node):
+            for op_type in _ARITHMETIC:
+                if op_type != node.op_type:
+                    yield from _with(place, number, node, op_type)
+
+
+def _with(place: Place, number: int, node: NodeProto, op_type: str) -> Iterator[Hypothesis]:
+    """Yield a node with another operator, and its usual attributes."""
     for steps, with_ in _set_op(place, number, node, op_type):
         sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
         mistake = ("operator", node.op_type, op_type, with_)
         yield Hypothesis("operator", sentence, steps, mistake)
+
+
+def _has_number(place: Place, node: NodeProto) -> bool:
+    """Return whether a node scales or shifts by one number."""
+    read = map(place.constant, node.input)
+    return any(array is not None and array.size == 1 for array in read)
 
 
 def _is_positive(place: Place, node: NodeProto) -> bool:

@@ -60,6 +60,7 @@ class Place:
         nearby: recorded values from elsewhere that the region could read, in the first sample; inputs of `index` too.
         beside: constants from elsewhere that the region could read; initializers of `index` too.
         lacking: references of about here that no value of the model has.
+        changed: initializers of which the model that computed the references has other numbers: name -> those.
         left_out: what was not looked into, a sentence each.
     """
 
@@ -73,6 +74,7 @@ class Place:
     nearby: Mapping[str, Array] = field(default_factory=dict)
     beside: Sequence[str] = ()
     lacking: Mapping[str, Array] = field(default_factory=dict)
+    changed: Mapping[str, Array] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
     @classmethod

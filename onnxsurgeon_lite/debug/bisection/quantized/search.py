@@ -1,6 +1,6 @@
 """Bisect a quantized model against the values of its float model."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,7 +32,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
 from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
@@ -61,7 +61,7 @@ class QuantizedSearch:
     tolerance: Tolerance | None
     budget: int
     quick: bool
-    changed: Container[str]
+    changed: Mapping[str, Array]
     again: Again
     progress: Callable[[str], None]
 
