@@ -106,8 +106,8 @@ class QuantizedSearch:
     def _say_left(self, result: BisectResult) -> None:
         """Say which values were not compared: nothing agrees then."""
         index, left = self.values.index, self.values.left
-        nodes = (index.nodes[p] for name in left for p in self.values.region(name))
-        ops = dict.fromkeys(node.op_type for node in nodes if computes_quantized(node))
+        nodes = (p for name in left for p in self.values.region(name))
+        ops = dict.fromkeys(index.nodes[p].op_type for p in nodes if self.values.rounds_within(p))
         names = [*dict.fromkeys(map(self.values.known.__getitem__, left))]
         shown = ", ".join(map(repr, names[:_NAMED])) + " ..." * (len(names) > _NAMED)
         result.notes.append(f"not compared, as what {', '.join(ops)} rounds is not known: {shown}")
