@@ -130,24 +130,26 @@ def branches() -> ModelProto:
     return parsed(text, **constants, wf=random(8, 5, seed=8), bf=random(5, seed=9))
 
 
-def enlarged() -> ModelProto:
+def enlarged(mode: str) -> ModelProto:
     """Pixels that are made larger, to a size that is computed of another value, as SegFormer does."""
-    text = """net (float[1,3,8,8] x) => (float[1,8,8,8] y) {
+    text = f"""net (float[1,3,8,8] x) => (float[1,8,8,8] y) {{
         [ca] a = Conv <pads = [1, 1, 1, 1]> (x, w0, b0)
         [cb] b = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (a, w1, b1)
         r = Reshape (b, sizes)
         s = Shape (r)
+        zero = Constant <value = int64[1] {{0}}> ()
+        two = Constant <value = int64[1] {{2}}> ()
+        wide = Constant <value = int64[2] {{8, 8}}> ()
         c = Slice (s, zero, two, zero)
         t = Concat <axis = 0> (c, wide)
-        u = Resize <mode = "linear"> (r, , , t)
+        u = Resize <mode = "{mode}"> (r, , , t)
         [cat] k = Add (a, u)
         [cc] y = Conv (k, w2, b2)
-    }"""
+    }}"""
     constants = {"w0": random(8, 3, 3, 3) / 3, "w1": random(8, 8, 3, 3, seed=1) / 5}
     constants |= {"w2": random(8, 8, 1, 1, seed=2) / 3, "sizes": np.int64([1, 8, 4, 4])}
     constants |= {f"b{i}": random(8, seed=5 + i) / 5 for i in range(3)}
-    ends = {"zero": np.int64([0]), "two": np.int64([2]), "wide": np.int64([8, 8])}
-    return parsed(text, **constants, **ends)
+    return parsed(text, **constants)
 
 
 class Samples(CalibrationDataReader):
@@ -195,7 +197,8 @@ def made(tmp_path_factory) -> Callable[[str], Quantized]:
         "embedded": embedded(),
         "turned": turned(),
         "branches": branches(),
-        "enlarged": enlarged(),
+        "enlarged": enlarged("linear"),
+        "repeated": enlarged("nearest"),
     }
     folder = tmp_path_factory.mktemp("quantized")
     found: dict[str, Quantized] = {}
@@ -248,6 +251,7 @@ def own(model: ModelProto, node: str, slot: int, change: Callable[[np.ndarray], 
         ("attention", "u8"),
         ("relu", "operators"),
         ("branches", "operators"),
+        ("repeated", "operators"),
     ],
 )
 def test_a_healthy_quantized_model_has_no_culprit(name, how, made):
