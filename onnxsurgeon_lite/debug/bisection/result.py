@@ -275,6 +275,7 @@ class BisectResult(Shown):
         body, place: in such a search, the body as a model and its place: `@12/body[3]`.
         repair: the repaired model, if one was asked for.
         blame: the shares of all nodes in the error of the worst output, if they were asked for.
+        has_factory: True when the PyTorch module is known whose operators narrow a region.
 
     Example:
         >>> osl.bisect("whole_model.onnx", "references/whole_model.npz").verdict
@@ -302,6 +303,7 @@ class BisectResult(Shown):
     kind: str = ""
     repair: Repair | None = None
     blame: Blame | None = None
+    has_factory: bool = field(default=False, metadata=HIDDEN)
 
     def innermost(self) -> "tuple[BisectResult, str]":
         """Return (the innermost search of the first culprit, its place: '' for the main graph)."""
