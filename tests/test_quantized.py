@@ -130,6 +130,28 @@ def branches() -> ModelProto:
     return parsed(text, **constants, wf=random(8, 5, seed=8), bf=random(5, seed=9))
 
 
+def enlarged(mode: str) -> ModelProto:
+    """Pixels that are made larger, to a size that is computed of another value, as SegFormer does."""
+    text = f"""net (float[1,3,8,8] x) => (float[1,8,8,8] y) {{
+        [ca] a = Conv <pads = [1, 1, 1, 1]> (x, w0, b0)
+        [cb] b = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (a, w1, b1)
+        r = Reshape (b, sizes)
+        s = Shape (r)
+        zero = Constant <value = int64[1] {{0}}> ()
+        two = Constant <value = int64[1] {{2}}> ()
+        wide = Constant <value = int64[2] {{8, 8}}> ()
+        c = Slice (s, zero, two, zero)
+        t = Concat <axis = 0> (c, wide)
+        u = Resize <mode = "{mode}"> (r, , , t)
+        [cat] k = Add (a, u)
+        [cc] y = Conv (k, w2, b2)
+    }}"""
+    constants = {"w0": random(8, 3, 3, 3) / 3, "w1": random(8, 8, 3, 3, seed=1) / 5}
+    constants |= {"w2": random(8, 8, 1, 1, seed=2) / 3, "sizes": np.int64([1, 8, 4, 4])}
+    constants |= {f"b{i}": random(8, seed=5 + i) / 5 for i in range(3)}
+    return parsed(text, **constants)
+
+
 class Samples(CalibrationDataReader):
     def __init__(self, samples: list[dict[str, np.ndarray]]) -> None:
         self.samples = iter(samples)
@@ -175,6 +197,8 @@ def made(tmp_path_factory) -> Callable[[str], Quantized]:
         "embedded": embedded(),
         "turned": turned(),
         "branches": branches(),
+        "enlarged": enlarged("linear"),
+        "repeated": enlarged("nearest"),
     }
     folder = tmp_path_factory.mktemp("quantized")
     found: dict[str, Quantized] = {}
@@ -227,6 +251,7 @@ def own(model: ModelProto, node: str, slot: int, change: Callable[[np.ndarray], 
         ("attention", "u8"),
         ("relu", "operators"),
         ("branches", "operators"),
+        ("repeated", "operators"),
     ],
 )
 def test_a_healthy_quantized_model_has_no_culprit(name, how, made):
@@ -371,6 +396,21 @@ def test_what_an_unknown_quantized_operator_makes_is_not_said_to_agree_or_to_be_
 
     assert (result.verdict, result.culprits) == ("inconclusive", [])
     assert "as what QLinearSoftmax rounds is not known: 'p'" in result.notes[-1]
+
+
+def test_pixels_that_are_enlarged_as_integers_are_not_said_to_agree_or_to_be_wrong(made):
+    case = made("enlarged")
+    quantized = case.quantize("operators", quant_format=QuantFormat.QOperator)
+
+    result = case.bisect(quantized)
+    wrong = case.bisect(changed(quantized, "w2_scale", lambda scale: scale * 2))
+
+    node = next(node for node in onnx.load(quantized).graph.node if node.op_type == "Resize")
+    assert "quantized" in node.input[0]
+    assert (result.verdict, result.culprits) == ("inconclusive", [])
+    assert "not compared, as what Resize rounds is not known: 'u'" in result.notes
+    assert not any("\\x01" in note for note in result.notes)
+    assert [culprit.name for culprit in wrong.culprits] == ["cc_quant"]
 
 
 def test_a_range_that_is_too_narrow_is_called_saturated_with_the_range_that_is_needed(made):

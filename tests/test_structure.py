@@ -612,9 +612,31 @@ def test_the_factory_of_the_references_narrows_a_region_of_many_nodes(tmp_path):
 
     assert len(wide.culprits[0].region) > 3
     assert "to narrow it, give --factory" in str(wide)
+    wide.has_factory = True  # and did not narrow it
+    assert "to narrow it, give references in between" in str(wide)
     culprit, *_ = json.loads(narrow.stdout)["culprits"]  # the factory is remembered
     assert len(culprit["region"]) <= 3
     assert culprit["op_type"] in ("MatMul", "Softmax", "Mul"), culprit
+
+
+def test_what_a_folded_normalization_reads_is_no_node_that_is_missing(tmp_path):
+    torch = pytest.importorskip("torch")
+    blocks = [torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()]
+    module, image = torch.nn.Sequential(*blocks).eval(), torch.randn(1, 3, 6, 6)
+    module[1].running_mean.uniform_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, (image,), tmp_path / "m.onnx", dynamo=False)
+    model = onnx.load(tmp_path / "m.onnx")
+    osl.record(module, tmp_path / "refs", {"input": image.numpy()})
+    weight = model.graph.node[0].input[1]
+    wrong = osl.set_constant(model, weight, random(4, 3, 3, 3)).model
+
+    said = str(osl.bisect(wrong, tmp_path / "refs", cause=False))
+
+    assert [node.op_type for node in model.graph.node] == ["Conv", "Relu"]
+    assert "wrong node: Conv" in said
+    assert "missing" not in said
 
 
 def test_a_mistake_in_every_layer_is_not_blamed_on_the_mask_that_they_share(tmp_path, runtime):

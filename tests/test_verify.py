@@ -232,5 +232,29 @@ def test_an_input_of_another_type_is_fed_the_same_numbers_or_the_misfit_is_said(
         FeedsError, match="input 'x' is float .* takes uint8 .* cannot take the same numbers"
     ):
         osl.set_type(image, {"x": "uint8"}, verify=True)
-    with pytest.raises(FeedsError, match=r"takes float \[1, 4, 5, 3\]"):
-        osl.set_layout(image, {"x": "NHWC"}, verify=True)
+
+
+def test_another_layout_is_verified_with_the_numbers_transposed(model_of):
+    model = model_of("""
+        g (float[1, 3, 4, 5] x) => (float[1, 3, 4, 5] y) <float[5] c = {1, 2, 3, 4, 5}> { y = Mul(x, c) }
+    """)
+    layouts = {"x": "NHWC", "y": "NCHW->NWHC"}
+    there = osl.SetLayout(layouts)
+
+    verified = osl.set_layout(model, layouts, verify=True)
+    both = [
+        osl.Rename((("x", "image"),)),
+        osl.SetLayout({"image": "NHWC"}),
+        osl.SetLayout({"y": "NHWC"}),
+    ]
+    back = osl.set_layout(verified.model, {"x": "NCHW", "y": "NWHC->NCHW"}, verify=True)
+
+    assert verified.match
+    assert verified.ran[-1] == (
+        "'y' of the original was transposed by [0, 3, 2, 1]: the edit gave it another layout"
+    )
+    assert osl.apply(both, model, verify=True).match
+    assert osl.apply([there, osl.Rename((("y", "out"),))], model, verify=True).match
+    assert back.match
+    wrong = osl.apply([there, osl.SetOp(("op:Mul",), "Add")], model, verify=True)
+    assert not wrong.match

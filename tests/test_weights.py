@@ -277,6 +277,50 @@ def test_a_folded_bias_that_is_off_differs_alone(tmp_path):
     ]
 
 
+def norms(weights: list[np.ndarray]) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray]]:
+    """Norms of several layers, whose weights an exporter named anew."""
+    names = ["x", *(f"h{i}" for i in range(len(weights)))]
+    nodes = [
+        helper.make_node("Mul", [names[i], f"c{i}"], [names[i + 1]], name=f"/layers.{i}/norm/Mul")
+        for i in range(len(weights))
+    ]
+    return nodes, {f"c{i}": weight for i, weight in enumerate(weights)}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_norms_that_multiply_with_1_and_the_weight_are_folded(dtype, tmp_path):
+    stored = [noise(8).astype(dtype) for _ in range(3)]
+    state = {f"layers.{i}.norm.weight": array for i, array in enumerate(stored)}
+    nodes, weights = norms([(1 + array.astype(np.float32)) for array in stored])
+
+    result = compared(tmp_path, nodes, weights, state)
+    off = compared(
+        tmp_path, nodes, weights | {"c1": weights["c1"] + np.float32([0] * 7 + [1e-4])}, state
+    )
+    mixed = compared(tmp_path, nodes, weights | {"c1": stored[1].astype(np.float32)}, state)
+
+    assert result.match
+    assert hows(result)["c1"] == ("layers.1.norm.weight", "folded as 1 + it", True)
+    assert not result.only_checkpoint
+    (wrong,) = (weight for weight in off.weights if not weight.comparison.match)
+    assert (wrong.name, wrong.how, wrong.comparison.exceeding) == ("c1", "folded as 1 + it", 1)
+    assert [w.name for w in mixed.weights if not w.comparison.match] == ["c0", "c2"]
+
+
+def test_a_folded_sum_is_updated_with_the_sum(tmp_path):
+    stored = [noise(8) for _ in range(2)]
+    nodes, weights = norms([1 + array for array in stored])
+    path = model_with(tmp_path, nodes, weights)
+    for name, factor in (("old", 1), ("new", 3)):
+        state = {f"layers.{i}.norm.weight": factor * a for i, a in enumerate(stored)}
+        save_tensors(tmp_path / f"{name}.npz", state)
+
+    result = osl.weights(path, tmp_path / "old.npz", update=tmp_path / "new.npz")
+
+    written = {t.name: numpy_helper.to_array(t) for t in result.model.proto.graph.initializer}
+    assert np.array_equal(written["c1"], 1 + 3 * stored[1])
+
+
 def gemm(module: str, weight: str, trans_b: int) -> onnx.NodeProto:
     return helper.make_node("Gemm", ["x", weight], ["y"], name=f"/{module}/Gemm", transB=trans_b)
 

@@ -14,11 +14,10 @@ from onnxsurgeon_lite.api.spelling import KEYWORD, documented, options, spelled
 
 if TYPE_CHECKING:
     import numpy as np
-    from onnx import TensorProto
 
     from onnxsurgeon_lite.matching.edit_result import EditResult
     from onnxsurgeon_lite.model import Model, ModelLike
-    from onnxsurgeon_lite.passes import Pass
+    from onnxsurgeon_lite.passes import Pass, PassResult
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.references import Tensors
 
@@ -97,7 +96,7 @@ def applied(
             result = _proved(result, original, step, call.started(child, "none"), call)
         if not (done.changed and (verify or (done.unproved and not unproved))):
             return result
-        return _verified(result, original, feeds, done.frozen, call.started(child, "none"), call)
+        return _verified(result, original, feeds, done, call.started(child, "none"), call)
 
 
 def _prepare(model: "ModelLike") -> None:
@@ -175,7 +174,7 @@ def _verified(
     result: "EditResult",
     original: "Model",
     feeds: "Tensors | None",
-    frozen: "Mapping[str, TensorProto]",
+    done: "PassResult",
     runtime: "Runtime",
     call: Call,
 ) -> "EditResult":
@@ -185,10 +184,15 @@ def _verified(
     from onnxsurgeon_lite.matching.trials import unmoved_notes
 
     sides = GraphIndex.of(original), GraphIndex.of(result.model)
-    held = {n: original.array(t) for n, t in frozen.items() if n in sides[0].inputs}
+    held = {n: original.array(t) for n, t in done.frozen.items() if n in sides[0].inputs}
     known = verifying.known_feeds(*sides)
     trials = call.trials(sides[0], feeds, runtime, {**held, **known})
-    compared = verifying.verify(*sides, trials, runtime)
+    compared = verifying.verify(*sides, trials, runtime, turned=done.turned)
+    call.notes += (
+        f"{name!r} of the original was transposed by {[*order]}: the edit gave it another layout"
+        for name, order in done.turned.items()
+        if [*order] != sorted(order)
+    )
     call.notes += unmoved_notes(compared.unmoved)
     return replace(result, ran=(*result.ran, *call.notes), verified=compared)
 

@@ -36,6 +36,7 @@ def narrowed(
         factory: `FILE.py:function`, which returns the module.
         align: gives references the names of the model. search: searches with other references.
     """
+    result.has_factory = True
     wide = [len(culprit.region) for culprit in result.culprits[:1]]
     if not wide or wide[0] <= _WIDE:
         return result
@@ -56,6 +57,7 @@ def narrowed(
     if not again.culprits or len(again.culprits[0].region) >= wide[0]:
         result.notes.append(f"the operators of {factory!r} do not narrow the region")
         return result
+    again.has_factory = True
     again.notes.insert(0, f"recorded the operators of {factory!r} to narrow the region")
     return again
 

@@ -1,6 +1,7 @@
 """Check that an edited model computes the same as the original."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from onnx import ValueInfoProto, helper
@@ -17,10 +18,13 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.types import contradicts
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
+V = TypeVar("V", Array | list[Array], RunValue)
 Pairing = Mapping[str, str]
 """Name in the original -> name in the edited model."""
+Turned = Mapping[str, tuple[int, ...]]
+"""Input or output in another layout -> which dimension of the original stands at each place."""
 
 
 def verify(
@@ -29,11 +33,15 @@ def verify(
     trials: Sequence[Trial],
     runtime: Runtime,
     tolerance: Tolerance | None = None,
+    turned: Turned | None = None,
 ) -> SetComparison:
     """Run the edited model on the feeds of the original's trials, and compare the common outputs.
 
     Inputs and outputs are matched by name, renamed ones by position; all by position if they agree only so, as after
     two names were swapped. An input that was a constant in the original gets the constant.
+
+    Args:
+        turned: inputs and outputs of the edited model in another layout: the original's numbers are transposed.
 
     Raises:
         FeedsError: an input of the edited model has no counterpart in the original.
@@ -43,9 +51,11 @@ def verify(
     once = opened(after, runtime)
     results = []
     for inputs in _pairings(before.inputs, after.inputs):
-        actual = [once(feeds_of_edited(before, after, t.feeds, inputs)) for t in trials]
+        fed = [_in_layout(trial.feeds, inputs, turned or {}) for trial in trials]
+        actual = [once(feeds_of_edited(before, after, feeds, inputs)) for feeds in fed]
         for names in _pairings(before.outputs, after.outputs):
-            expected = [_renamed(trial.outputs, names) for trial in trials]
+            moved = [_in_layout(trial.outputs, names, turned or {}) for trial in trials]
+            expected = [_renamed(outputs, names) for outputs in moved]
             result = compare_runs(zip(actual, expected, strict=True), tolerance)
             result.unmoved = [names[name] for name in unmoved(trials) if name in names]
             if not result.compared:
@@ -139,6 +149,16 @@ def _pairings(
     placed = dict(zip(before, after, strict=False))
     fits = not any(contradicts(before[a].type, after[b].type) for a, b in placed.items())
     return [named, placed] if fits and placed != named and len(before) == len(after) else [named]
+
+
+def _in_layout(values: Mapping[str, V], names: Pairing, turned: Turned) -> dict[str, V]:
+    """Return values of the original in the layout that the edited model gives them."""
+    found: dict[str, V] = {**values}
+    for name, value in values.items():
+        order = turned.get(names.get(name, name), turned.get(name))
+        if order is not None and isinstance(value, np.ndarray):
+            found[name] = np.ascontiguousarray(np.transpose(value, order))
+    return found
 
 
 def _renamed(outputs: Outputs, names: Pairing) -> Outputs:

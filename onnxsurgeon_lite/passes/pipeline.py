@@ -40,6 +40,7 @@ class Pipeline:
         changes: list[str] = []
         unproved = False
         frozen: dict[str, TensorProto] = {}
+        turned: dict[str, tuple[int, ...]] = {}
         for number, step in enumerate(self.passes):
             try:
                 result = apply_step(step, current, left)
@@ -56,12 +57,16 @@ class Pipeline:
             changes += result.changes
             unproved |= result.unproved
             frozen |= result.frozen
+            for name, order in result.turned.items():
+                so_far = turned.get(name, tuple(range(len(order))))
+                turned[name] = tuple(so_far[axis] for axis in order)
         if current is model:
             return PassResult(model, changed=False, notes=tuple(notes), unsettled=left)
         if left and unsettled is None:
             notes += retype(model, GraphIndex.of(current), left)
             left = frozenset()
-        return PassResult(current, True, tuple(notes), tuple(changes), left, unproved, frozen)
+        done = PassResult(current, True, tuple(notes), tuple(changes), left, unproved, frozen)
+        return replace(done, turned=turned)
 
 
 def apply_step(step: Pass, model: Model, unsettled: frozenset[str]) -> PassResult:

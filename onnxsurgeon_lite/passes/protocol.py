@@ -23,6 +23,7 @@ class PassResult(Shown):
         unsettled: values whose types do not fit yet; a pipeline checks them at its end.
         unproved: True when only a run can tell that the result computes what the source does.
         frozen: inputs that became constants, with their numbers; a run of the source is fed them.
+        turned: inputs and outputs in another layout: which dimension of the source stands at each place.
 
     Example:
         >>> result = osl.Rename((("23", "features"),)).apply(osl.load("whole_model.onnx"))
@@ -37,6 +38,7 @@ class PassResult(Shown):
     unsettled: frozenset[str] = frozenset()
     unproved: bool = field(default=False, metadata=HIDDEN)
     frozen: Mapping[str, TensorProto] = field(default_factory=dict, metadata=HIDDEN)
+    turned: Mapping[str, tuple[int, ...]] = field(default_factory=dict, metadata=HIDDEN)
 
     @classmethod
     def of(

@@ -1,7 +1,7 @@
 """Give inputs and outputs another layout."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from onnx import NodeProto, TypeProto, helper
@@ -43,6 +43,7 @@ class SetLayout:
         index = GraphIndex.of(model)
         result = model.copy()
         changes = []
+        turned = {}
         for name, layout in self.layouts.items():
             declared = border(index, name)
             inside, outside = _layouts(name, layout, declared.type)
@@ -51,7 +52,8 @@ class SetLayout:
             is_input = name in index.inputs
             start, end = (outside, inside) if is_input else (inside, outside)
             perm = [start.index(c) for c in end]
-            kind = _moved(declared.type, [inside.index(c) for c in outside])
+            turned[name] = tuple(inside.index(c) for c in outside)
+            kind = _moved(declared.type, turned[name])
             now = GraphIndex.of(result)
             known = converter(now, name, "Transpose")
             if known is not None and _undoes(perm, now.nodes[known[0]]):
@@ -62,7 +64,7 @@ class SetLayout:
                 f"{'input' if is_input else 'output'} {name!r}: {inside} {shape_text(declared.type)} -> "
                 f"{outside} {shape_text(kind)}"
             )
-        return PassResult.of(model, result, changes)
+        return replace(PassResult.of(model, result, changes), turned=turned)
 
 
 def _undoes(perm: list[int], node: NodeProto) -> bool:
@@ -86,7 +88,7 @@ def _layouts(name: str, text: str, kind: TypeProto) -> tuple[str, str]:
     return inside, new
 
 
-def _moved(kind: TypeProto, order: list[int]) -> TypeProto:
+def _moved(kind: TypeProto, order: tuple[int, ...]) -> TypeProto:
     """Return a type with its dimensions in another order."""
     moved = copied(kind)
     dims = kind.tensor_type.shape.dim

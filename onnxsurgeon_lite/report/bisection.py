@@ -72,7 +72,7 @@ def bisection_lines(
     for culprit in culprits if verbose else culprits[:1]:
         if len(culprits) > 1:
             yield from ("", f"{_node(culprit)}:")
-        yield from _details(culprit, verbose, every_metric)
+        yield from _details(culprit, verbose, every_metric, result.has_factory)
     if len(culprits) > 1 and not verbose:
         yield "  (--verbose shows the same of every culprit)"
     yield from _cleared(result.cleared, verbose)
@@ -199,7 +199,9 @@ def _samples(samples: Samples) -> Iterator[str]:
     yield from (f"  {line}" for line in samples.repeated)
 
 
-def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[str]:
+def _details(
+    culprit: Culprit, verbose: bool, every_metric: bool, has_factory: bool
+) -> Iterator[str]:
     """Yield what a culprit's verdict rests on, where it is from, and its values."""
     yield from (f"  {finding.verdict}: {finding.because}" for finding in culprit.findings[:1])
     yield from (f"  evidence: {finding.because}" for finding in culprit.findings[1:])
@@ -212,10 +214,10 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
     if culprit.attributes:
         text = ", ".join(f"{name}={value}" for name, value in culprit.attributes.items())
         yield f"  attributes: {text}"
-    if culprit.lacking and not culprit.misses:
+    if culprit.lacking and not culprit.misses and not culprit.causes:
         names = ", ".join(map(repr, culprit.lacking))
         yield f"  a node may be missing: the references have {names}, the model does not"
-    yield from _region(culprit, verbose)
+    yield from _region(culprit, verbose, has_factory)
     if any(value.comparison is not None for value in culprit.values):
         yield from _values(culprit.values, every_metric)
 
@@ -246,7 +248,7 @@ def edits_text(cause: Cause) -> str:
     return f"{counted(len(cause.edits), 'edit')}, made by --repair OUT"
 
 
-def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
+def _region(culprit: Culprit, verbose: bool, has_factory: bool) -> Iterator[str]:
     """Yield the nodes that a culprit may be, or stands for."""
     if len(culprit.region) > 1:
         yield "  between these nodes no value has a reference"
@@ -258,8 +260,9 @@ def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
     yield from nodes if verbose or len(nodes) <= _FEW else nodes[:_FEW]
     if len(nodes) > _FEW and not verbose:
         yield f"    and {len(nodes) - _FEW} more (--verbose)"
-    if len(culprit.region) > _WIDE and not culprit.covers:
-        yield "  to narrow it, give --factory FILE.py:FUNCTION of the PyTorch module, or references in between"
+    if len(culprit.region) > _WIDE and not culprit.covers and not culprit.causes:
+        factory = "" if has_factory else "--factory FILE.py:FUNCTION of the PyTorch module, or "
+        yield f"  to narrow it, give {factory}references in between"
     if culprit.seen:
         yield "  or an operation is missing directly behind the last of them"
 

@@ -5,10 +5,12 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from onnx import ModelProto, TensorProto, TypeProto
+import numpy as np
+from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto
 
-from onnxsurgeon_lite.errors import PartialAnswer
+from onnxsurgeon_lite.errors import PartialAnswer, RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Held, Runtime
 from onnxsurgeon_lite.surgery.edits import clear_bodies
@@ -239,8 +241,7 @@ class Observer:
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Open a session on nodes; return its inputs, and what it keeps, with their names in the runtime."""
         part = self.part(positions, self.kept, [*missing, *new])
-        self.runtime.open(self.index.model.with_proto(part))
-        self.sessions += 1
+        self._session(part, self._declared_rank)
         inputs = [declared.name for declared in part.graph.input]
         given, keep = ({name: self.stored(name) for name in names} for names in (inputs, new))
         return given, keep
@@ -320,11 +321,38 @@ class Observer:
         try:
             for name, place in given.items():
                 self._put(place, inputs[name])
-            self.runtime.open(self.index.model.with_proto(part))
-            self.sessions += 1
+            self._session(part, lambda name: _rank(inputs[name]))
             yield run
         finally:
             self.runtime.forget(stored)
+
+    def _session(self, part: ModelProto, rank_of: Callable[[str], int | None]) -> None:
+        """Open a session on a part; where that is refused, once more with the ranks of its inputs.
+
+        Where onnxruntime follows sizes, it takes a value of unknown rank for one without dimensions, and refuses what
+        reads these sizes: Resize behind Concat, Slice and Shape.
+        """
+        try:
+            self.runtime.open(self.index.model.with_proto(part))
+        except (RuntimeCrash, RuntimeTimeout):
+            raise
+        except RuntimeFailure as refused:
+            ranked = copied(part)
+            for declared in ranked.graph.input:
+                rank = rank_of(declared.name)
+                if declared.type.HasField("tensor_type") and rank is not None:
+                    shape = TensorShapeProto(dim=[TensorShapeProto.Dimension()] * rank)
+                    declared.type.tensor_type.shape.CopyFrom(shape)
+            try:
+                self.runtime.open(self.index.model.with_proto(ranked))
+            except RuntimeFailure:
+                raise refused from None
+        self.sessions += 1
+
+    def _declared_rank(self, name: str) -> int | None:
+        kind = self.index.types.get(name)
+        known = kind is not None and kind.tensor_type.HasField("shape")
+        return len(kind.tensor_type.shape.dim) if kind is not None and known else None
 
     def _put(self, stored: str, value: RunValue) -> None:
         if value is not None:
@@ -343,6 +371,10 @@ class Observer:
 
     def _positions(self, outputs: Iterable[str]) -> list[int]:
         return sorted(self.index.ancestors(outputs, stop=self.kept))
+
+
+def _rank(value: RunValue) -> int | None:
+    return value.ndim if isinstance(value, np.ndarray) else None
 
 
 def _byte_count(value: RunValue) -> int:

@@ -194,7 +194,9 @@ def _transposed(array: np.ndarray) -> np.ndarray | None:
     return array.T.copy() if array.shape[0] == array.shape[1] else None
 
 
-def _without_a_row(array: np.ndarray) -> np.ndarray:
+def _without_a_row(array: np.ndarray) -> np.ndarray | None:
+    if len(array) < 4:
+        return None
     made = array.copy()
     made[3] = 0
     return made

@@ -1,12 +1,13 @@
 """Bisect a model against references: choose the look, find the culprits, give verdicts."""
 
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 
-from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
+from onnxsurgeon_lite.debug.bisection.body_search import BodySearch, Sample
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
 from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis, cast_like, culprit_at, unlike
 from onnxsurgeon_lite.debug.bisection.fork import first_to_blame, one_for_each_fault
@@ -36,7 +37,7 @@ from onnxsurgeon_lite.runtime.optimized import optimized_graph
 from onnxsurgeon_lite.runtime.options import ORT, words_of
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _MOST = 16  # culprits at which the search stops
@@ -85,6 +86,7 @@ class Case:
     Attributes:
         samples: references and feeds, the explained sample first.
         memory: bytes of values that one run may compute. seconds: how long the search took.
+        changed: initializers of which the model that computed the references has other numbers: name -> those.
     """
 
     index: GraphIndex
@@ -94,6 +96,7 @@ class Case:
     memory: int
     seconds: float
     progress: Progress
+    changed: Mapping[str, Array]
 
 
 def bisect(
@@ -104,7 +107,7 @@ def bisect(
     optimized: Runtime | None = None,
     search: Search | None = None,
     progress: Progress = lambda _: None,
-    changed: Container[str] = (),
+    changed: Mapping[str, Array] = MappingProxyType({}),
     others: Sequence[tuple[ReferenceSet, Feeds]] = (),
 ) -> BisectResult:
     """Find the nodes where a model leaves its references, and why, on one sample.
@@ -113,7 +116,7 @@ def bisect(
         runtime: with optimization off.
         optimized: with the optimization that the model is used with; None leaves that look out.
         progress: called with the progress in words.
-        changed: initializers that differ from those of the model that computed the references.
+        changed: initializers that differ from those of the model that computed the references: name -> its numbers.
         others: further samples, on which a cause must hold too.
 
     Raises:
@@ -158,7 +161,7 @@ def bisect(
             return of_float(values)
         if search.explain is not None and not search.quick and result.culprits:
             samples, seconds = [(references, feeds), *others], time.monotonic() - started
-            case = Case(index, judge, samples, runtime, search.memory, seconds, progress)
+            case = Case(index, judge, samples, runtime, search.memory, seconds, progress, changed)
             search.explain(result, case)
         return result
     except KeyboardInterrupt as interrupt:
@@ -182,7 +185,7 @@ class _Bisection:
     optimized: Runtime | None
     search: Search
     progress: Progress
-    changed: Container[str]
+    changed: Mapping[str, Array]
     walk: Walk | None = None
     clean: bool = False
     result: BisectResult = field(default_factory=lambda: BisectResult("mismatch"))
@@ -270,10 +273,11 @@ class _Bisection:
             return
         search = replace(self.search, journal=None, resume=False)
 
-        def search_body(model: Model, references: ReferenceSet, feeds: Feeds) -> BisectResult:
-            return bisect(
-                model, references, feeds, self.runtime, None, search, self.progress, self.changed
-            )
+        def search_body(
+            model: Model, references: ReferenceSet, feeds: Feeds, others: Sequence[Sample]
+        ) -> BisectResult:
+            given = None, search, self.progress, self.changed, others
+            return bisect(model, references, feeds, self.runtime, *given)
 
         given = {name: self.result.input_of(culprit, name) for name in culprit.inputs}
         found, why = BodySearch(self.observer, culprit, given).bisect(self.judge, search_body)

@@ -1,6 +1,6 @@
 """Search the body of a culprit, in the branch, call or iteration that mismatches first, as a model of its own."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,10 +19,12 @@ from onnxsurgeon_lite.surgery.exposing import exposable, known
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
-Search = Callable[[Model, ReferenceSet, Feeds], BisectResult]
+Sample = tuple[ReferenceSet, Feeds]
+Search = Callable[[Model, ReferenceSet, Feeds, Sequence[Sample]], BisectResult]
 Find = Callable[[Model, Feeds], BisectResult]
 
 _LOOPS = ("Loop", "Scan")
+_ITERATIONS = 16  # others on which a cause must hold
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class BodySearch:
         """Bisect the body that first mismatches its references; return (result, reason why there is none).
 
         Args:
-            search: bisects a model on references and feeds.
+            search: bisects a model on references and feeds; other iterations are further samples.
         """
         if not self.bodies:
             return None, ""
@@ -131,13 +133,22 @@ class BodySearch:
         def wrong(name: str, value: RunValue) -> bool:
             return name in references and not judge.good(name, value)
 
-        def search_at(place: BodyRun, model: Model, feeds: Feeds) -> BisectResult:
+        def at_run(place: BodyRun) -> ReferenceSet:
             entries: dict[str, Entry] = {}
             for name, entry in stored.items():
                 if name.startswith(f"{place.body}/"):
                     local = place.local(name.removeprefix(f"{place.body}/"))
                     entries |= {local: entry} if local is not None else {}
-            return search(model, replace(nothing_more, entries=entries), feeds)
+            return replace(nothing_more, entries=entries)
+
+        def search_at(
+            place: BodyRun, model: Model, feeds: Feeds, actual: Mapping[str, RunValue]
+        ) -> tuple[BisectResult, str]:
+            others, count = self._other_iterations(place, actual, at_run)
+            result = search(model, at_run(place), feeds, others)
+            explained = any(culprit.causes for culprit in result.culprits)
+            tried = f"causes in {place.path} were tried in {1 + len(others)} of {count} iterations"
+            return result, tried if explained and len(others) + 1 < count else ""
 
         names = known(self._alone, references).values()
         nothing = "no value computed by both sides mismatches"
@@ -155,27 +166,29 @@ class BodySearch:
         if not names:
             return None, f"not searched inside: {'; '.join(obstacles[:1]) or 'it has no nodes'}"
         nothing = "no node produces it from inputs without it"
-        return self._searched(names, wrong, lambda _, *body: search(*body), nothing)
+        return self._searched(
+            names, wrong, lambda _, model, feeds, __: (search(model, feeds), ""), nothing
+        )
 
     def _searched(
         self,
         names: Iterable[str],
         wrong: Callable[[str, RunValue], bool],
-        search: Callable[[BodyRun, Model, Feeds], BisectResult],
+        search: Callable[[BodyRun, Model, Feeds, Mapping[str, RunValue]], tuple[BisectResult, str]],
         otherwise: str,
     ) -> tuple[BisectResult | None, str]:
-        """Search the first body run with a wrong value; return (result, reason why there is none)."""
+        """Search the first body run with a wrong value; return (result, what is to be said or why there is none)."""
         names = list(names)
         try:
             for body in self.bodies:
                 place, actual = self._first_wrong(body, names, wrong)
                 if place is not None:
                     model, feeds = self._opened(place, actual)
-                    result = search(place, model, feeds)
+                    result, said = search(place, model, feeds, actual)
                     result.body = model
                     result.place = at(place.path, place.iterations)
                     self.culprit.inside = list(map(place.seen_from_outside, result.culprits))
-                    return result, ""
+                    return result, said
         except SurgeonError as error:
             return None, f"not searched inside: {error.message}"
         return None, f"inside {self.culprit.id}: {otherwise}"
@@ -213,6 +226,42 @@ class BodySearch:
         loop = self._alone.nodes[0].op_type in _LOOPS
         first = min(iterations_of(name)[1][0] for name in bad) if loop else None
         return BodyRun(f"{self.culprit.id}/{body}", graph, first), actual
+
+    def _carried(self, place: BodyRun) -> dict[str, str]:
+        """Return what a body gets from the iteration before: input -> output."""
+        index, node = place.graph.index, self._alone.nodes[0]
+        own = [name for name in index.inputs if name not in place.graph.captured]
+        scanned = next((a.i for a in node.attribute if a.name == "num_scan_inputs"), 0)
+        first = 2 if node.op_type == "Loop" else 0  # the iteration's number, and the condition
+        states = own[first : len(own) - scanned]
+        return dict(zip(states, [*index.outputs][first // 2 :], strict=False))
+
+    def _other_iterations(
+        self,
+        place: BodyRun,
+        actual: Mapping[str, RunValue],
+        at_run: Callable[[BodyRun], ReferenceSet],
+    ) -> tuple[list[Sample], int]:
+        """Return other iterations whose inputs the references have, as samples, and the number of all."""
+        if place.iteration is None:
+            return [], 1
+        inside = [name for name in actual if name.startswith(f"@0/{place.body}/")]
+        numbers = sorted({iterations_of(name)[1][0] for name in inside})
+        carried, found = self._carried(place), list[Sample]()
+        for number in numbers:
+            other, before = (replace(place, iteration=n) for n in (number, number - 1))
+            known, made = at_run(other), at_run(before)
+            feeds = self._opened(other, actual)[1]
+            for name, output in carried.items() if number else ():
+                held, stored = (known, name) if name in known else (made, output)
+                value = held.read(stored) if stored in held else None
+                if value is None:
+                    break  # what enters is as wrong as what the iteration before made
+                feeds[name] = value
+            else:
+                if number != place.iteration and known.entries:
+                    found.append((known, feeds))
+        return found[:: max(1, len(found) // _ITERATIONS)][:_ITERATIONS], len(numbers)
 
     def _opened(self, place: BodyRun, actual: Mapping[str, RunValue]) -> tuple[Model, Feeds]:
         """Return one run of a body as a model, and its feeds."""

@@ -1,7 +1,7 @@
 """Compute references on demand with another model, or with the same model under other settings."""
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +18,7 @@ from onnxsurgeon_lite.runtime.optimized import optimized_graph
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.exposing import exposable, expose_inner
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet, Stored
 
 
@@ -121,8 +121,8 @@ class _Computed:
 
 
 @dataclass(frozen=True)
-class ChangedInitializers(Container[str]):
-    """The names of initializers that two models both have, with different numbers."""
+class ChangedInitializers(Mapping[str, Array]):
+    """Initializers that two models both have, with different numbers: name -> the other model's."""
 
     ours: GraphIndex
     theirs: GraphIndex
@@ -138,6 +138,17 @@ class ChangedInitializers(Container[str]):
             return a.tobytes() != b.tobytes()
         coarse = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
         return not np.array_equal(a.astype(coarse), b.astype(coarse))
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self:
+            raise KeyError(name)
+        return self.theirs.model.array(self.theirs.initializers[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self.ours.initializers if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _size(index: GraphIndex, name: str) -> int:

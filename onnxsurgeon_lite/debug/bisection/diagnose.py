@@ -30,6 +30,7 @@ from onnxsurgeon_lite.tensors.statistics import magnitude
 _Value = TypeVar("_Value", Stored, RunValue)
 
 _LACKING = 8  # reported names
+_FOLDING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add")  # end with what was normalized
 
 _SMALL = 0.1  # errors above this share of the value's scale cannot be rounding
 _EXPLAINED = 8  # culprits whose structure is searched
@@ -82,13 +83,17 @@ class Diagnosis:
         return name in self.space.constant and name not in self.judge.references
 
     def _lacking(self, culprit: Culprit) -> list[str]:
-        """List references between the culprit's inputs and its value that the model does not have."""
+        """List references between the culprit's inputs and its value that the model does not have.
+
+        What a normalization read that is folded into the culprit is none: an exporter leaves it out.
+        """
         place = {name: i for i, name in enumerate(self.judge.references)}
         if culprit.value not in place:
             return []
         start = min((place[name] for name in culprit.inputs if name in place), default=-1)
-        between = list(place)[start + 1 : place[culprit.value]]
-        index = self.space.index
+        entries, index = self.judge.references.entries, self.space.index
+        is_folded = "BatchNorm" in entries[culprit.value].class_name and culprit.op_type in _FOLDING
+        between = list(place)[start + 1 : place[culprit.value] - is_folded]
         lacking = [name for name in between if name not in index and BodyName.of(name) is None]
         return lacking[:_LACKING]
 

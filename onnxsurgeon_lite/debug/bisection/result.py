@@ -290,6 +290,7 @@ class BisectResult(Shown):
         repair: the repaired model, if one was asked for.
         blame: the shares of all nodes in the error of the worst output, if they were asked for.
         beside_eager: output -> its three values, where a compiled PyTorch module gave the references.
+        has_factory: True when the PyTorch module is known whose operators narrow a region.
 
     Example:
         >>> osl.bisect("whole_model.onnx", "references/whole_model.npz").verdict
@@ -318,6 +319,7 @@ class BisectResult(Shown):
     repair: Repair | None = None
     blame: Blame | None = None
     beside_eager: dict[str, BesideEager] = field(default_factory=dict)
+    has_factory: bool = field(default=False, metadata=HIDDEN)
 
     def innermost(self) -> "tuple[BisectResult, str]":
         """Return (the innermost search of the first culprit, its place: '' for the main graph)."""

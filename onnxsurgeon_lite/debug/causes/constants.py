@@ -12,6 +12,7 @@ from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, fitted, linears, wanted_at
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.solving import described
 from onnxsurgeon_lite.passes import Pass, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
@@ -93,18 +94,21 @@ def folded(place: Place) -> Iterator[Hypothesis]:
             continue
         if [n for n in value.shape if n > 1] == [n for n in array.shape if n > 1]:
             right = value.reshape(array.shape).astype(array.dtype)
-            how = f"is not the references' {step!r}{_off_by_one(array, right)}; with that"
+            seen = _off_by(array, right) or described(wide(array), wide(right))
+            seen = "" if seen == "differs" else f", it {seen}"
+            how = f"is not the references' {step!r}{seen}; with that"
             edits = (SetConstant(name, right, (place.node(number),) if slot >= 0 else ()),)
             sentence = f"constant {name!r} of {place.title(number)} {how}"
             yield Hypothesis("folded constant", sentence, edits)
 
 
-def _off_by_one(array: Array, right: Array) -> str:
-    """Say along which axis numbers are moved by one; '' if they are not."""
-    for axis in range(array.ndim):
+def _off_by(array: Array, right: Array) -> str:
+    """Say along which axis numbers are moved by one or two; '' if they are not."""
+    for (step, word), axis in itertools.product(((1, "one"), (2, "two")), range(array.ndim)):
         one, two = np.moveaxis(wide(array), axis, 0), np.moveaxis(wide(right), axis, 0)
-        if len(one) > 1 and (small(one[1:] - two[:-1], two) or small(one[:-1] - two[1:], two)):
-            return f", it is off by one along axis {axis}"
+        ahead, behind = one[step:], one[:-step]
+        if len(ahead) and (small(ahead - two[:-step], two) or small(behind - two[step:], two)):
+            return f"is off by {word} along axis {axis}"
     return ""
 
 

@@ -37,9 +37,11 @@ from onnxsurgeon_lite.debug.causes.operations import (
 from onnxsurgeon_lite.debug.causes.operators import (
     extra_operations,
     extra_steps,
+    other_arithmetic,
     other_operators,
     other_parts,
 )
+from onnxsurgeon_lite.debug.causes.other_model import of_other_model
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, wide
 from onnxsurgeon_lite.debug.causes.precision import precision
 from onnxsurgeon_lite.debug.causes.recurrent import recurrent
@@ -62,7 +64,7 @@ from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Family = Callable[[Place], Iterable[Hypothesis]]
@@ -70,22 +72,24 @@ Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 
 FAMILIES: Sequence[Family] = (
     attributes,
+    extra_operations,
     other_operators,
     other_parts,
     scalars,
     rotary,
     recurrent,
     exchanged_operands,
-    extra_operations,
     weights,
     sparse_weights,
     arrangement,
     operations,
     extra_steps,
+    other_arithmetic,
     missing_factors,
     missing_masks,
     constants,
     folded,
+    of_other_model,
     scaled_weights,
     elementwise,
     other_norms,
@@ -281,10 +285,13 @@ class Finder:
         with Bench(place, self.case.memory, until) as bench:
             try:
                 for found in self._fitting(bench, until, families, solved):
-                    fits = ordered(found)
-                    if families is not OF_A_CONSTANT and _chance(bench):
-                        continue
-                    tried = ((fit, self._proved(place, fit.hypothesis, culprit)) for fit in fits)
+                    fits += ordered(found)
+                    sure = [
+                        fit
+                        for fit in ordered(found)
+                        if families is OF_A_CONSTANT or not _chance(bench, fit.hypothesis)
+                    ]
+                    tried = ((fit, self._proved(place, fit.hypothesis, culprit)) for fit in sure)
                     proved = ((fit, cause) for fit, cause in tried if cause is not None)
                     doubtful += itertools.islice(proved, _PROVED)
                     if any(fit.error <= _EXACT and not fit.hypothesis.vague for fit, _ in doubtful):
@@ -428,7 +435,7 @@ class Finder:
         there = [sample for sample in samples if sample is not None]
         observer = Observer(index, self.case.runtime)
         place = Place.at(observer, positions, culprit.value, there, self.case.judge, nearby)
-        place.lacking = self._lacking(culprit)
+        place.lacking, place.changed = self._lacking(culprit), self.case.changed
         return place
 
     def _lacking(self, culprit: Culprit) -> dict[str, Array]:
@@ -684,8 +691,11 @@ def _everywhere(step: Pass) -> Pass:
 
 
 def _times(value: RunValue, factor: float) -> RunValue:
-    """Return a value scaled, if it has floats."""
-    return (wide(value) * factor).astype(value.dtype) if has_floats(value) else value
+    """Return a value scaled, if it has numbers."""
+    if not isinstance(value, np.ndarray) or not (is_float(value.dtype) or value.dtype.kind in "iu"):
+        return value
+    with np.errstate(all="ignore"):
+        return (wide(value) * factor).astype(value.dtype)
 
 
 def _said_once(causes: Iterable[Cause]) -> list[Cause]:
@@ -723,17 +733,26 @@ def _explainable(culprit: Culprit) -> bool:
     )
 
 
-def _chance(bench: Bench) -> bool:
-    """Return whether one of so many edits may fit by chance, because the references say little."""
-    return bench.place.bits < math.log2(max(1, bench.tried)) + _SURE
+def _chance(bench: Bench, hypothesis: Hypothesis) -> bool:
+    """Return whether one of so many edits may fit by chance, because the references say little of what it changes."""
+    place = bench.place
+    return _few(bench, place.bits) or _few(bench, place.passed(hypothesis.edits))
+
+
+def _few(bench: Bench, bits: float) -> bool:
+    return bits < math.log2(max(1, bench.tried)) + _SURE
 
 
 def _unexplained(bench: Bench, fits: Sequence[Outcome]) -> str:
     """Say why a culprit has no cause."""
-    if fits and _chance(bench):
+    lucky = next((fit.hypothesis for fit in fits if _chance(bench, fit.hypothesis)), None)
+    if lucky is not None:
+        few = "the references have so few different numbers"
+        if not _few(bench, bench.place.bits):
+            few = "so few integers stand between it and the references"
         return (
-            f"no known mistake is proved: {fits[0].hypothesis.sentence} {bench.place.region} would agree, but one of"
-            f" {bench.tried} edits does so by chance where the references have so few different numbers"
+            f"no known mistake is proved: {lucky.sentence} {bench.place.region} would agree, but one of"
+            f" {bench.tried} edits does so by chance where {few} (more samples would tell)"
         )
     solved = next((fit.hypothesis for fit in fits if not fit.hypothesis.proves), None)
     if solved is not None:

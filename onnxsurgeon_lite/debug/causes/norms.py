@@ -73,7 +73,7 @@ class _Norm:
 def _solved(made: Wide, wanted: Wide) -> Iterator[_Norm]:
     """Yield the normalizations with which a value gives what is wanted, each with the best epsilon."""
     kinds = [(op_type, 0) for op_type in OF_THE_LAST_AXIS] if made.ndim > 1 else []
-    if made.ndim > 2:
+    if made.ndim > 2 and not _is_a_bias(made, wanted):
         channels = made.shape[1]
         several = [g for g in (*_GROUPS, channels) if channels % g == 0]
         kinds += [("BatchNormalization", channels), *(("GroupNormalization", g) for g in several)]
@@ -84,6 +84,13 @@ def _solved(made: Wide, wanted: Wide) -> Iterator[_Norm]:
         flat = np.ptp(best.scale) <= least or np.abs(best.bias).max() <= least
         if small(np.array(error), wanted) and not (flat and op_type == "BatchNormalization"):
             yield best
+
+
+def _is_a_bias(made: Wide, wanted: Wide) -> bool:
+    """Return whether a bias or a factor by channel gives what is wanted: of one sample, a normalization would, too."""
+    x, y = (np.moveaxis(array, 1, -1).reshape(-1, array.shape[1]) for array in (made, wanted))
+    biased = y - x - (y - x).mean(axis=0)
+    return small(biased, y) or small(y - fitted(x, y)[0] * x, y)
 
 
 def _fitted(

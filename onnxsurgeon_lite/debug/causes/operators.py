@@ -8,7 +8,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Attribute, Place, wide
 from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
-from onnxsurgeon_lite.tensors.dtypes import is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _IMAGE = 4  # axes of images
 _MOST_AXES = 5  # axes whose permutations are tried
@@ -22,51 +22,62 @@ _VARIANTS: Mapping[str, Sequence[tuple[str, Attribute, str]]] = {
 """Operator -> (attribute, its other usual value, what is said of it)."""
 _ONLY = {"MaxPool": ("storage_order", "dilations"), "AveragePool": ("count_include_pad",)}
 """Operator -> its attributes that the others of its kind lack."""
-_SUMS = ("Add", "Sub")
-_BLIND = ("Softmax", "LogSoftmax")
-"""Operators that do not see a number that is added to all they read."""
+_NEUTRAL = {"Mul": 0.0, "Div": 0.0, "Add": 1.0, "Sub": 1.0}
+"""Operator -> the operand of which others of its kind make nothing."""
 _KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
 """Operators that return positive numbers as they are."""
-KINDS = [
-    line.split()
-    for line in (
-        "Add Sub Mul Div",
-        "Relu Sigmoid Tanh Gelu Erf Exp Log Sqrt Reciprocal Softsign Softplus LeakyRelu Elu Selu HardSigmoid"
-        " HardSwish Mish Neg Abs Identity Sin Cos",
-        "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp",
-        "MaxPool AveragePool",
-        "GlobalMaxPool GlobalAveragePool",
-        "Softmax LogSoftmax",
-        "Floor Ceil Round",
-        "Less LessOrEqual Greater GreaterOrEqual Equal",
-        "And Or Xor",
-    )
-]
-"""Operators that one may stand in place of another."""
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
+KINDS = sorted(
+    (
+        line.split()
+        for line in (
+            " ".join(_ARITHMETIC),
+            "Max Min",
+            "Relu Sigmoid Tanh Gelu Erf Exp Log Sqrt Reciprocal Softsign Softplus LeakyRelu Elu Selu HardSigmoid"
+            " HardSwish Mish Neg Abs Identity Sin Cos",
+            "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp",
+            "ArgMax ArgMin",
+            "MaxPool AveragePool",
+            "GlobalMaxPool GlobalAveragePool",
+            "Softmax LogSoftmax",
+            "Floor Ceil Round",
+            "Less LessOrEqual Greater GreaterOrEqual Equal",
+            "And Or Xor",
+        )
+    ),
+    key=len,
+)
+"""Operators that one may stand in place of another; the fewer there are, the likelier is each."""
 
 
 def other_operators(place: Place) -> Iterator[Hypothesis]:
     """Yield other operators of the same kind."""
+    nodes = [*enumerate(place.index.nodes)]
+    for kind in KINDS:
+        for number, node in nodes:
+            if node.op_type in _ARITHMETIC and _has_number(place, node):
+                continue
+            for op_type in kind if node.op_type in kind else ():
+                keeps = op_type in _KEEP and _is_positive(place, node)
+                if op_type not in (node.op_type, "Identity") and not keeps:
+                    yield from _with(place, number, node, op_type)
+
+
+def other_arithmetic(place: Place) -> Iterator[Hypothesis]:
+    """Yield other operators with a number: a step too many that another takes back is the simpler mistake."""
     for number, node in enumerate(place.index.nodes):
-        kind: Sequence[str] = next((ops for ops in KINDS if node.op_type in ops), ())
-        for op_type in kind:
-            if op_type in (node.op_type, "Identity") or (
-                op_type in _KEEP and _is_positive(place, node)
-            ):
-                continue
-            sums = {op_type, node.op_type} & {*_SUMS}
-            if sums and _has_number(place, node) and _is_blind(place, node.output[0]):
-                continue
-            for steps, with_ in _set_op(place, number, node, op_type):
-                sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
-                mistake = ("operator", node.op_type, op_type, with_)
-                yield Hypothesis("operator", sentence, steps, mistake)
+        if node.op_type in _ARITHMETIC and _has_number(place, node):
+            for op_type in _ARITHMETIC:
+                if op_type != node.op_type:
+                    yield from _with(place, number, node, op_type)
 
 
-def _is_positive(place: Place, node: NodeProto) -> bool:
-    """Return whether nothing tells an operator that keeps positive numbers from none at all."""
-    read = place.operand(node.input[0])
-    return read is not None and is_float(read.dtype) and bool((wide(read) >= 0).all())
+def _with(place: Place, number: int, node: NodeProto, op_type: str) -> Iterator[Hypothesis]:
+    """Yield a node with another operator, and its usual attributes."""
+    for steps, with_ in _set_op(place, number, node, op_type):
+        sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
+        mistake = ("operator", node.op_type, op_type, with_)
+        yield Hypothesis("operator", sentence, steps, mistake)
 
 
 def _has_number(place: Place, node: NodeProto) -> bool:
@@ -75,13 +86,10 @@ def _has_number(place: Place, node: NodeProto) -> bool:
     return any(array is not None and array.size == 1 for array in read)
 
 
-def _is_blind(place: Place, name: str) -> bool:
-    """Return whether all that reads a value is the same whatever number is added to it: such a sum proves nothing."""
-    readers = [place.index.nodes[number] for number in place.index.consumers.get(name, ())]
-    return bool(readers) and all(
-        node.op_type in _BLIND or (node.op_type in _SUMS and _is_blind(place, node.output[0]))
-        for node in readers
-    )
+def _is_positive(place: Place, node: NodeProto) -> bool:
+    """Return whether nothing tells an operator that keeps positive numbers from none at all."""
+    read = place.operand(node.input[0])
+    return read is not None and is_float(read.dtype) and bool((wide(read) >= 0).all())
 
 
 def _set_op(
@@ -163,7 +171,20 @@ def _pixels(place: Place) -> Iterator[Hypothesis]:
 
 
 def extra_operations(place: Place) -> Iterator[Hypothesis]:
-    """Yield nodes that should not be there."""
+    """Yield nodes that should not be there, but for those that join two branches."""
+    for hypothesis, joins in _extra(place):
+        if not joins:
+            yield hypothesis
+
+
+def extra_joins(place: Place) -> Iterator[Hypothesis]:
+    """Yield nodes that join two branches and should not be there: what reads one, may have to read the other."""
+    for hypothesis, joins in _extra(place):
+        if joins:
+            yield hypothesis
+
+
+def _extra(place: Place) -> Iterator[tuple[Hypothesis, bool]]:
     for number, node in enumerate(place.index.nodes):
         value = node.output[0]
         made = place.values.get(value)
@@ -175,14 +196,28 @@ def extra_operations(place: Place) -> Iterator[Hypothesis]:
                 continue
             if read.shape != made.shape and not _is_reshaped(place, node):
                 continue
-            if place.constant(name) is not None:
+            if place.constant(name) is not None or _is_neutral(place, node, name):
                 continue
-            sentence, instead = f"{place.title(number)} is one too many; without it", ""
+            others = [n for n in node.input if n and n != name and place.constant(n) is None]
+            joins = value != place.value and not all(_is_smaller(place, n, read) for n in others)
             edit: Pass = Replace((name,), (value,), op_type="Identity")
-            if sum(place.constant(n) is None for n in node.input if n) > 1:
-                edit, instead = Remove((place.node(number),), bridge=name), name
+            edit = Remove((place.node(number),), bridge=name) if others else edit
+            instead = name if others and value == place.value else ""
+            sentence = f"{place.title(number)} is one too many; without it"
             mistake = ("extra", node.op_type)
-            yield Hypothesis("extra operation", sentence, (edit,), mistake, instead=instead)
+            yield Hypothesis("extra operation", sentence, (edit,), mistake, instead=instead), joins
+
+
+def _is_smaller(place: Place, name: str, read: Array) -> bool:
+    other = place.operand(name)
+    return other is not None and other.size < read.size
+
+
+def _is_neutral(place: Place, node: NodeProto, name: str) -> bool:
+    """Return whether another operator keeps what a node reads as it is: that is as likely as that it is too much."""
+    others = [place.operand(other) for other in node.input if other != name]
+    number = _NEUTRAL.get(node.op_type)
+    return number is not None and any(o is not None and bool((o == number).all()) for o in others)
 
 
 def _is_reshaped(place: Place, node: NodeProto) -> bool:

@@ -15,6 +15,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant, schema_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.names import is_glob
+from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_attr import SetAttr
 from onnxsurgeon_lite.passes.set_op import SetOp
@@ -60,6 +61,7 @@ class Place:
         nearby: recorded values from elsewhere that the region could read, in the first sample; inputs of `index` too.
         beside: constants from elsewhere that the region could read; initializers of `index` too.
         lacking: references of about here that no value of the model has.
+        changed: initializers of which the model that computed the references has other numbers: name -> those.
         left_out: what was not looked into, a sentence each.
     """
 
@@ -73,6 +75,7 @@ class Place:
     nearby: Mapping[str, Array] = field(default_factory=dict)
     beside: Sequence[str] = ()
     lacking: Mapping[str, Array] = field(default_factory=dict)
+    changed: Mapping[str, Array] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
     @classmethod
@@ -139,6 +142,37 @@ class Place:
         width = allowed.rtol + allowed.absolute(self.scale) / (self.scale or 1.0)
         each = -math.log2(min(1.0, max(width, _LEAST_WIDTH)))
         return which + each * self.different * is_float(self.wanted.dtype)
+
+    @cached_property
+    def narrow(self) -> dict[str, float]:
+        """Values of the region that are integers or flags computed from what enters, with how much they can say."""
+        live, found = {*self.inputs}, dict[str, float]()
+        for node in self.index.nodes:
+            if node.op_type not in ("Shape", "Size") and not live.isdisjoint(node.input):
+                live.update(node.output)
+        for name in live - self.inputs.keys() - {self.value}:
+            array = self.values.get(name)
+            if array is not None and array.dtype.kind in "biu":
+                most = 2 if array.dtype.kind == "b" else int(np.abs(wide(array)).max(initial=0)) + 2
+                found[name] = array.size * math.log2(most) * len(self.samples)
+        return found
+
+    def passed(self, edits: Sequence[Pass]) -> float:
+        """Return how many bits of what edits change reach the value: the fewest of what stands between."""
+        edited = GraphIndex.of(Pipeline(tuple(edits)).apply(self.index.model).model)
+        between = (
+            bits
+            for name, bits in self.narrow.items()
+            if name in edited.producer
+            and self._behind(name, self.index) == self._behind(name, edited)
+        )
+        return min(between, default=math.inf)
+
+    def _behind(self, name: str, index: GraphIndex) -> list[object]:
+        """Return what computes the wrong value from another value, with the constants that it reads."""
+        nodes = [index.nodes[p] for p in sorted(index.ancestors([self.value], stop=[name]))]
+        read = (index.initializers.get(n) for node in nodes for n in node.input)
+        return [*nodes, *read]
 
     @cached_property
     def spread(self) -> tuple[Indices, ...]:

@@ -196,7 +196,7 @@ def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hy
     if 2 * same.sum() > same.size:  # else a few are alike by chance
         solved = np.where(same, old, solved)
     how, solved, unknowns = _shifted(old, solved) or ("", *_tied(old, solved))
-    how = how or _borrowed(place, operand.name, array) or described(old, solved)
+    how = how or borrowed(place, operand.name, array) or described(old, solved)
     right, equations = solved.astype(array.dtype), solved.size * per
     yield solved_constant(place, number, operand.name, right, how, unknowns, equations)
 
@@ -303,12 +303,12 @@ def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Iterator[Hyp
 def _weight(place: Place, view: Linear, right: Wide, rank: int, unknowns: int) -> Hypothesis:
     stored = np.asarray(view.stored(right))
     distinct = len(np.unique(np.round(view.rows / (np.abs(view.rows).max() or 1), 4), axis=0))
-    how = _borrowed(place, view.name, view.array) or described(wide(view.array), stored)
+    how = borrowed(place, view.name, view.array) or described(wide(view.array), stored)
     numbers, equations = stored.astype(view.array.dtype), unknowns // max(1, rank) * distinct
     return solved_constant(place, view.number, view.name, numbers, how, unknowns, equations)
 
 
-def _borrowed(place: Place, name: str, array: Array) -> str:
+def borrowed(place: Place, name: str, array: Array) -> str:
     """Say from which other layer a constant is; '' if no other one has these numbers."""
     alike = ((n, place.constant(n)) for n in place.beside)
     other = next((n for n, a in alike if a is not None and np.array_equal(a, array)), None)

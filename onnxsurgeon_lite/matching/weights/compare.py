@@ -19,6 +19,7 @@ from onnxsurgeon_lite.matching.weights.folding import (
 )
 from onnxsurgeon_lite.matching.weights.pieces import Pieces, PieceTable
 from onnxsurgeon_lite.matching.weights.places import Places
+from onnxsurgeon_lite.matching.weights.raised import RAISED, kind, may_be_raised, sums
 from onnxsurgeon_lite.matching.weights.turned import turned, usual_senses
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.shown import HIDDEN, Shown
@@ -39,13 +40,14 @@ class Weight:
     """An initializer and its parameter.
 
     Attributes:
-        how: `same`, `transposed`, `reshaped`, `folded with X` for a folded BatchNorm X, or `pieces` for rows or gates
-            that the export gathered.
+        how: `same`, `transposed`, `reshaped`, `folded with X` for a folded BatchNorm X, `folded as 1 + it` for a norm
+            that multiplies with 1 + weight, or `pieces` for rows or gates that the export gathered.
         order: the parameter's axes in the order of the initializer's; None if reshaped or folded.
         finding: what is suspicious although the numbers agree: an epsilon that the other BatchNorms do not have, a
             square weight that its node needs transposed.
         uncertain: True when it fits in several orders, and agrees in none or in several.
         fold: the fold; `axis` is that of the channels of a weight, None for a bias. pieces: what was gathered.
+        added: the dtype in which 1 was added to the parameter.
         equal: the parameters that have its contents. is_placed: its name or its module says which parameter it is.
     """
 
@@ -59,6 +61,7 @@ class Weight:
     fold: Fold | None = field(default=None, metadata=HIDDEN)
     axis: int | None = field(default=None, metadata=HIDDEN)
     pieces: Pieces | None = field(default=None, metadata=HIDDEN)
+    added: "np.dtype[np.generic] | None" = field(default=None, metadata=HIDDEN)
     equal: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     is_placed: bool = field(default=False, metadata=HIDDEN)
 
@@ -121,6 +124,8 @@ class _WeightSearch:
         self.found: dict[str, Weight] = {}
         self.folds: dict[str, tuple[Fold, str]] = {}
         self.used: set[str] = set()
+        self.sums: dict[bytes | str, list[str]] = defaultdict(list)
+        self.raised: set[str] = set()
         self.epsilon: float | None = None
 
     def run(self) -> WeightsResult:
@@ -132,10 +137,13 @@ class _WeightSearch:
             self._by_content(name, equal[name])
         rest = [name for name in self.floats if name not in self.found]
         self._find_folds(rest)
+        self._find_raised(rest)
         self._find_pieces(equal)
         for name in rest:
             if name not in self.found and not self._by_fold(name) and not self._by_place(name):
                 self._take(name, equal[name])
+            if name in self.found and not self.found[name].comparison.match:
+                self._as_others(name)
         self.used.update(p for same in equal.values() for p in same)
         self._place(equal)
         if not self.found:
@@ -163,6 +171,10 @@ class _WeightSearch:
                 for dtype in {array.dtype, *dtypes}:
                     with np.errstate(over="ignore"):
                         found[digest(array.astype(dtype, copy=False))].append(name)
+                if may_be_raised(name, array):
+                    made = {digest(each) for dtype in dtypes for _, each in sums(array, dtype)}
+                    for key in made:
+                        self.sums[key].append(name)
         return found
 
     def _read(self, parameter: str) -> Array:
@@ -196,6 +208,37 @@ class _WeightSearch:
         folds = [(fold, p) for p, fold in found if fold is not None]
         if folds:
             self.folds[name] = min(folds, key=lambda each: each[0].error)
+
+    def _find_raised(self, names: Iterable[str]) -> None:
+        """Find norms that are 1 + a parameter, unless norms at the same place of other layers are the parameter."""
+        plain = {kind(w.parameter) for w in self.found.values() if w.comparison.match}
+        for name in names:
+            array = self.index.model.array(self.floats[name])
+            near, own = self.places.near(name), self.places.own(name)
+            fitting = [p for p in self.sums.get(digest(array), ()) if kind(p) not in plain]
+            fitting = [p for p in fitting if p in own or (array != array.flat[0]).any()]
+            fitting.sort(key=lambda p: (p in self.used, p not in own, p not in near))
+            if array.ndim == 1 and fitting and self._add_raised(name, fitting[0]):
+                self.found[name].equal = tuple(fitting)
+                self.raised.add(kind(fitting[0]))
+
+    def _as_others(self, name: str) -> None:
+        """Compare with 1 + the parameter where norms at the same place of other layers are that."""
+        weight = self.found[name]
+        if weight.how == "same" and kind(weight.parameter) in self.raised:
+            self._add_raised(name, weight.parameter, differs=True)
+
+    def _add_raised(self, name: str, parameter: str, differs: bool = False) -> bool:
+        array = self.index.model.array(self.floats[name])
+        for added, made in sums(self._read(parameter), array.dtype):
+            if made.shape != array.shape:
+                return False
+            comparison = compare(array, made, self.tolerance or EXACT)
+            if comparison.match or differs:
+                self.found[name] = Weight(name, parameter, RAISED, comparison, added=added)
+                self.used.add(parameter)
+                return True
+        return False
 
     def _convolution(self, name: str, slot: int) -> NodeProto | None:
         """Return the convolution that reads a value there."""

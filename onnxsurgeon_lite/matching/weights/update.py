@@ -12,6 +12,7 @@ from onnxsurgeon_lite.matching.weights.compare import Weight, WeightsResult, dig
 from onnxsurgeon_lite.matching.weights.folding import Fold, batch_norm
 from onnxsurgeon_lite.matching.weights.pieces import Pieces
 from onnxsurgeon_lite.matching.weights.places import wrapper
+from onnxsurgeon_lite.matching.weights.raised import raised
 from onnxsurgeon_lite.model.walk import tensors as all_tensors
 from onnxsurgeon_lite.names import few, listed
 from onnxsurgeon_lite.surgery.constants import describe_like
@@ -208,6 +209,8 @@ class _Update:
             return self._folded(weight, weight.fold)
         same = (p for p in (weight.parameter, *weight.equal) if p in self.new)
         stored = self._read(next(same, weight.parameter))
+        if weight.added is not None:
+            return raised(stored, weight.added)
         if weight.order is None or len(weight.order) != stored.ndim:
             return stored
         return np.transpose(stored, weight.order)

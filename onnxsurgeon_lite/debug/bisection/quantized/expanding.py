@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _SUFFIX = "_quantized"
-_OPERAND, _BIAS = "\x01operand ", "\x01bias"
+_OPERAND, _BIAS, _FLOAT = "\x01operand ", "\x01bias", "\x01float"
 UNIT = "\x01scale"  # of 1, which stands for the one that the product gets
 
 
@@ -176,8 +176,8 @@ def _parts(
         yield helper.make_node("Mul", scales, [f"{name} scale"], name=f"{name} scale")
         given = [node.input[form.bias], f"{name} scale"]
         yield helper.make_node(DEQUANTIZE, given, [name], name=name, axis=0)
-    result = made.removesuffix(_SUFFIX) if made.endswith(_SUFFIX) else f"{made}\x01float"
-    result = f"{made}\x01float" if result in index else result
+    result = made.removesuffix(_SUFFIX) if made.endswith(_SUFFIX) else f"{made}{_FLOAT}"
+    result = f"{made}{_FLOAT}" if result in index else result
     float_node = helper.make_node(form.op_type, operands, [result], name=node.name)
     float_node.attribute.extend(a for a in node.attribute if a.name not in _DROPPED)
     float_node.metadata_props.extend(node.metadata_props)
@@ -242,6 +242,9 @@ def as_written(
         for node in index.nodes
         if node.op_type == DEQUANTIZE and _OPERAND in node.output[0]
     }
+    made = (name for node in index.nodes for name in node.output if name.endswith(_FLOAT))
+    read |= {repr(name): repr(name.removesuffix(_FLOAT)) for name in made}
+    result.notes = [_renamed(note, read) for note in result.notes]
     for culprit in result.culprits:
         culprit.findings = [
             replace(finding, because=_renamed(finding.because, read), edits=())

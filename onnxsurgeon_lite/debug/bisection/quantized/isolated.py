@@ -110,9 +110,18 @@ class FloatValues:
     @cached_property
     def left(self) -> list[str]:
         """The values that an operator computes in a way that is not known here."""
-        nodes = self.index.nodes
-        unknown = {p for p, node in enumerate(nodes) if computes_quantized(node)}
+        unknown = {p for p in range(len(self.index.nodes)) if self.rounds_within(p)}
         return [name for name in self.known if unknown and unknown & self.region(name)]
+
+    def rounds_within(self, position: int) -> bool:
+        """Return whether a node computes on integers, and rounds within: a quantized operator, or means of pixels."""
+        node = self.index.nodes[position]
+        if node.op_type != "Resize":
+            return computes_quantized(node)
+        mode = next((a.s for a in node.attribute if a.name == "mode"), b"nearest")
+        kind = self.index.type_of(node.input[0])
+        element = kind.tensor_type.elem_type if kind is not None else 0
+        return mode != b"nearest" and bool(element) and not is_float(numpy_dtype(element))
 
     def _is_quantized(self, name: str) -> bool:
         """Return whether a value is another one, quantized; if both have their own references, it should be."""

@@ -1,6 +1,6 @@
 """Bisect a quantized model against the values of its float model."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,7 +32,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
 from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
@@ -61,7 +61,7 @@ class QuantizedSearch:
     tolerance: Tolerance | None
     budget: int
     quick: bool
-    changed: Container[str]
+    changed: Mapping[str, Array]
     again: Again
     progress: Callable[[str], None]
 
@@ -106,8 +106,8 @@ class QuantizedSearch:
     def _say_left(self, result: BisectResult) -> None:
         """Say which values were not compared: nothing agrees then."""
         index, left = self.values.index, self.values.left
-        nodes = (index.nodes[p] for name in left for p in self.values.region(name))
-        ops = dict.fromkeys(node.op_type for node in nodes if computes_quantized(node))
+        nodes = (p for name in left for p in self.values.region(name))
+        ops = dict.fromkeys(index.nodes[p].op_type for p in nodes if self.values.rounds_within(p))
         names = [*dict.fromkeys(map(self.values.known.__getitem__, left))]
         shown = ", ".join(map(repr, names[:_NAMED])) + " ..." * (len(names) > _NAMED)
         result.notes.append(f"not compared, as what {', '.join(ops)} rounds is not known: {shown}")
