@@ -526,6 +526,43 @@ def test_steps_too_many_are_no_other_operator_that_takes_the_next_step_back():
     assert "what computes 'b' from 'x' is one too many" in culprit.causes[0].sentence
 
 
+TURNED = (
+    "q2 = Slice(q, two, four, last) q1 = Slice(q, zero, two, last) n = Neg(q2) t = Concat <axis = -1> (n, q1)",
+    "q1 = Slice(q, zero, end, last, two) q2 = Slice(q, one, end, last, two) n = Neg(q2)"
+    " u = Unsqueeze(n, last) v = Unsqueeze(q1, last) p = Concat <axis = -1> (u, v) t = Reshape(p, whole)",
+)
+
+
+def test_features_that_rotary_embeddings_turn_in_other_pairs_are_turned_as_wanted():
+    text = "g (float[6,4] q) => (float[6,6] y) {{ {} c = Mul(q, cos) s = Mul(t, sin) a = Add(c, s) {} }}"
+    end = "k = Transpose(q) m = MatMul(a, k) y = Softmax(m)"
+    weights = {"cos": np.cos(numbers(6, 4)), "sin": np.sin(numbers(6, 4))}
+    known = {"zero": 0, "one": 1, "two": 2, "four": 4, "last": -1, "end": 9}
+    weights |= {name: np.array([value]) for name, value in known.items()}
+    weights["whole"] = np.array([6, 4])
+    right, wrong = (model(text.format(turn, end), **weights) for turn in TURNED)
+    q = numbers(6, 4, seed=1)
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, {"q": q}), feeds={"q": q}).culprits
+
+    assert "rotary embeddings turn neighbors in 't'; with halves" in culprit.causes[0].sentence
+
+
+def test_the_base_of_a_table_of_angles_is_named():
+    text = "g (float[8,8] x) => (float[8,8] y) { c = Cos(angles) p = Mul(x, c) y = Tanh(p) }"
+    powers = np.arange(4) / 4
+    tables = (
+        np.outer(np.arange(8), np.tile(base**-powers, 2)).astype(np.float32) for base in (1e4, 500)
+    )
+    right, wrong = (model(text, angles=table) for table in tables)
+    x = numbers(8, 8)
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, {"x": x}), feeds={"x": x}).culprits
+
+    said = "(theta) of the rotary frequencies in 'angles' is 500; with 10000"
+    assert said in culprit.causes[0].sentence
+
+
 def test_what_is_below_a_culprit_may_be_what_another_one_should_read():
     norm = "n = LayerNormalization ({}, s, b)"
     weights = {"w": numbers(16, 16), "v": numbers(16, 4, seed=1)}
