@@ -132,8 +132,9 @@ def _other_turns(place: Place) -> Iterator[Hypothesis]:
         if read.shape != made.shape or not _PAIR < size <= _WIDEST or size % _PAIR:
             continue
         for turn in _Turn.all_of(size):
-            first = turn.of(read.reshape(-1, size)[:1])
-            if np.array_equal(first, made.reshape(-1, size)[:1]) and first.any():
+            last, made_last = (array.reshape(-1, size)[-1:] for array in (read, made))
+            is_turned = np.array_equal(turn.of(last), made_last) and last.any()
+            if is_turned and np.array_equal(turn.of(read), made) and _leads(place, start, end):
                 found.setdefault((size, turn.how), []).append((start, end))
     for (size, how), ends in found.items():
         for turn in _Turn.all_of(size):
@@ -142,3 +143,9 @@ def _other_turns(place: Place) -> Iterator[Hypothesis]:
                 names = ", ".join(repr(end) for _, end in ends)
                 sentence = f"rotary embeddings turn {how} in {names}; with {turn.how}"
                 yield Hypothesis("rotary pairs", sentence, edits, ("rotary pairs", turn.how))
+
+
+def _leads(place: Place, start: str, end: str) -> bool:
+    """Return whether a value is computed from another one."""
+    between = place.index.ancestors([end], stop=[start])
+    return any(start in place.index.nodes[number].input for number in between)
