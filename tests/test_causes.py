@@ -563,6 +563,15 @@ def test_the_base_of_a_table_of_angles_is_named():
     assert said in culprit.causes[0].sentence
 
 
+def test_an_addition_of_two_values_may_be_one_too_many():
+    text = "g (float[4,16] x, float[4,16] z) => (float[4,16] y) {{ h = Relu(x) {} y = Tanh(s) }}"
+    right, wrong = (model(text.format(step)) for step in ("s = Identity(h)", "s = Add(h, z)"))
+
+    (culprit,) = found(wrong, right, x=numbers(4, 16), z=numbers(4, 16, seed=1)).culprits
+
+    assert "Add (@1) is one too many; without it the node agrees" in culprit.causes[0].sentence
+
+
 def test_what_is_below_a_culprit_may_be_what_another_one_should_read():
     norm = "n = LayerNormalization ({}, s, b)"
     weights = {"w": numbers(16, 16), "v": numbers(16, 4, seed=1)}

@@ -6,6 +6,7 @@ from itertools import islice, permutations
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.operations import composed
 from onnxsurgeon_lite.debug.causes.place import Attribute, Place, wide
 from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
 from onnxsurgeon_lite.tensors.dtypes import is_float
@@ -196,9 +197,19 @@ def extra_operations(place: Place) -> Iterator[Hypothesis]:
             sentence, instead = f"{place.title(number)} is one too many; without it", ""
             edit: Pass = Replace((name,), (value,), op_type="Identity")
             if sum(place.constant(n) is None for n in node.input if n) > 1:
-                edit, instead = Remove((place.node(number),), bridge=name), name
+                edit, instead = _bypassed(place, number, name)
             mistake = ("extra", node.op_type)
             yield Hypothesis("extra operation", sentence, (edit,), mistake, instead=instead)
+
+
+def _bypassed(place: Place, number: int, name: str) -> tuple[Pass, str]:
+    """Return (the edit that connects what reads a node to one of its inputs, the value which that is then)."""
+    node, token = place.index.nodes[number], (place.node(number),)
+    if name not in place.inputs or node.output[0] != place.value:
+        return Remove(token, bridge=name), name
+    read = {n: a for n in node.input if n and (a := place.operand(n)) is not None}
+    made = read.pop(name)  # what enters a region cannot be what leaves it
+    return composed(place, name, node.output[0], made, "y = Identity(x)", {}, read), ""
 
 
 def _is_reshaped(place: Place, node: NodeProto) -> bool:
