@@ -572,6 +572,21 @@ def test_an_addition_of_two_values_may_be_one_too_many():
     assert "Add (@1) is one too many; without it the node agrees" in culprit.causes[0].sentence
 
 
+def test_one_mistake_that_explains_culprits_that_read_each_other_is_the_cause_of_all():
+    text = "g (float[4,16] x) => (float[4,8] y) {{ c = MatMul(x, w) {} y = MatMul({}, v) }}"
+    weights = {"w": numbers(16, 16), "v": numbers(16, 8, seed=1)}
+    right = model(text.format("a = Add(c, x) r = Relu(a)", "r"), **weights)
+    wrong = model(text.format("r = Relu(c) a = Add(r, x)", "a"), **weights)
+
+    result = found(wrong, right, x=numbers(4, 16, seed=2))
+
+    assert len(result.culprits) == 3
+    assert len({culprit.causes[0].sentence for culprit in result.culprits}) == 1
+    assert "Relu (@1) stands at the wrong place" in result.culprits[0].causes[0].sentence
+    fixed = osl.repair(wrong, result).model
+    assert osl.bisect(fixed, against=right, cause=False).verdict == "agrees"
+
+
 def test_what_is_below_a_culprit_may_be_what_another_one_should_read():
     norm = "n = LayerNormalization ({}, s, b)"
     weights = {"w": numbers(16, 16), "v": numbers(16, 4, seed=1)}
