@@ -527,6 +527,67 @@ def test_steps_too_many_are_no_other_operator_that_takes_the_next_step_back():
     assert "what computes 'b' from 'x' is one too many" in culprit.causes[0].sentence
 
 
+TURNED = (
+    "q2 = Slice(q, two, four, last) q1 = Slice(q, zero, two, last) n = Neg(q2) t = Concat <axis = -1> (n, q1)",
+    "q1 = Slice(q, zero, end, last, two) q2 = Slice(q, one, end, last, two) n = Neg(q2)"
+    " u = Unsqueeze(n, last) v = Unsqueeze(q1, last) p = Concat <axis = -1> (u, v) t = Reshape(p, whole)",
+)
+
+
+def test_features_that_rotary_embeddings_turn_in_other_pairs_are_turned_as_wanted():
+    text = "g (float[6,4] q) => (float[6,6] y) {{ {} c = Mul(q, cos) s = Mul(t, sin) a = Add(c, s) {} }}"
+    end = "k = Transpose(q) m = MatMul(a, k) y = Softmax(m)"
+    weights = {"cos": np.cos(numbers(6, 4)), "sin": np.sin(numbers(6, 4))}
+    known = {"zero": 0, "one": 1, "two": 2, "four": 4, "last": -1, "end": 9}
+    weights |= {name: np.array([value]) for name, value in known.items()}
+    weights["whole"] = np.array([6, 4])
+    right, wrong = (model(text.format(turn, end), **weights) for turn in TURNED)
+    q = numbers(6, 4, seed=1)
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, {"q": q}), feeds={"q": q}).culprits
+
+    assert "rotary embeddings turn neighbors in 't'; with halves" in culprit.causes[0].sentence
+
+
+def test_the_base_of_a_table_of_angles_is_named():
+    text = "g (float[8,8] x) => (float[8,8] y) { c = Cos(angles) p = Mul(x, c) y = Tanh(p) }"
+    powers = np.arange(4) / 4
+    tables = (
+        np.outer(np.arange(8), np.tile(base**-powers, 2)).astype(np.float32) for base in (1e4, 500)
+    )
+    right, wrong = (model(text, angles=table) for table in tables)
+    x = numbers(8, 8)
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, {"x": x}), feeds={"x": x}).culprits
+
+    said = "(theta) of the rotary frequencies in 'angles' is 500; with 10000"
+    assert said in culprit.causes[0].sentence
+
+
+def test_an_addition_of_two_values_may_be_one_too_many():
+    text = "g (float[4,16] x, float[4,16] z) => (float[4,16] y) {{ h = Relu(x) {} y = Tanh(s) }}"
+    right, wrong = (model(text.format(step)) for step in ("s = Identity(h)", "s = Add(h, z)"))
+
+    (culprit,) = found(wrong, right, x=numbers(4, 16), z=numbers(4, 16, seed=1)).culprits
+
+    assert "Add (@1) is one too many; without it the node agrees" in culprit.causes[0].sentence
+
+
+def test_one_mistake_that_explains_culprits_that_read_each_other_is_the_cause_of_all():
+    text = "g (float[4,16] x) => (float[4,8] y) {{ c = MatMul(x, w) {} y = MatMul({}, v) }}"
+    weights = {"w": numbers(16, 16), "v": numbers(16, 8, seed=1)}
+    right = model(text.format("a = Add(c, x) r = Relu(a)", "r"), **weights)
+    wrong = model(text.format("r = Relu(c) a = Add(r, x)", "a"), **weights)
+
+    result = found(wrong, right, x=numbers(4, 16, seed=2))
+
+    assert len(result.culprits) == 3
+    assert len({culprit.causes[0].sentence for culprit in result.culprits}) == 1
+    assert "Relu (@1) stands at the wrong place" in result.culprits[0].causes[0].sentence
+    fixed = osl.repair(wrong, result).model
+    assert osl.bisect(fixed, against=right, cause=False).verdict == "agrees"
+
+
 def test_what_is_below_a_culprit_may_be_what_another_one_should_read():
     norm = "n = LayerNormalization ({}, s, b)"
     weights = {"w": numbers(16, 16), "v": numbers(16, 4, seed=1)}

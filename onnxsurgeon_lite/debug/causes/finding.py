@@ -163,6 +163,8 @@ def explain_causes(result: BisectResult, case: Case) -> None:
             case.progress(f"searching the cause at {left[0].id}")
             finder.explain_in_time(left[0], until)
             del left[0]
+        for several in finder.connected():
+            finder.explain_as_one(several, until)
     except KeyboardInterrupt:
         for culprit in left:
             culprit.unexplained = "not known: its search was interrupted"
@@ -337,17 +339,47 @@ class Finder:
         pairs = itertools.permutations(filter(_explainable, self.result.culprits), 2)
         return [(before, after) for before, after in pairs if before.value in after.inputs]
 
-    def _both(self, before: Culprit, after: Culprit) -> Culprit:
-        """Return two culprits as one.
+    def connected(self) -> list[list[Culprit]]:
+        """Return the culprits that read each other and that different mistakes explain, those of one graph together."""
+        found: list[list[Culprit]] = []
+        for pair in self._pairs():
+            if all(culprit.causes for culprit in pair):
+                near = [several for several in found if any(c in several for c in pair)]
+                joined = dict.fromkeys(map(id, (c for several in (*near, pair) for c in several)))
+                found = [several for several in found if several not in near]
+                found.append([c for c in self.result.culprits if id(c) in joined])
+        return [several for several in found if len(set(map(_mistake, several))) > 1]
 
-        Of two models that differ, values are matched that do not mean the same: the one between them may be.
+    def explain_as_one(self, several: Sequence[Culprit], until: float) -> None:
+        """Give culprits that read each other one cause, if one mistake explains them all."""
+        as_one = self._as_one(several)
+        try:
+            place = self._place(as_one)
+            if place is None or set(place.samples[0].wanted) != {*as_one.outputs}:
+                return
+            families = (*TOGETHER, other_operations)
+            for cause in self._search(place, as_one, until, families, ())[0][:1]:
+                for culprit in several:
+                    culprit.causes = [cause]
+        except (OutOfTime, SurgeonError):
+            return
+
+    def _as_one(self, several: Sequence[Culprit]) -> Culprit:
+        """Return culprits that read each other as one.
+
+        Of two models that differ, values are matched that do not mean the same: those between them may be.
         """
-        entering = dict.fromkeys([*before.inputs, *after.inputs])
-        return replace(after, inputs=[n for n in entering if n not in before.outputs], causes=[])
+        read = dict.fromkeys(name for culprit in several for name in culprit.inputs)
+        inner = [culprit for culprit in several if culprit.value in read]
+        ends = [culprit for culprit in several if culprit.value not in read]
+        between = {name for culprit in inner for name in culprit.outputs}
+        inputs = [name for name in read if name not in between]
+        outputs = list(dict.fromkeys(name for culprit in ends for name in culprit.outputs))
+        return replace(ends[-1], inputs=inputs, outputs=outputs, causes=[])
 
     def _right_without(self, before: Culprit, after: Culprit) -> bool:
         """Return whether two culprits are right together, which they are told."""
-        place = self._place(self._both(before, after))
+        place = self._place(self._as_one((before, after)))
         is_right = place is not None and self._agreement(place, ()) is not None
         if is_right:
             before.unexplained = after.unexplained = (
@@ -357,7 +389,7 @@ class Finder:
 
     def _search_both(self, before: Culprit, after: Culprit, until: float) -> bool:
         """Explain two culprits by one mistake; return whether that is done."""
-        both = self._both(before, after)
+        both = self._as_one((before, after))
         place = self._place(both)
         causes = [] if place is None else self._search(place, both, until, TOGETHER, ())[0][:1]
         if causes:
@@ -696,6 +728,12 @@ def _times(value: RunValue, factor: float) -> RunValue:
         return value
     with np.errstate(all="ignore"):
         return (wide(value) * factor).astype(value.dtype)
+
+
+def _mistake(culprit: Culprit) -> str:
+    """Return what two culprits share that have the same mistake."""
+    cause = culprit.causes[0]
+    return repr(cause.mistake or cause.edits)
 
 
 def _said_once(causes: Iterable[Cause]) -> list[Cause]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations, product
+from types import MappingProxyType
 
 import numpy as np
 from onnx import parser
@@ -421,19 +422,35 @@ def _activation(place: Place, start: str, end: str, made: Array, name: str, node
 
 
 def composed(
-    place: Place, start: str, end: str, made: Array, nodes: str, numbers: Mapping[str, Array]
+    place: Place,
+    start: str,
+    end: str,
+    made: Array,
+    nodes: str,
+    numbers: Mapping[str, Array],
+    unread: Mapping[str, Array] = MappingProxyType({}),
 ) -> Pass:
-    """Return a replacement by nodes, as ONNX writes them as text: from `x` to `y` of its shape, with constants."""
-    kind, shape = dtype_name(data_type_of_numpy(made.dtype)), ", ".join(map(str, made.shape))
+    """Return a replacement by nodes, as ONNX writes them as text: from `x` to `y` of its shape, with constants.
+
+    Args:
+        unread: what else the old nodes read.
+    """
+    shaped, *more = map(_declared, (made, *unread.values()))
     header = (
         f'<ir_version: {place.index.model.proto.ir_version}, opset_import: ["" : {place.opset}]>'
     )
-    ends = f"({kind}[{shape}] x) => ({kind}[{shape}] y)"
+    read = ", ".join(f"{kind} x{k or ''}" for k, kind in enumerate((shaped, *more)))
+    ends = f"({read}) => ({shaped} y)"
     parsed = parser.parse_model(f"{header} several {ends} {{ {nodes} }}")
-    read = {name for node in parsed.graph.node for name in node.input}
-    tensors = (from_array(array, name) for name, array in numbers.items() if name in read)
+    constants = {name for node in parsed.graph.node for name in node.input}
+    tensors = (from_array(array, name) for name, array in numbers.items() if name in constants)
     parsed.graph.initializer.extend(tensors)
-    return Replace((start,), (end,), model=loaded(parsed))
+    return Replace((start, *unread), (end,), model=loaded(parsed))
+
+
+def _declared(array: Array) -> str:
+    """Return a dtype and a shape as ONNX writes them as text."""
+    return f"{dtype_name(data_type_of_numpy(array.dtype))}[{', '.join(map(str, array.shape))}]"
 
 
 def missing_factors(place: Place) -> Iterator[Hypothesis]:
