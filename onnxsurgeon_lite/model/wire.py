@@ -441,6 +441,19 @@ def _walked(whole: bytes, tag: int, at: int, until: int) -> tuple[_Places, int]:
     return np.array(found, np.int64).reshape(-1, 2).T, at
 
 
+def sections(whole: bytes) -> dict[int, tuple[int, int, _Places]]:
+    """Return where the fields of a message begin and end, by number, and where their contents start and stop.
+
+    They are length-delimited and in order, and the numbers are below 16; what comes after such fields is left out.
+    """
+    found, at = {}, 0
+    while at < len(whole) and whole[at] & 0x87 == _LEN:
+        tag, first = whole[at], at
+        places, at = _walked(whole, tag, at, len(whole))
+        found[tag >> 3] = first, at, places
+    return found
+
+
 def fields(source: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield (number, start, stop) of each length-delimited field of a message."""
     while at < end:

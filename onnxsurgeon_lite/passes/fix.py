@@ -74,8 +74,7 @@ class Fix:
         """
         result = model.copy()
         changes: list[str] = []
-        if len(model.proto.graph.node) > FEW and not model.proto.functions:
-            begin_infer(model, {info.name for info in _declared(model)})
+        begin_infer(model, {info.name for info in _declared(model)})
         try:
             graphs = list(walk.graphs(result.proto))
             changes += [*_header(result.proto, graphs), *_named(graphs)]
