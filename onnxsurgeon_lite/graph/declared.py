@@ -6,11 +6,11 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import GraphProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, TypeProto
 
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
 from onnxsurgeon_lite.model.messages import copied, drop
-from onnxsurgeon_lite.model.wire import len_field, sections
+from onnxsurgeon_lite.model.wire import field_start, fields, len_field, walked
 
 _VALUE_INFO, _OUTPUT = GraphProto.VALUE_INFO_FIELD_NUMBER, GraphProto.OUTPUT_FIELD_NUMBER
 _INPUT = GraphProto.INPUT_FIELD_NUMBER
@@ -21,7 +21,6 @@ _HEAD = 2  # bytes of a tag and such a size
 _BEHIND = bytes(2 * (_HEAD + 255))  # what is read past the end of a message is nothing
 
 _Places = NDArray[np.int64]
-_NONE = np.empty((2, 0), np.int64)
 
 
 class Declarations:
@@ -36,47 +35,53 @@ class Declarations:
         self.encoded = encoded
         self._number = number
         self._starts, self._stops = places
+        self._unusual: dict[int, str] = {}  # names where no short name and short type come first
 
     @classmethod
     def of(cls, graph: bytes, number: int = _VALUE_INFO) -> "Declarations":
         """Return the declarations in the fields of a number of a serialized graph; the latest ones are known."""
-        start, stop, places = sections(graph).get(number, (0, 0, _NONE))
-        encoded = graph[start:stop]
-        for known in [*_latest]:
-            if known._number == number and known.encoded == encoded:
-                return known
-        found = cls(encoded, number, places - start)
-        if len(found.names) > FEW:
-            _latest.append(found)
-        return found
+        return cls._found(graph, number)[1]
 
     @classmethod
     def apart(cls, graph: bytes) -> tuple["Declarations", bytes]:
         """Return the value_info of a serialized graph, and what is around it."""
-        start, stop, _ = sections(graph).get(_VALUE_INFO, (0, 0, _NONE))
-        return cls.of(graph), graph[:start] + graph[stop:]
+        start, found = cls._found(graph, _VALUE_INFO)
+        return found, graph[:start] + graph[start + len(found.encoded) :]
+
+    @classmethod
+    def _found(cls, graph: bytes, number: int) -> tuple[int, "Declarations"]:
+        start = field_start(graph, number)
+        for known in [*_latest]:
+            stop = start + len(known.encoded)
+            same = known._number == number and graph.startswith(known.encoded, start)
+            if same and graph[stop : stop + 1] != graph[start : start + 1]:
+                return start, known
+        places, stop = walked(graph, number, start)
+        found = cls(graph[start:stop], number, places - start)
+        if places.shape[1] > FEW:
+            _latest.append(found)
+        return start, found
 
     @cached_property
     def names(self) -> list[str]:
         """The name of each."""
+        before, _, _ = self._types
         text = self.encoded.decode("latin-1")
-        spans = zip((self._starts + _HEAD).tolist(), self._types[0].tolist(), strict=True)
+        spans = zip((self._starts + _HEAD).tolist(), before.tolist(), strict=True)
         found = [text[start:stop] for start, stop in spans]
         if not all(map(str.isascii, found)):
             found = [each.encode("latin-1").decode(errors="replace") for each in found]
-        for place in self._unusual:
-            found[place] = self._message(place).name
+        for place, name in self._unusual.items():
+            found[place] = name
         return found
 
     @cached_property
     def kinds(self) -> list[bytes]:
         """The type of each, serialized; equal ones are the same object, b'' is none."""
         whole, same = self.encoded, dict[bytes, bytes]()
-        starts, stops = self._types
-        spans = zip((starts + _HEAD).tolist(), stops.tolist(), strict=True)
+        _, starts, stops = self._types
+        spans = zip(starts.tolist(), stops.tolist(), strict=True)
         found = [whole[start:stop] for start, stop in spans]
-        for place in self._unusual:
-            found[place] = self._message(place).type.SerializeToString()
         return [same.setdefault(kind, kind) for kind in found]
 
     def of_values(self, chosen: Callable[[str], bool]) -> bytes:
@@ -86,40 +91,25 @@ class Declarations:
 
     def retyped(self, types: Mapping[str, TypeProto], gone: Container[str]) -> bytes:
         """Return the fields with new types for some values, and without those in `gone` that get none."""
-        kinds = list({id(kind): kind for kind in types.values()}.values())
-        numbers = {id(kind): number for number, kind in enumerate(kinds)}
-        new = [numbers[id(types[name])] if name in types else -1 for name in self.names]
-        spans = np.zeros((2, 4, len(new)), np.int64)  # head, name, type, what is behind it
-        spans[:, 0] = self._fields
-        more = bytearray(self.encoded)
-        for number, kind in enumerate(kinds):
-            self._retype(np.flatnonzero(np.array(new) == number), kind, spans, more)
-        kept = [place >= 0 or name not in gone for place, name in zip(new, self.names, strict=True)]
-        chosen = spans[:, :, np.array(kept, np.bool_)]
-        return _joined(bytes(more), *chosen.transpose(0, 2, 1).reshape(2, -1))
-
-    def _retype(self, rows: _Places, kind: TypeProto, spans: _Places, more: bytearray) -> None:
-        """Set where the parts of some fields are, of a type, in what is encoded already and in `more`."""
-
-        def add(part: bytes) -> tuple[int, int]:
-            more.extend(part)
-            return len(more) - len(part), len(more)
-
-        for row in set(self._unusual).intersection(rows.tolist()):
-            message = self._message(row)
-            message.type.CopyFrom(kind)
-            spans[:, :, row] = 0
-            spans[:, 0, row] = add(len_field(self._number, message.SerializeToString()))
-        rows = np.setdiff1d(rows, self._unusual, assume_unique=True)
-        field = len_field(_TYPE, kind.SerializeToString())
-        starts, stops = self._starts[rows], self._stops[rows]
-        before, behind = self._types[:, rows]
-        spans[:, 1, rows], spans[:, 3, rows] = (starts, before), (behind, stops)
-        spans[:, 2, rows] = np.array(add(field))[:, None]
-        sizes = before - starts + len(field) + stops - behind
-        for size in np.unique(sizes).tolist():
-            head = add(len_field(self._number, bytes(size))[:-size])
-            spans[:, 0, rows[sizes == size]] = np.array(head)[:, None]
+        whole, encoded, heads = self.encoded, dict[int, bytes](), dict[int, bytes]()
+        before, _, behind = self._types
+        columns = self._fields[0], self._starts, before, behind, self._stops
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        parts: list[bytes] = []
+        for name, (field, start, end, further, stop) in zip(self.names, rows, strict=True):
+            kind = types.get(name)
+            if kind is None:
+                parts.append(b"" if name in gone else whole[field:stop])
+                continue
+            new = encoded.get(id(kind))
+            if new is None:
+                new = encoded[id(kind)] = len_field(_TYPE, kind.SerializeToString())
+            size = end - start + len(new) + stop - further
+            head = heads.get(size)
+            if head is None:
+                head = heads[size] = len_field(self._number, bytes(size))[:-size]
+            parts += (head, whole[start:end], new, whole[further:stop])
+        return b"".join(parts)
 
     @property
     def _fields(self) -> _Places:
@@ -127,29 +117,30 @@ class Declarations:
         return np.stack((np.concatenate(([0], self._stops[:-1])), self._stops))
 
     @cached_property
-    def _types(self) -> _Places:
-        """Where the fields of types start and stop, in usual messages."""
+    def _types(self) -> tuple[_Places, _Places, _Places]:
+        """Where the fields of types start, where their contents do, and where both stop."""
         data = np.frombuffer(self.encoded + _BEHIND, np.uint8)
-        starts = self._starts + _HEAD + data[self._starts + 1]
-        return np.stack((starts, starts + _HEAD + data[starts + 1]))
-
-    @cached_property
-    def _unusual(self) -> list[int]:
-        """The messages that do not begin with a short name and a short type."""
-        data = np.frombuffer(self.encoded + _BEHIND, np.uint8)
-        usual = self._types[1] <= self._stops
-        for number, at in ((_NAME, self._starts), (_TYPE, self._types[0])):
+        before = self._starts + _HEAD + data[self._starts + 1]
+        stops = before + _HEAD + data[before + 1]
+        usual = stops <= self._stops
+        for number, at in ((_NAME, self._starts), (_TYPE, before)):
             usual &= (data[at] == number << 3 | _LEN) & (data[at + 1] <= _ONE_BYTE)
-        found: list[int] = np.flatnonzero(~usual).tolist()
+        found = before, before + _HEAD, stops
+        for place in np.flatnonzero(~usual).tolist():
+            self._unusual[place] = ""
+            at, end = self._starts[place].item(), self._stops[place].item()
+            for column in found:
+                column[place] = end
+            for number, start, stop in fields(self.encoded, at, end):
+                if number == _NAME:
+                    self._unusual[place] = self.encoded[start:stop].decode()
+                elif number == _TYPE:
+                    before[place], found[1][place], stops[place] = at, start, stop
+                at = stop
         return found
 
-    def _message(self, place: int) -> ValueInfoProto:
-        encoded = self.encoded[self._starts[place] : self._stops[place]]
-        message: ValueInfoProto = ValueInfoProto.FromString(encoded)
-        return message
 
-
-_latest = deque[Declarations](maxlen=2)
+_latest = deque[Declarations](maxlen=3)
 
 
 def around_nodes(graph: GraphProto) -> bytes:
@@ -162,15 +153,22 @@ def around_nodes(graph: GraphProto) -> bytes:
     return bytes(rest.SerializeToString())
 
 
-def declared_types(graph: bytes, with_inputs: bool = False) -> dict[str, TypeProto]:
-    """Return the types that a serialized graph declares, to read, not to change: equal ones are the same object."""
+def declared_types(
+    graph: bytes, with_inputs: bool = False, chosen: Callable[[TypeProto], bool] = lambda _: True
+) -> dict[str, TypeProto]:
+    """Return types that a serialized graph declares, to read, not to change: equal ones are the same object."""
     kinds: dict[bytes, TypeProto] = {}
     found: dict[str, TypeProto] = {}
-    for field in (*((_INPUT,) if with_inputs else ()), _VALUE_INFO, _OUTPUT):
+    for field in (_INPUT, _VALUE_INFO, _OUTPUT) if with_inputs else (_VALUE_INFO, _OUTPUT):
         each = Declarations.of(graph, field)
-        for kind in {*each.kinds} - kinds.keys():
+        for kind in (own := {*each.kinds}) - kinds.keys():
             kinds[kind] = TypeProto.FromString(kind)
-        found.update((n, kinds[k]) for n, k in zip(each.names, each.kinds, strict=True) if k)
+        left_out = {kind for kind in own if not (kind and chosen(kinds[kind]))}
+        pairs = zip(each.names, each.kinds, strict=True)
+        if left_out:
+            found |= {name: kinds[kind] for name, kind in pairs if kind not in left_out}
+        else:
+            found |= zip(each.names, map(kinds.__getitem__, each.kinds), strict=True)
     return found
 
 

@@ -592,7 +592,7 @@ def serialized_part(
     """
     source = model.structure()
     nodes = NodeTable.of(source.graph).encoded
-    infos, others = Declarations.apart(around_nodes(source.graph))
+    infos, others = Declarations.apart(nodes.behind or around_nodes(source.graph))
     rest = GraphProto.FromString(others)
     change(rest)
     header = ModelProto(

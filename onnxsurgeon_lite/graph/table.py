@@ -77,6 +77,7 @@ class NodeTable:
         known = None if like is None else like.encoded
         self.encoded: Messages = Messages(encoded, GraphProto.NODE_FIELD_NUMBER, known)
         self._bytes = np.frombuffer(encoded + bytes(_WORD), np.uint8)
+        self._strings: dict[int, frozenset[str]] = {}  # in the fields of a number
         self._new: range | None = None  # all other nodes are known to be sorted
         if like is not None:
             self._take_over(like)
@@ -100,6 +101,8 @@ class NodeTable:
         head, tail = one.same(two)
         first, last = len(one) - tail, len(two) - tail
         few = first - head <= FEW
+        if head == len(one) == len(two):
+            self._strings = like._strings
         if "rows" in vars(like) and head + tail:
             known = dict(zip(two.among(head, last), like.rows[head:last], strict=True))
             each = enumerate(one.among(head, first), head)
@@ -270,19 +273,23 @@ class NodeTable:
         found = numbers[places] == self._read
         return found, order[places]
 
-    def operators(self) -> set[str]:
-        """Return the operators of nodes, of any domain."""
+    @property
+    def operators(self) -> frozenset[str]:
+        """The operators of nodes, of any domain."""
         return self._distinct(_OPERATOR)
 
-    def domains(self) -> set[str]:
-        """Return the domains of operators, '' for ONNX's own."""
-        return {"", *map(plain_domain, self._distinct(_DOMAIN))}
+    @property
+    def domains(self) -> frozenset[str]:
+        """The domains of operators, '' for ONNX's own."""
+        return frozenset({"", *map(plain_domain, self._distinct(_DOMAIN))})
 
-    def _distinct(self, number: int) -> set[str]:
+    def _distinct(self, number: int) -> frozenset[str]:
         """Return the strings in the fields of a number."""
-        whole = self.encoded.whole
-        found = {whole[start:stop] for start, stop in _pairs(*self._fields(number)[1:3])}
-        return {each.decode() for each in found}
+        if number not in self._strings:
+            whole = self.encoded.whole
+            found = {whole[start:stop] for start, stop in _pairs(*self._fields(number)[1:3])}
+            self._strings[number] = frozenset(each.decode() for each in found)
+        return self._strings[number]
 
     def unlike(self) -> list[int]:
         """Return the nodes with attributes, and of the others one for each operator and number of values."""

@@ -441,17 +441,17 @@ def _walked(whole: bytes, tag: int, at: int, until: int) -> tuple[_Places, int]:
     return np.array(found, np.int64).reshape(-1, 2).T, at
 
 
-def sections(whole: bytes) -> dict[int, tuple[int, int, _Places]]:
-    """Return where the fields of a message begin and end, by number, and where their contents start and stop.
+def field_start(whole: bytes, number: int) -> int:
+    """Return where the first field of a number is, or would be: all are in order and length-delimited, below 16."""
+    at = 0
+    while at < len(whole) and whole[at] & 0x87 == _LEN and whole[at] >> 3 < number:
+        at = walked(whole, whole[at] >> 3, at)[1]
+    return at
 
-    They are length-delimited and in order, and the numbers are below 16; what comes after such fields is left out.
-    """
-    found, at = {}, 0
-    while at < len(whole) and whole[at] & 0x87 == _LEN:
-        tag, first = whole[at], at
-        places, at = _walked(whole, tag, at, len(whole))
-        found[tag >> 3] = first, at, places
-    return found
+
+def walked(whole: bytes, number: int, at: int) -> tuple[_Places, int]:
+    """Return where the contents of successive fields of a number start and stop, and where they end."""
+    return _walked(whole, number << 3 | _LEN, at, len(whole))
 
 
 def fields(source: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int]]:

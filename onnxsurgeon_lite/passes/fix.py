@@ -126,7 +126,7 @@ def _named(graphs: Iterable[GraphProto]) -> Iterable[str]:
 def _header(proto: ModelProto, graphs: list[GraphProto]) -> Iterable[str]:
     """Import what the nodes need, and raise the IR version to what the model needs."""
     local = {function_key(function)[0] for function in proto.functions}
-    used = set[str]().union(*(NodeTable.of(graph).domains() for graph in graphs))
+    used = set[str]().union(*(NodeTable.of(graph).domains for graph in graphs))
     is_complete = used <= opset_versions(proto.opset_import).keys()
     inner = [] if is_complete else [node for graph in graphs for node in graph.node]
     holders = [(proto, inner), *((f, list(walk.with_inner(f.node))) for f in proto.functions)]

@@ -1,6 +1,6 @@
 """Relax inferred shapes: find declared sizes that depend on a constant, by inference with and without it."""
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Set
 
 from onnx import GraphProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
 
@@ -38,7 +38,7 @@ def relax(
     types = declared_types(around_nodes(result.proto.graph))
     if stale.isdisjoint(types):
         return {}
-    begin_infer(before.model, stale)
+    infer_before = begin_infer(before.model, stale)
     read_here = {user for users in before.readers(constants).values() for user in users}
     made_here = {name for user in read_here for name in before.nodes[user].output}
     requested = made_here | stale
@@ -50,24 +50,12 @@ def relax(
 
     until = 1 + max(read_here, default=-1)
     lost = made_here - infer(result, stale, made_here, until, change=without).keys()
-    if not lost:
-        begin_infer(result, stale, change=without)
-    known = infer(before.model, stale, requested)
+    infer_left = None if lost else begin_infer(result, stale, change=without)
+    known = infer_before(requested)
     ranked |= {name: _of_rank(known[name]) for name in lost & known.keys()}
-    left = infer(result, stale, requested, change=without) | ranked
-    outputs = {info.name for info in result.proto.graph.output}
-    nothing = TypeProto()
-    kinds: dict[Hashable, TypeProto | None] = {}  # most values share a few types
-    looser: dict[str, TypeProto] = {}
-    for name in types.keys() & stale & known.keys():
-        sides = types[name], known[name], left.get(name, nothing)
-        key = *map(id, sides), name in outputs
-        if key not in kinds:
-            found = _relaxed(*sides, name in outputs)
-            kinds[key] = found if found != types[name] else None
-        kind = kinds[key]
-        if kind is not None:
-            looser[name] = kind
+    infer_left = infer_left or begin_infer(result, stale, change=without)
+    left = infer_left(requested) | ranked
+    looser = _loosened(types, known, left, {info.name for info in result.proto.graph.output})
     _set_types(result.proto.graph, looser)
     return {name: kind for name, kind in types.items() if name in looser}
 
@@ -94,6 +82,29 @@ def _set_types(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:
     for info in graph.output:
         if info.name in types:
             info.type.CopyFrom(types[info.name])
+
+
+def _loosened(
+    types: Mapping[str, TypeProto],
+    known: Mapping[str, TypeProto],
+    left: Mapping[str, TypeProto],
+    outputs: Set[str],
+) -> dict[str, TypeProto]:
+    """Return the types of which something does not remain, without that."""
+    nothing = TypeProto()
+    kinds: dict[Hashable, TypeProto | None] = {}  # most values share a few types
+    looser = {}
+    for name, kind in types.items():
+        if name in known:
+            sides = kind, known[name], left.get(name, nothing)
+            key = *map(id, sides), name in outputs
+            if key not in kinds:
+                found = _relaxed(*sides, name in outputs)
+                kinds[key] = found if found != kind else None
+            new = kinds[key]
+            if new is not None:
+                looser[name] = new
+    return looser
 
 
 def decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> bool:

@@ -133,19 +133,33 @@ def infer(
         if strict:
             raise
         return {}
-    types = declared_types(inferred)
-    complete = {key for key, kind in distinct(types).items() if is_complete(kind)}
-    asked = values if requested is None else requested
-    return {name: kind for name, kind in types.items() if name in asked and id(kind) in complete}
+    return _complete_types(inferred, values if requested is None else requested)
 
 
 def begin_infer(
     model: Model, values: Set[str], *, change: Callable[[GraphProto], None] = lambda _: None
-) -> None:
-    """Start what `infer` will be asked for, of a large model that ends."""
-    if len(model.proto.graph.node) > FEW and not model.proto.functions:
-        part, data_prop = _undeclared(model, values, change=change)
-        native.begin_infer(part, data_prop=data_prop)
+) -> Callable[[Set[str]], dict[str, TypeProto]]:
+    """Start what `infer` does, where a fork serves to do it; return what waits for the types of values."""
+    if len(model.proto.graph.node) <= FEW or model.proto.functions:
+        return lambda requested: infer(model, values, requested, change=change)
+    part, data_prop = _undeclared(model, values, change=change)
+    native.begin_infer(part, data_prop=data_prop)
+
+    def wait(requested: Set[str]) -> dict[str, TypeProto]:
+        try:
+            return _complete_types(native.infer_encoded(part, data_prop=data_prop), requested)
+        except RejectedError:
+            return {}
+
+    return wait
+
+
+def _complete_types(graph: bytes, requested: Set[str]) -> dict[str, TypeProto]:
+    """Return those of the types that a serialized graph declares that say all but sizes."""
+    types = declared_types(graph, chosen=is_complete)
+    if types.keys() <= requested:
+        return types
+    return {name: kind for name, kind in types.items() if name in requested}
 
 
 def _undeclared(
@@ -178,8 +192,10 @@ def _computes_sizes(graph: GraphProto, count: int | None = None) -> bool:
     nodes: Sequence[NodeProto] = graph.node if count is None else graph.node[:count]
     if len(nodes) > FEW and count is None:
         table = NodeTable.of(graph)
-        if table.domains() <= {""} and table.operators() <= BY_SHAPE_ALONE | {"Constant"}:
-            return False
+        behind = _BY_NUMBERS_BEHIND | {"Constant"}
+        if not (table.domains <= {""} and table.operators <= BY_SHAPE_ALONE | behind):
+            return True
+        nodes = list(map(table.node, table.encoded.mentioning(behind & table.operators)))
     read: set[str] = set()
     for node in nodes:
         operator = node.op_type

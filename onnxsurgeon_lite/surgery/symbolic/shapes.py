@@ -95,7 +95,7 @@ def _onnx_types(index: GraphIndex) -> Types:
 def _undeclared(index: GraphIndex) -> tuple[bytes, bool]:
     """Return the structure without the types that inference is to find, and whether it has to propagate data."""
     foreign = set[str]()
-    if index.table.domains() != {""}:
+    if index.table.domains != {""}:
         foreign.update(name for row in index.rows if row.domain for name in row.outputs)
 
     def forget(rest: GraphProto) -> None:
@@ -104,7 +104,7 @@ def _undeclared(index: GraphIndex) -> tuple[bytes, bool]:
                 info.ClearField("type")
 
     # propagating data doubles the time
-    by_shape_alone = index.table.operators() <= BY_SHAPE_ALONE | {"Constant"}
+    by_shape_alone = index.table.operators <= BY_SHAPE_ALONE | {"Constant"}
     part = serialized_part(index.model, None, forget, foreign.__contains__)
     return part, not by_shape_alone
 
