@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, TypeProto
 
-from onnxsurgeon_lite.graph.table import FEW, NodeTable
+from onnxsurgeon_lite.graph.table import FEW, NodeTable, in_rows
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.model.wire import field_start, fields, len_field, walked
 
@@ -67,7 +67,7 @@ class Declarations:
         """The name of each."""
         before, _, _ = self._types
         text = self.encoded.decode("latin-1")
-        spans = zip((self._starts + _HEAD).tolist(), before.tolist(), strict=True)
+        spans = in_rows(self._starts + _HEAD, before)
         found = [text[start:stop] for start, stop in spans]
         if not all(map(str.isascii, found)):
             found = [each.encode("latin-1").decode(errors="replace") for each in found]
@@ -80,8 +80,7 @@ class Declarations:
         """The type of each, serialized; equal ones are the same object, b'' is none."""
         whole, same = self.encoded, dict[bytes, bytes]()
         _, starts, stops = self._types
-        spans = zip(starts.tolist(), stops.tolist(), strict=True)
-        found = [whole[start:stop] for start, stop in spans]
+        found = (whole[start:stop] for start, stop in in_rows(starts, stops))
         return [same.setdefault(kind, kind) for kind in found]
 
     def of_values(self, chosen: Callable[[str], bool]) -> bytes:
@@ -93,13 +92,12 @@ class Declarations:
         """Return the fields with new types for some values, and without those in `gone` that get none."""
         whole, encoded, heads = self.encoded, dict[int, bytes](), dict[int, bytes]()
         before, _, behind = self._types
-        columns = self._fields[0], self._starts, before, behind, self._stops
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        parts: list[bytes] = []
+        rows = in_rows(self._fields[0], self._starts, before, behind, self._stops)
+        found = bytearray()
         for name, (field, start, end, further, stop) in zip(self.names, rows, strict=True):
             kind = types.get(name)
             if kind is None:
-                parts.append(b"" if name in gone else whole[field:stop])
+                found += b"" if name in gone else whole[field:stop]
                 continue
             new = encoded.get(id(kind))
             if new is None:
@@ -108,8 +106,8 @@ class Declarations:
             head = heads.get(size)
             if head is None:
                 head = heads[size] = len_field(self._number, bytes(size))[:-size]
-            parts += (head, whole[start:end], new, whole[further:stop])
-        return b"".join(parts)
+            found += b"".join((head, whole[start:end], new, whole[further:stop]))
+        return bytes(found)
 
     @property
     def _fields(self) -> _Places:
@@ -140,7 +138,7 @@ class Declarations:
         return found
 
 
-_latest = deque[Declarations](maxlen=3)
+_latest = deque[Declarations](maxlen=2)
 
 
 def around_nodes(graph: GraphProto) -> bytes:

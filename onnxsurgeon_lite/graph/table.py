@@ -287,7 +287,7 @@ class NodeTable:
         """Return the strings in the fields of a number."""
         if number not in self._strings:
             whole = self.encoded.whole
-            found = {whole[start:stop] for start, stop in _pairs(*self._fields(number)[1:3])}
+            found = {whole[start:stop] for start, stop in in_rows(*self._fields(number)[1:3])}
             self._strings[number] = frozenset(each.decode() for each in found)
         return self._strings[number]
 
@@ -310,12 +310,12 @@ class NodeTable:
             seen[place] = True
         inside = np.flatnonzero(self._is_inside)
         makers = self.made[1][self._made_of_read[1][inside]]
-        for reader, maker in _pairs(self._named(_INPUT)[0][inside], makers):
+        for reader, maker in in_rows(self._named(_INPUT)[0][inside], makers):
             if seen[maker]:
                 seen[reader] = True
         columns = self._named(_OUTPUT)
         spans = columns[1:3, np.frombuffer(seen, np.bool_)[columns[0]]]
-        return {self.encoded.whole[start:stop].decode() for start, stop in _pairs(*spans)}
+        return {self.encoded.whole[start:stop].decode() for start, stop in in_rows(*spans)}
 
     def outputs(self) -> list[list[str]]:
         """Return the values that each node makes."""
@@ -358,7 +358,7 @@ class NodeTable:
         nodes, starts, stops, _ = self._fields(number)
         whole = self.encoded.whole
         text = whole.decode("latin-1")
-        found = [text[start:stop] for start, stop in _pairs(starts, stops)]
+        found = [text[start:stop] for start, stop in in_rows(starts, stops)]
         if not all(map(str.isascii, found)):
             for place, each in enumerate(found):
                 if not each.isascii():
@@ -442,11 +442,11 @@ class NodeTable:
                 yield number, np.array([[node], [start], [stop]])
 
 
-def _pairs(first: _Places, second: _Places) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of numbers of two arrays."""
-    for start in range(0, len(first), _CHUNK):
-        some = slice(start, start + _CHUNK)
-        yield from zip(first[some].tolist(), second[some].tolist(), strict=True)
+def in_rows(*columns: _Places) -> Iterator[tuple[int, ...]]:
+    """Yield the rows of columns of numbers; few of them are objects at a time."""
+    for start in range(0, len(columns[0]), _CHUNK):
+        some = (column[start : start + _CHUNK].tolist() for column in columns)
+        yield from zip(*some, strict=True)
 
 
 _latest = deque[NodeTable](maxlen=2)

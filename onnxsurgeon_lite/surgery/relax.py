@@ -56,6 +56,7 @@ def relax(
     infer_left = infer_left or begin_infer(result, stale, change=without)
     left = infer_left(requested) | ranked
     looser = _loosened(types, known, left, {info.name for info in result.proto.graph.output})
+    del known, left, infer_before, infer_left  # large
     _set_types(result.proto.graph, looser)
     return {name: kind for name, kind in types.items() if name in looser}
 
