@@ -1,7 +1,7 @@
 """Declarations of many values, read and written in their encoding, because protobuf answers slowly."""
 
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -12,8 +12,9 @@ from onnxsurgeon_lite.graph.table import FEW, NodeTable, in_rows
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.model.wire import field_start, fields, len_field, walked
 
-_VALUE_INFO, _OUTPUT = GraphProto.VALUE_INFO_FIELD_NUMBER, GraphProto.OUTPUT_FIELD_NUMBER
-_INPUT = GraphProto.INPUT_FIELD_NUMBER
+INPUT = GraphProto.INPUT_FIELD_NUMBER
+OUTPUT = GraphProto.OUTPUT_FIELD_NUMBER
+VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
 _NAME, _TYPE = 1, 2
 _LEN = 2  # wire type
 _ONE_BYTE = 127  # the largest size that takes one byte
@@ -38,14 +39,14 @@ class Declarations:
         self._unusual: dict[int, str] = {}  # names where no short name and short type come first
 
     @classmethod
-    def of(cls, graph: bytes, number: int = _VALUE_INFO) -> "Declarations":
+    def of(cls, graph: bytes, number: int = VALUE_INFO) -> "Declarations":
         """Return the declarations in the fields of a number of a serialized graph; the latest ones are known."""
         return cls._found(graph, number)[1]
 
     @classmethod
     def apart(cls, graph: bytes) -> tuple["Declarations", bytes]:
         """Return the value_info of a serialized graph, and what is around it."""
-        start, found = cls._found(graph, _VALUE_INFO)
+        start, found = cls._found(graph, VALUE_INFO)
         return found, graph[:start] + graph[start + len(found.encoded) :]
 
     @classmethod
@@ -152,13 +153,19 @@ def around_nodes(graph: GraphProto) -> bytes:
 
 
 def declared_types(
-    graph: bytes, with_inputs: bool = False, chosen: Callable[[TypeProto], bool] = lambda _: True
+    graph: bytes,
+    numbers: Iterable[int] = (VALUE_INFO, OUTPUT),
+    chosen: Callable[[TypeProto], bool] = lambda _: True,
 ) -> dict[str, TypeProto]:
-    """Return types that a serialized graph declares, to read, not to change: equal ones are the same object."""
+    """Return types that a serialized graph declares, to read, not to change: equal ones are the same object.
+
+    Args:
+        numbers: of the fields that hold declarations; of two of one value the later one counts.
+        chosen: tells which types to return.
+    """
     kinds: dict[bytes, TypeProto] = {}
     found: dict[str, TypeProto] = {}
-    for field in (_INPUT, _VALUE_INFO, _OUTPUT) if with_inputs else (_VALUE_INFO, _OUTPUT):
-        each = Declarations.of(graph, field)
+    for each in (Declarations.of(graph, number) for number in numbers):
         for kind in (own := {*each.kinds}) - kinds.keys():
             kinds[kind] = TypeProto.FromString(kind)
         left_out = {kind for kind in own if not (kind and chosen(kinds[kind]))}

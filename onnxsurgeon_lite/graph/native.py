@@ -73,9 +73,14 @@ def convert(model: ModelProto, version: int) -> ModelProto:
     return _model(_apart("the version converter", _convert, model.SerializeToString(), version))
 
 
-def check(model: ModelProto, folder: str, full: bool) -> None:
-    """Run the checker, with external data in a folder; raises like `infer`."""
-    _apart("the checker", _check, model.SerializeToString(), folder, full)
+def check(model: bytes, folder: str, full: bool) -> None:
+    """Run the checker on a serialized model, with external data in a folder; raises like `infer`."""
+    _apart("the checker", _check, model, folder, full)
+
+
+def begin_check(model: bytes, folder: str, full: bool) -> None:
+    """Start what `check` does, beside what else was started: it gets the answer."""
+    _begin(_check, model, folder, full)
 
 
 def printed(model: ModelProto) -> str:

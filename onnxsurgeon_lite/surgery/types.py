@@ -6,7 +6,7 @@ from onnx import GraphProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.declared import declare_anew, declared_types
+from onnxsurgeon_lite.graph.declared import OUTPUT, declare_anew, declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, is_complete, serialized_part
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
@@ -156,7 +156,9 @@ def begin_infer(
 
 def _complete_types(graph: bytes, requested: Set[str]) -> dict[str, TypeProto]:
     """Return those of the types that a serialized graph declares that say all but sizes."""
-    types = declared_types(graph, chosen=is_complete)
+    types = declared_types(graph, (OUTPUT,), is_complete)
+    if not requested <= types.keys():
+        types = declared_types(graph, chosen=is_complete)
     if types.keys() <= requested:
         return types
     return {name: kind for name, kind in types.items() if name in requested}

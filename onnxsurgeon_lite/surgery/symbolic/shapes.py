@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from onnx import GraphProto, ModelProto, TensorProto, TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.declared import declared_types
+from onnxsurgeon_lite.graph.declared import INPUT, OUTPUT, VALUE_INFO, declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape, serialized_part, tensor_type
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import constant_of
@@ -89,7 +89,7 @@ def _onnx_types(index: GraphIndex) -> Types:
         graph = native.infer_encoded(part, data_prop=data_prop)
     except RejectedError:
         return {}
-    return declared_types(graph, with_inputs=True)
+    return declared_types(graph, (INPUT, VALUE_INFO, OUTPUT))
 
 
 def _undeclared(index: GraphIndex) -> tuple[bytes, bool]:
