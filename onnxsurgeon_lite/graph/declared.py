@@ -6,11 +6,11 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import GraphProto, TypeProto
+from onnx import GraphProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.graph.table import FEW, NodeTable, in_rows
 from onnxsurgeon_lite.model.messages import copied, drop
-from onnxsurgeon_lite.model.wire import field_start, fields, len_field, walked
+from onnxsurgeon_lite.model.wire import Messages, field_start, fields, len_field
 
 INPUT = GraphProto.INPUT_FIELD_NUMBER
 OUTPUT = GraphProto.OUTPUT_FIELD_NUMBER
@@ -31,11 +31,12 @@ class Declarations:
         encoded: the fields that hold them.
     """
 
-    def __init__(self, encoded: bytes, number: int, places: _Places) -> None:
-        """Read fields of one number whose messages start and stop at these places."""
-        self.encoded = encoded
+    def __init__(self, begin: bytes, number: int) -> None:
+        """Read the fields of a number that come first."""
         self._number = number
-        self._starts, self._stops = places
+        self._messages = Messages(begin, number)
+        self._starts, self._stops = self._messages.starts, self._messages.stops
+        self.encoded = begin.removesuffix(self._messages.behind)
         self._unusual: dict[int, str] = {}  # names where no short name and short type come first
 
     @classmethod
@@ -57,9 +58,8 @@ class Declarations:
             same = known._number == number and graph.startswith(known.encoded, start)
             if same and graph[stop : stop + 1] != graph[start : start + 1]:
                 return start, known
-        places, stop = walked(graph, number, start)
-        found = cls(graph[start:stop], number, places - start)
-        if places.shape[1] > FEW:
+        found = cls(graph[start:], number)
+        if len(found._starts) > FEW:
             _latest.append(found)
         return start, found
 
@@ -88,6 +88,13 @@ class Declarations:
         """Return the fields that declare some values."""
         kept = np.array(list(map(chosen, self.names)), np.bool_)
         return self.encoded if kept.all() else _joined(self.encoded, *self._fields[:, kept])
+
+    def unlike(self, other: "Declarations") -> set[str]:
+        """Return the values that only one of two declares, or that they declare in other ways."""
+        one, two = self._messages, other._messages
+        head, tail = one.same(two)
+        differing = {*one.among(head, len(one) - tail)} ^ {*two.among(head, len(two) - tail)}
+        return {ValueInfoProto.FromString(each).name for each in differing}
 
     def retyped(self, types: Mapping[str, TypeProto], gone: Container[str]) -> bytes:
         """Return the fields with new types for some values, and without those in `gone` that get none."""
@@ -122,18 +129,18 @@ class Declarations:
         before = self._starts + _HEAD + data[self._starts + 1]
         stops = before + _HEAD + data[before + 1]
         usual = stops <= self._stops
-        for number, at in ((_NAME, self._starts), (_TYPE, before)):
-            usual &= (data[at] == number << 3 | _LEN) & (data[at + 1] <= _ONE_BYTE)
+        for number, places in ((_NAME, self._starts), (_TYPE, before)):
+            usual &= (data[places] == number << 3 | _LEN) & (data[places + 1] <= _ONE_BYTE)
         found = before, before + _HEAD, stops
         for place in np.flatnonzero(~usual).tolist():
             self._unusual[place] = ""
             at, end = self._starts[place].item(), self._stops[place].item()
             for column in found:
                 column[place] = end
-            for number, start, stop in fields(self.encoded, at, end):
-                if number == _NAME:
+            for field, start, stop in fields(self.encoded, at, end):
+                if field == _NAME:
                     self._unusual[place] = self.encoded[start:stop].decode()
-                elif number == _TYPE:
+                elif field == _TYPE:
                     before[place], found[1][place], stops[place] = at, start, stop
                 at = stop
         return found

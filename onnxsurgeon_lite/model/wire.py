@@ -445,13 +445,8 @@ def field_start(whole: bytes, number: int) -> int:
     """Return where the first field of a number is, or would be: all are in order and length-delimited, below 16."""
     at = 0
     while at < len(whole) and whole[at] & 0x87 == _LEN and whole[at] >> 3 < number:
-        at = walked(whole, whole[at] >> 3, at)[1]
+        _, at = _walked(whole, whole[at], at, len(whole))
     return at
-
-
-def walked(whole: bytes, number: int, at: int) -> tuple[_Places, int]:
-    """Return where the contents of successive fields of a number start and stop, and where they end."""
-    return _walked(whole, number << 3 | _LEN, at, len(whole))
 
 
 def fields(source: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int]]:
