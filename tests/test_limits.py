@@ -127,7 +127,7 @@ def test_what_is_begun_ahead_ends_at_its_limit_though_nobody_asks_for_it():
     with limited(0.2, 10**9):
         native._begin(hang)
 
-    ended = os.waitid(os.P_PID, native._forks.begun[0].process, os.WEXITED | os.WNOWAIT)
+    ended = os.waitid(os.P_PID, native._forks.begun[0][0].process, os.WEXITED | os.WNOWAIT)
     assert ended.si_status == signal.SIGALRM
     with limited(0.2, 10**9), pytest.raises(RuntimeTimeout):
         native._apart("the thing", hang)

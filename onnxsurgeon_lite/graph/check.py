@@ -1,6 +1,7 @@
 """Run the ONNX checker, without loading the weights."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph import native
@@ -16,8 +17,9 @@ from onnxsurgeon_lite.graph.index import (
 from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import first_version
-from onnxsurgeon_lite.graph.table import plain_domain
+from onnxsurgeon_lite.graph.table import FEW, plain_domain
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.model import refers
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 
 
@@ -67,12 +69,27 @@ def check(model: Model, full: bool = False) -> CheckResult:
 
 def problem_of(model: Model, full: bool = False) -> str:
     """Return the checker's message; '' if it accepts the model."""
-    proto, folder = model.without_missing().for_runtime()
     try:
-        native.check(proto, str(folder), full)
+        native.check(*_checkable(model), full)
     except RejectedError as error:
         return _explained(GraphIndex.of(model)) or str(error)
     return ""
+
+
+def begin_check(model: Model) -> None:
+    """Start what `require_valid` will ask of a large model, if that does not change."""
+    if len(model.proto.graph.node) > FEW:
+        native.begin_check(*_checkable(model), full=False)
+
+
+def _checkable(model: Model) -> tuple[bytes, str]:
+    """Return a serialized model for the checker, and the folder of its data."""
+    found = model.without_missing()
+    encoded = found.proto.SerializeToString()
+    if not refers(encoded):
+        return encoded, str(Path.cwd())
+    proto, folder = found.for_runtime()
+    return proto.SerializeToString(), str(folder)
 
 
 def _explained(index: GraphIndex) -> str:

@@ -28,6 +28,7 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure, UnknownNameError
+from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
 from onnxsurgeon_lite.graph.native import RejectedError, begin_infer, infer, infer_encoded
 from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row, captured, plain_domain
@@ -357,7 +358,7 @@ class GraphIndex:
             inferred = infer_encoded(self._part(positions, known), data_prop=data_prop)
         except RejectedError:
             return []
-        found: Sequence[ValueInfoProto] = inferred.value_info
+        found: Sequence[ValueInfoProto] = GraphProto.FromString(inferred).value_info
         return found
 
     def _part(self, positions: Sequence[int], known: Mapping[str, TypeProto]) -> bytes:
@@ -577,23 +578,27 @@ class _Reads(Sequence[list[str]]):
 
 
 def serialized_part(
-    model: Model, positions: Sequence[int] | None, change: Callable[[GraphProto], None]
+    model: Model,
+    positions: Sequence[int] | None,
+    change: Callable[[GraphProto], None],
+    declared: Callable[[str], bool] = lambda _: True,
 ) -> bytes:
     """Serialize the structure for inference.
 
     Args:
         positions: of its nodes; None for all.
-        change: changes the graph, which has no nodes then.
+        change: changes the graph, which has no nodes and no value_info then.
+        declared: tells which values keep their value_info.
     """
     source = model.structure()
     nodes = NodeTable.of(source.graph).encoded
-    rest = GraphProto.FromString(nodes.behind) if nodes.behind else copied(source.graph)
-    del rest.node[:]
+    infos, others = Declarations.apart(nodes.behind or around_nodes(source.graph))
+    rest = GraphProto.FromString(others)
     change(rest)
     header = ModelProto(
         ir_version=source.ir_version, opset_import=source.opset_import, functions=source.functions
     )
-    around = rest.SerializeToString()
+    around = infos.of_values(declared) + rest.SerializeToString()
     del rest
     part = nodes.joined(range(len(nodes)) if positions is None else positions)
     field = len_field(ModelProto.GRAPH_FIELD_NUMBER, part + around)

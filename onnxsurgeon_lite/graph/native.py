@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from io import BufferedRWPair
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from google.protobuf.message import Message
 from onnx import GraphProto, ModelProto
@@ -26,6 +26,7 @@ from onnxsurgeon_lite.graph.limits import allowed
 _DONE, _REJECTED, _NO_MEMORY = b"done", b"nope", b"full"
 _LEAST = 0.001  # seconds: a socket takes 0 for "do not wait"
 _SIZE = 8  # bytes
+_MOST = 2  # forks that are kept
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 Work = Callable[..., bytes]
@@ -42,23 +43,23 @@ def infer(model: ModelProto, *, strict: bool = False, data_prop: bool = False) -
         RejectedError: inference fails.
         RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashes, or reaches a limit.
     """
-    return infer_encoded(model.SerializeToString(), strict=strict, data_prop=data_prop)
+    return _graph(infer_encoded(model.SerializeToString(), strict=strict, data_prop=data_prop))
 
 
-def infer_encoded(model: bytes, *, strict: bool = False, data_prop: bool = False) -> GraphProto:
-    """Infer types of a serialized model; see `infer`."""
-    return _graph(_apart("type inference", _infer, model, strict, data_prop))
+def infer_encoded(model: bytes, *, strict: bool = False, data_prop: bool = False) -> bytes:
+    """Infer types of a serialized model, and return the graph serialized; see `infer`."""
+    return _apart("type inference", _infer, model, strict, data_prop)
 
 
 def begin_infer(model: bytes, *, strict: bool = False, data_prop: bool = False) -> None:
-    """Start to infer types of a serialized model: `infer_encoded` gets the answer, if it is the next to infer that."""
+    """Start to infer types of a serialized model, beside what else was started: `infer_encoded` gets the answer."""
     _begin(_infer, model, strict, data_prop)
 
 
 def begin() -> None:
     """Fork now: a fork that is made later holds what is loaded until then."""
     if not hasattr(_forks, "serves"):
-        _forks.idle = _free_fork()
+        _idle().extend(_Fork() for _ in range(_MOST - len(_idle())))
 
 
 def infer_node(model: ModelProto, operator: str, version: int, domain: str) -> GraphProto:
@@ -72,9 +73,14 @@ def convert(model: ModelProto, version: int) -> ModelProto:
     return _model(_apart("the version converter", _convert, model.SerializeToString(), version))
 
 
-def check(model: ModelProto, folder: str, full: bool) -> None:
-    """Run the checker, with external data in a folder; raises like `infer`."""
-    _apart("the checker", _check, model.SerializeToString(), folder, full)
+def check(model: bytes, folder: str, full: bool) -> None:
+    """Run the checker on a serialized model, with external data in a folder; raises like `infer`."""
+    _apart("the checker", _check, model, folder, full)
+
+
+def begin_check(model: bytes, folder: str, full: bool) -> None:
+    """Start what `check` does, beside what else was started: it gets the answer."""
+    _begin(_check, model, folder, full)
 
 
 def printed(model: ModelProto) -> str:
@@ -299,24 +305,42 @@ _forks = threading.local()
 
 
 def _begin(work: Work, *arguments: object) -> None:
-    """Ask a fork for what `_apart` will ask for, if nothing goes wrong."""
+    """Ask a fork for what `_apart` will ask for, if nothing goes wrong; what was begun long ago is given up."""
     if not hasattr(_forks, "serves"):
-        fork = _asked(_free_fork(), work, arguments, _limits(arguments))
-        _forks.begun = fork, work, arguments
+        begun = _begun()
+        del begun[: 1 - _MOST]
+        begun.append((_asked(_free_fork(), work, arguments, _limits(arguments)), work, arguments))
 
 
-def _begun(work: Work, arguments: tuple[object, ...]) -> _Fork | None:
+def _asked_already(work: Work, arguments: tuple[object, ...]) -> _Fork | None:
     """Return the fork that was asked for this already."""
-    fork, *asked = vars(_forks).get("begun", (None,))
-    if fork is None or asked != [work, arguments] or not fork.lives():
-        return None
-    del _forks.begun
-    return cast(_Fork, fork)
+    begun = _begun()
+    for place, (fork, *asked) in enumerate(begun):
+        if asked == [work, arguments]:
+            del begun[place]
+            return fork if fork.lives() else None
+    return None
 
 
 def _free_fork() -> _Fork:
-    fork: _Fork | None = vars(_forks).pop("idle", None)
-    return fork if fork is not None and fork.lives() else _Fork()
+    idle = _idle()
+    while idle:
+        fork = idle.pop()
+        if fork.lives():
+            return fork
+    return _Fork()
+
+
+def _idle() -> list[_Fork]:
+    """Return the forks that wait for work."""
+    found: list[_Fork] = vars(_forks).setdefault("idle", [])
+    return found
+
+
+def _begun() -> list[tuple[_Fork, Work, tuple[object, ...]]]:
+    """Return the forks that work, and at what."""
+    found: list[tuple[_Fork, Work, tuple[object, ...]]] = vars(_forks).setdefault("begun", [])
+    return found
 
 
 def _limits(arguments: tuple[object, ...]) -> tuple[float, int]:
@@ -334,7 +358,7 @@ def _apart(what: str, work: Work, *arguments: object) -> bytes:
     if hasattr(_forks, "serves"):
         return _here(work, *arguments)
     limits = _limits(arguments)
-    fork = _begun(work, arguments) or _asked(_free_fork(), work, arguments, limits)
+    fork = _asked_already(work, arguments) or _asked(_free_fork(), work, arguments, limits)
     return _answer(what, fork, limits)
 
 
@@ -357,10 +381,10 @@ def _answer(what: str, fork: _Fork, limits: tuple[float, int]) -> bytes:
     except OSError:
         pass  # it died
     finally:
-        if reply:
-            _forks.idle = fork
-        else:
+        if not reply:
             code = fork.end()
+        elif len(_idle()) < _MOST:
+            _idle().append(fork)
     kind, found = reply[: len(_DONE)], reply[len(_DONE) :]
     if late or code == -signal.SIGALRM:
         raise RuntimeTimeout(

@@ -77,6 +77,7 @@ class NodeTable:
         known = None if like is None else like.encoded
         self.encoded: Messages = Messages(encoded, GraphProto.NODE_FIELD_NUMBER, known)
         self._bytes = np.frombuffer(encoded + bytes(_WORD), np.uint8)
+        self._strings: dict[int, frozenset[str]] = {}  # in the fields of a number
         self._new: range | None = None  # all other nodes are known to be sorted
         if like is not None:
             self._take_over(like)
@@ -100,6 +101,8 @@ class NodeTable:
         head, tail = one.same(two)
         first, last = len(one) - tail, len(two) - tail
         few = first - head <= FEW
+        if head == len(one) == len(two):
+            self._strings = like._strings
         if "rows" in vars(like) and head + tail:
             known = dict(zip(two.among(head, last), like.rows[head:last], strict=True))
             each = enumerate(one.among(head, first), head)
@@ -270,19 +273,23 @@ class NodeTable:
         found = numbers[places] == self._read
         return found, order[places]
 
-    def operators(self) -> set[str]:
-        """Return the operators of nodes, of any domain."""
+    @property
+    def operators(self) -> frozenset[str]:
+        """The operators of nodes, of any domain."""
         return self._distinct(_OPERATOR)
 
-    def domains(self) -> set[str]:
-        """Return the domains of operators, '' for ONNX's own."""
-        return {"", *map(plain_domain, self._distinct(_DOMAIN))}
+    @property
+    def domains(self) -> frozenset[str]:
+        """The domains of operators, '' for ONNX's own."""
+        return frozenset({"", *map(plain_domain, self._distinct(_DOMAIN))})
 
-    def _distinct(self, number: int) -> set[str]:
+    def _distinct(self, number: int) -> frozenset[str]:
         """Return the strings in the fields of a number."""
-        whole = self.encoded.whole
-        found = {whole[start:stop] for start, stop in _pairs(*self._fields(number)[1:3])}
-        return {each.decode() for each in found}
+        if number not in self._strings:
+            whole = self.encoded.whole
+            found = {whole[start:stop] for start, stop in in_rows(*self._fields(number)[1:3])}
+            self._strings[number] = frozenset(each.decode() for each in found)
+        return self._strings[number]
 
     def unlike(self) -> list[int]:
         """Return the nodes with attributes, and of the others one for each operator and number of values."""
@@ -303,12 +310,12 @@ class NodeTable:
             seen[place] = True
         inside = np.flatnonzero(self._is_inside)
         makers = self.made[1][self._made_of_read[1][inside]]
-        for reader, maker in _pairs(self._named(_INPUT)[0][inside], makers):
+        for reader, maker in in_rows(self._named(_INPUT)[0][inside], makers):
             if seen[maker]:
                 seen[reader] = True
         columns = self._named(_OUTPUT)
         spans = columns[1:3, np.frombuffer(seen, np.bool_)[columns[0]]]
-        return {self.encoded.whole[start:stop].decode() for start, stop in _pairs(*spans)}
+        return {self.encoded.whole[start:stop].decode() for start, stop in in_rows(*spans)}
 
     def outputs(self) -> list[list[str]]:
         """Return the values that each node makes."""
@@ -351,7 +358,7 @@ class NodeTable:
         nodes, starts, stops, _ = self._fields(number)
         whole = self.encoded.whole
         text = whole.decode("latin-1")
-        found = [text[start:stop] for start, stop in _pairs(starts, stops)]
+        found = [text[start:stop] for start, stop in in_rows(starts, stops)]
         if not all(map(str.isascii, found)):
             for place, each in enumerate(found):
                 if not each.isascii():
@@ -435,11 +442,11 @@ class NodeTable:
                 yield number, np.array([[node], [start], [stop]])
 
 
-def _pairs(first: _Places, second: _Places) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of numbers of two arrays."""
-    for start in range(0, len(first), _CHUNK):
-        some = slice(start, start + _CHUNK)
-        yield from zip(first[some].tolist(), second[some].tolist(), strict=True)
+def in_rows(*columns: _Places) -> Iterator[tuple[int, ...]]:
+    """Yield the rows of columns of numbers; few of them are objects at a time."""
+    for start in range(0, len(columns[0]), _CHUNK):
+        some = (column[start : start + _CHUNK].tolist() for column in columns)
+        yield from zip(*some, strict=True)
 
 
 _latest = deque[NodeTable](maxlen=2)

@@ -441,6 +441,14 @@ def _walked(whole: bytes, tag: int, at: int, until: int) -> tuple[_Places, int]:
     return np.array(found, np.int64).reshape(-1, 2).T, at
 
 
+def field_start(whole: bytes, number: int) -> int:
+    """Return where the first field of a number is, or would be: all are in order and length-delimited, below 16."""
+    at = 0
+    while at < len(whole) and whole[at] & 0x87 == _LEN and whole[at] >> 3 < number:
+        _, at = _walked(whole, whole[at], at, len(whole))
+    return at
+
+
 def fields(source: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield (number, start, stop) of each length-delimited field of a message."""
     while at < end:

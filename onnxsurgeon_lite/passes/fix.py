@@ -1,7 +1,7 @@
 """Repair faults that other tools leave."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,8 +16,9 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import GraphError
-from onnxsurgeon_lite.graph.check import require_valid
+from onnxsurgeon_lite.graph.check import begin_check, require_valid
 from onnxsurgeon_lite.graph.dangling import dangling
+from onnxsurgeon_lite.graph.declared import around_nodes, declared_types
 from onnxsurgeon_lite.graph.index import (
     GraphIndex,
     check_functions,
@@ -74,8 +75,8 @@ class Fix:
         """
         result = model.copy()
         changes: list[str] = []
-        if len(model.proto.graph.node) > FEW and not model.proto.functions:
-            begin_infer(model, {info.name for info in _declared(model)})
+        infer_unchanged = begin_infer(model, {info.name for info in _declared(model)})
+        begin_check(model)
         try:
             graphs = list(walk.graphs(result.proto))
             changes += [*_header(result.proto, graphs), *_named(graphs)]
@@ -86,7 +87,7 @@ class Fix:
             changes += sort_nodes(result)
             check_functions(result.proto)
             changes += _ranked(result)
-            changes += _stale(result)
+            changes += _stale(result, None if changes else infer_unchanged)
             _require_shapes(result.proto)
             require_valid(result)
         except GraphError as error:
@@ -127,7 +128,7 @@ def _named(graphs: Iterable[GraphProto]) -> Iterable[str]:
 def _header(proto: ModelProto, graphs: list[GraphProto]) -> Iterable[str]:
     """Import what the nodes need, and raise the IR version to what the model needs."""
     local = {function_key(function)[0] for function in proto.functions}
-    used = set[str]().union(*(NodeTable.of(graph).domains() for graph in graphs))
+    used = set[str]().union(*(NodeTable.of(graph).domains for graph in graphs))
     is_complete = used <= opset_versions(proto.opset_import).keys()
     inner = [] if is_complete else [node for graph in graphs for node in graph.node]
     holders = [(proto, inner), *((f, list(walk.with_inner(f.node))) for f in proto.functions)]
@@ -304,20 +305,38 @@ def _require_shapes(proto: ModelProto) -> None:
         )
 
 
-def _stale(result: Model) -> Iterable[str]:
+def _stale(
+    result: Model, begun: Callable[[Set[str]], dict[str, TypeProto]] | None
+) -> Iterable[str]:
     """Correct the value_info and outputs of the main graph that contradict inference, or have no type."""
-    declared = _declared(result)
-    inferred = infer(result, {info.name for info in declared})
-    for info in declared:
-        kind = inferred.get(info.name)
-        if kind is None:
+    names = {info.name for info in _declared(result)}
+    inferred = begun(names) if begun else infer(result, names)
+    declared = declared_types(around_nodes(result.proto.graph))
+    right: dict[tuple[int, int], bool] = {}  # most values share a few types
+    stale = set()
+    for name, kind in inferred.items():
+        known = declared.get(name)
+        key = id(known), id(kind)
+        if key not in right:
+            right[key] = known is not None and _says_as_much(known, kind)
+        if not right[key]:
+            stale.add(name)
+    for info in _declared(result) if stale else ():
+        if info.name not in stale:
             continue
+        kind = inferred[info.name]
         if contradicts(info.type, kind):
             info.type.CopyFrom(kind)
             yield f"corrected the stale type of {info.name!r}"
-        elif not _has_dtype(info.type) or _lacks_shape(info.type) > _lacks_shape(kind):
+        elif not _says_as_much(info.type, kind):
             info.type.CopyFrom(kind)
             yield f"declared the type of {info.name!r}"
+
+
+def _says_as_much(declared: TypeProto, inferred: TypeProto) -> bool:
+    """Return whether a declared type fits the inferred one, and has a dtype, and a shape if that has one."""
+    lacks = not _has_dtype(declared) or _lacks_shape(declared) > _lacks_shape(inferred)
+    return not (lacks or contradicts(declared, inferred))
 
 
 def _declared(model: Model) -> list[ValueInfoProto]:

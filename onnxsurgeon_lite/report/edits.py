@@ -3,11 +3,9 @@
 from contextlib import suppress
 
 from onnxsurgeon_lite.errors import GraphError
-from onnxsurgeon_lite.matching.diff import edit_diff
 from onnxsurgeon_lite.matching.edit_result import EditResult
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report import plain
-from onnxsurgeon_lite.report.differences import show_edit
 
 
 def show_result(result: PassResult) -> None:
@@ -25,6 +23,9 @@ def show_edited(result: EditResult) -> None:
         return
     plain.show_changes(result.changes if result.changed else ["nothing to change"])
     if result.changed:
+        from onnxsurgeon_lite.matching.diff import edit_diff
+        from onnxsurgeon_lite.report.differences import show_edit
+
         with suppress(GraphError):  # the source was broken, and is repaired
             show_edit(edit_diff(result.source, result.model))
     plain.show_notes(result.ran)

@@ -1,18 +1,19 @@
 """Relax inferred shapes: find declared sizes that depend on a constant, by inference with and without it."""
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Set
 
 from onnx import GraphProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
 
+from onnxsurgeon_lite.graph.declared import around_nodes, declare_anew, declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.surgery.types import (
     BY_SHAPE_ALONE,
+    begin_infer,
     contradicts,
     downstream,
     infer,
-    shared_types,
 )
 
 _Dimension = TensorShapeProto.Dimension
@@ -34,8 +35,10 @@ def relax(
     if not decides_shapes(before, constants):
         return {}
     stale = downstream(before, constants) - constants.keys()
-    if not any(info.name in stale for info in _declared(result.proto.graph)):
+    types = declared_types(around_nodes(result.proto.graph))
+    if stale.isdisjoint(types):
         return {}
+    infer_before = begin_infer(before.model, stale)
     read_here = {user for users in before.readers(constants).values() for user in users}
     made_here = {name for user in read_here for name in before.nodes[user].output}
     requested = made_here | stale
@@ -47,42 +50,62 @@ def relax(
 
     until = 1 + max(read_here, default=-1)
     lost = made_here - infer(result, stale, made_here, until, change=without).keys()
-    known = infer(before.model, stale, requested)
+    infer_left = None if lost else begin_infer(result, stale, change=without)
+    known = infer_before(requested)
     ranked |= {name: _of_rank(known[name]) for name in lost & known.keys()}
-    left = infer(result, stale - ranked.keys(), requested, change=without) | ranked
-    outputs = {info.name for info in result.proto.graph.output}
-    nothing = TypeProto()
-    types = shared_types(_declared(result.proto.graph))
-    kinds: dict[Hashable, TypeProto | None] = {}  # most values share a few types
-    changed = {}
-    for info in _declared(result.proto.graph):
-        name = info.name
-        if name in stale and name in known and name in types:
-            sides = types[name], known[name], left.get(name, nothing)
-            key = *map(id, sides), name in outputs
-            if key not in kinds:
-                found = _relaxed(*sides, name in outputs)
-                kinds[key] = found if found != types[name] else None
-            looser = kinds[key]
-            if looser is not None:
-                changed[name] = types[name]
-                info.type.CopyFrom(looser)
-    return changed
+    infer_left = infer_left or begin_infer(result, stale, change=without)
+    left = infer_left(requested) | ranked
+    looser = _loosened(types, known, left, {info.name for info in result.proto.graph.output})
+    del known, left, infer_before, infer_left  # large
+    _set_types(result.proto.graph, looser)
+    return {name: kind for name, kind in types.items() if name in looser}
 
 
 def restore(result: Model, relaxed: Mapping[str, TypeProto]) -> None:
     """After inputs became constants: restore, in place, the relaxed declarations, or the sizes that hold now."""
-    inferred = infer(result, relaxed.keys()) if relaxed else {}
-    declared = [info for info in _declared(result.proto.graph) if info.name in inferred]
-    types, nothing = shared_types(declared), TypeProto()
+    if not relaxed:
+        return
+    inferred = infer(result, relaxed.keys())
+    types, nothing = declared_types(around_nodes(result.proto.graph)), TypeProto()
     kinds: dict[Hashable, TypeProto] = {}  # most values share a few types
-    for info in declared:
-        name = info.name
-        sides = types.get(name, nothing), relaxed[name], inferred[name]
+    restored = {}
+    for name, kind in inferred.items():
+        sides = types.get(name, nothing), relaxed[name], kind
         key = tuple(map(id, sides))
         if key not in kinds:
             kinds[key] = _restored(*sides)
-        info.type.CopyFrom(kinds[key])
+        restored[name] = kinds[key]
+    _set_types(result.proto.graph, restored)
+
+
+def _set_types(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:
+    declare_anew(graph, types)
+    for info in graph.output:
+        if info.name in types:
+            info.type.CopyFrom(types[info.name])
+
+
+def _loosened(
+    types: Mapping[str, TypeProto],
+    known: Mapping[str, TypeProto],
+    left: Mapping[str, TypeProto],
+    outputs: Set[str],
+) -> dict[str, TypeProto]:
+    """Return the types of which something does not remain, without that."""
+    nothing = TypeProto()
+    kinds: dict[Hashable, TypeProto | None] = {}  # most values share a few types
+    looser = {}
+    for name, kind in types.items():
+        if name in known:
+            sides = kind, known[name], left.get(name, nothing)
+            key = *map(id, sides), name in outputs
+            if key not in kinds:
+                found = _relaxed(*sides, name in outputs)
+                kinds[key] = found if found != kind else None
+            new = kinds[key]
+            if new is not None:
+                looser[name] = new
+    return looser
 
 
 def decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> bool:

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
-from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import native
+from onnxsurgeon_lite.graph.declared import OUTPUT, declare_anew, declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, is_complete, serialized_part
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import copied, drop
 
 BY_SHAPE_ALONE = frozenset((
     "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min",
@@ -74,10 +74,7 @@ def retype(
     if unsettled:
         unsettled.clear()
     graph = result.proto.graph
-    drop(graph.value_info, lambda info: info.name in stale and info.name not in inferred)
-    for info in graph.value_info:
-        if info.name in inferred:
-            info.type.CopyFrom(inferred[info.name])
+    declare_anew(graph, inferred, stale)
     notes = []
     for info in graph.output:
         kind = inferred.get(info.name)
@@ -128,7 +125,6 @@ def infer(
     Returns:
         Types to read, not to change: equal ones are the same object.
     """
-    requested = values if requested is None else requested
     check_functions(model.proto)
     part, data_prop = _undeclared(model, values, count, change)
     try:
@@ -137,16 +133,35 @@ def infer(
         if strict:
             raise
         return {}
-    infos = (info for info in (*inferred.value_info, *inferred.output) if info.name in requested)
-    types = shared_types(infos)
-    complete = {key for key, kind in distinct(types).items() if is_complete(kind)}
-    return {name: kind for name, kind in types.items() if id(kind) in complete}
+    return _complete_types(inferred, values if requested is None else requested)
 
 
-def begin_infer(model: Model, values: Set[str]) -> None:
-    """Start what `infer` will be asked for, of the same model, next."""
-    part, data_prop = _undeclared(model, values)
+def begin_infer(
+    model: Model, values: Set[str], *, change: Callable[[GraphProto], None] = lambda _: None
+) -> Callable[[Set[str]], dict[str, TypeProto]]:
+    """Start what `infer` does, where a fork serves to do it; return what waits for the types of values."""
+    if len(model.proto.graph.node) <= FEW or model.proto.functions:
+        return lambda requested: infer(model, values, requested, change=change)
+    part, data_prop = _undeclared(model, values, change=change)
     native.begin_infer(part, data_prop=data_prop)
+
+    def wait(requested: Set[str]) -> dict[str, TypeProto]:
+        try:
+            return _complete_types(native.infer_encoded(part, data_prop=data_prop), requested)
+        except RejectedError:
+            return {}
+
+    return wait
+
+
+def _complete_types(graph: bytes, requested: Set[str]) -> dict[str, TypeProto]:
+    """Return those of the types that a serialized graph declares that say all but sizes."""
+    types = declared_types(graph, (OUTPUT,), is_complete)
+    if not requested <= types.keys():
+        types = declared_types(graph, chosen=is_complete)
+    if types.keys() <= requested:
+        return types
+    return {name: kind for name, kind in types.items() if name in requested}
 
 
 def _undeclared(
@@ -158,36 +173,15 @@ def _undeclared(
     """Return a serialized model without the types of some values; and whether sizes can follow from numbers."""
 
     def forget(rest: GraphProto) -> None:
-        kept = [info for info in rest.value_info if info.name not in values]
-        del rest.value_info[:]
-        rest.value_info.extend(kept)
         for info in rest.output:
             if info.name in values:
                 info.ClearField("type")
         change(rest)
 
-    nodes = model.structure().graph.node
-    chosen = None if count is None else range(min(count, len(nodes)))
-    return serialized_part(model, chosen, forget), _computes_sizes(model.structure().graph, count)
-
-
-def shared_types(infos: Iterable[ValueInfoProto]) -> dict[str, TypeProto]:
-    """Return copies of the declared types, by name; equal ones are the same object, because most values share a few.
-
-    They are copies because a part of a message keeps all of it in memory.
-    """
-    kinds: dict[bytes, TypeProto] = {}
-    found = {}
-    last, known = TypeProto(), False
-    for info in infos:
-        kind = info.type
-        if kind != last:  # neighbors often have the same type
-            encoded = kind.SerializeToString()
-            last = kinds.get(encoded) or kinds.setdefault(encoded, copied(kind))
-            known = bool(encoded)
-        if known:
-            found[info.name] = last
-    return found
+    graph = model.structure().graph
+    chosen = None if count is None else range(min(count, len(graph.node)))
+    part = serialized_part(model, chosen, forget, lambda name: name not in values)
+    return part, _computes_sizes(graph, count)
 
 
 def distinct(types: Mapping[str, TypeProto]) -> dict[int, TypeProto]:
@@ -200,8 +194,10 @@ def _computes_sizes(graph: GraphProto, count: int | None = None) -> bool:
     nodes: Sequence[NodeProto] = graph.node if count is None else graph.node[:count]
     if len(nodes) > FEW and count is None:
         table = NodeTable.of(graph)
-        if table.domains() <= {""} and table.operators() <= BY_SHAPE_ALONE | {"Constant"}:
-            return False
+        behind = _BY_NUMBERS_BEHIND | {"Constant"}
+        if not (table.domains <= {""} and table.operators <= BY_SHAPE_ALONE | behind):
+            return True
+        nodes = list(map(table.node, table.encoded.mentioning(behind & table.operators)))
     read: set[str] = set()
     for node in nodes:
         operator = node.op_type

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
 from onnxsurgeon_lite.graph.table import NodeTable, captured
 from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model import Model
@@ -44,7 +45,7 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     if _differ_much(mine.value_info, theirs.value_info):
         return None
     one, two = sides = _TrimmedGraph(first), _TrimmedGraph(second)
-    redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
+    redeclared = one.declared.unlike(two.declared)
     if len(redeclared) > _MOST:
         return None
     same = _Same.of(one.encoded, two.encoded)
@@ -140,6 +141,7 @@ class _TrimmedGraph:
         self.nodes = self.graph.node
         self.table = NodeTable.of(self.graph)
         self.encoded = self.table.encoded
+        self.declared = Declarations.of(around_nodes(self.graph))
         self.kept: list[int] = []
 
     @property

@@ -5,13 +5,15 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain, combinations
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import ShapeError
+from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
 from onnxsurgeon_lite.graph.index import onnx_opset
 from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.surgery.edits import fresh
+from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.plan import Entry, Plan, Refill, Scope, Stretch, after
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, product, ratio, varies
 from onnxsurgeon_lite.tensors import dtypes
@@ -274,17 +276,35 @@ class Rewriting:
 
     def _declare(self, scope: Scope) -> None:
         graph = scope.graph
-        kinds: dict[Hashable, TypeProto] = {}  # most values share a few types
-        for info in chain(graph.input, graph.value_info, graph.output):
+        declared = Declarations.of(around_nodes(graph))
+        known: dict[Hashable, list[tuple[int, TensorShapeProto.Dimension]]] = {}  # many are equal
+        for place, (name, kind) in enumerate(zip(declared.names, declared.kinds, strict=True)):
+            state = scope.states.get(name)
+            new = [] if state is None else self._changed(kind, state, known)
+            if new:
+                _set_sizes(graph.value_info[place].type, new)
+        for info in chain(graph.input, graph.output):
             state = scope.states.get(info.name)
-            if state is not None and info.type.tensor_type.HasField("shape"):
-                key = info.type.SerializeToString(), state.key
-                if key not in kinds:
-                    kinds[key] = copied(info.type)
-                    self._declare_type(kinds[key], state.sizes(), state.follows)
-                dims = (kind.tensor_type.shape.dim for kind in (info.type, kinds[key]))
-                for dim, new in zip(*dims, strict=True):  # a whole type would take new memory
-                    dim.CopyFrom(new)
+            if state is not None:
+                kind = info.type.SerializeToString()
+                _set_sizes(info.type, self._changed(kind, state, known))
+
+    def _changed(
+        self,
+        declared: bytes,
+        state: State,
+        known: dict[Hashable, list[tuple[int, TensorShapeProto.Dimension]]],
+    ) -> list[tuple[int, TensorShapeProto.Dimension]]:
+        """Return the axes of a serialized type that get another size."""
+        key = declared, state.key
+        if key not in known:
+            old, new = TypeProto.FromString(declared), TypeProto.FromString(declared)
+            if new.tensor_type.HasField("shape"):
+                self._declare_type(new, state.sizes(), state.follows)
+            sides = (kind.tensor_type.shape.dim for kind in (old, new))
+            pairs = enumerate(zip(*sides, strict=True))
+            known[key] = [(axis, dim) for axis, (was, dim) in pairs if was != dim]
+        return known[key]
 
     def _declare_type(
         self, kind: TypeProto, sizes: Sequence[Size | None] | None, follows: bool
@@ -305,6 +325,12 @@ class Rewriting:
                 dim.dim_param = symbol.name
             elif not dim.dim_param:
                 dim.ClearField("dim_value")
+
+
+def _set_sizes(kind: TypeProto, sizes: Iterable[tuple[int, TensorShapeProto.Dimension]]) -> None:
+    """Set the sizes of axes in place: a whole type would take new memory."""
+    for axis, dim in sizes:
+        kind.tensor_type.shape.dim[axis].CopyFrom(dim)
 
 
 def _operand(refill: Refill) -> str:

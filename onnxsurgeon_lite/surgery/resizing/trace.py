@@ -5,7 +5,7 @@ constant that is right only for the model's own size, `rules` derives the new co
 constant that equals the size by chance does not change.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -96,6 +96,7 @@ class _Tracer:
         self.with_bodies = {"If": self._if, "Loop": self._loop}
         if onnx_opset(model.proto) >= _SCAN:
             self.with_bodies["Scan"] = self._scan
+        self.made: dict[Hashable, tuple[list[State], list[State | None]]] = {}  # with what is read
         self.context = TraceContext(model, self.trials, Plan(symbols), demands, hints, inference)
 
     def main(self) -> None:
@@ -135,7 +136,7 @@ class _Tracer:
                 return
             node = nodes[position]
             made = self._node(scope, position, node)
-            scope.states.update(zip(node.output[:], made, strict=False))
+            scope.states.update(zip(node.output, made, strict=False))
 
     def _constant(self, tensor: TensorProto) -> State:
         sizes = [constant(dim, self.trials) for dim in tensor.dims]
@@ -149,11 +150,11 @@ class _Tracer:
     def _node(self, scope: Scope, position: int, node: NodeProto) -> list[State]:
         operator = node.op_type if node.domain in ("", "ai.onnx") else ""
         names = [*node.input, *captured(node)] if node.attribute else node.input[:]
-        reads = {}
-        for name in names:
-            state = scope.find(name) if name else None
-            if state is not None:
-                reads[name] = state
+        found = [scope.find(name) if name else None for name in names]
+        alike = operator, *map(id, found), *map(bool, names), len(node.output)
+        if alike in self.made and not node.attribute:
+            return self.made[alike][0]
+        reads = {n: state for n, state in zip(names, found, strict=True) if state is not None}
         visit = Visit(self.context, scope, position, node, reads)
         follows = any(state.follows for state in reads.values())
         if follows and self.functions and call_key(node) in self.functions:
@@ -170,10 +171,18 @@ class _Tracer:
             return []
         visit.take_hints()
         states = visit.states()
+        if self._is_usual(visit, operator, states):
+            self.made[alike] = states, found
         return [
             self._declared(scope, name, state, reads)
             for name, state in zip(node.output, states, strict=True)
         ]
+
+    def _is_usual(self, visit: Visit, operator: str, states: Sequence[State]) -> bool:
+        """Return whether nodes without attributes that read what this one does make the same, and stay as they are."""
+        own = visit.node.attribute or visit.overrides or self.functions or self.context.hints
+        known = all(state.shape is not None for state in states)
+        return known and not own and operator not in RULES and all(visit.node.output)
 
     def _declared(self, scope: Scope, name: str, state: State, reads: Mapping[str, State]) -> State:
         """Complete an unknown state from its declaration: custom operators are assumed to keep the axes."""

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from onnx import GraphProto, ModelProto, TensorProto, TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.graph import native
+from onnxsurgeon_lite.graph.declared import INPUT, OUTPUT, VALUE_INFO, declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape, serialized_part, tensor_type
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import constant_of
@@ -28,7 +29,7 @@ from onnxsurgeon_lite.surgery.resizing.inference import (
 )
 from onnxsurgeon_lite.surgery.resizing.sizes import Size
 from onnxsurgeon_lite.surgery.symbolic.expressions import FEWEST, TRIALS, Expressions
-from onnxsurgeon_lite.surgery.types import BY_SHAPE_ALONE, distinct, shared_types
+from onnxsurgeon_lite.surgery.types import BY_SHAPE_ALONE, distinct
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -88,26 +89,24 @@ def _onnx_types(index: GraphIndex) -> Types:
         graph = native.infer_encoded(part, data_prop=data_prop)
     except RejectedError:
         return {}
-    return shared_types((*graph.input, *graph.value_info, *graph.output))
+    return declared_types(graph, (INPUT, VALUE_INFO, OUTPUT))
 
 
 def _undeclared(index: GraphIndex) -> tuple[bytes, bool]:
     """Return the structure without the types that inference is to find, and whether it has to propagate data."""
     foreign = set[str]()
-    if index.table.domains() != {""}:
+    if index.table.domains != {""}:
         foreign.update(name for row in index.rows if row.domain for name in row.outputs)
 
     def forget(rest: GraphProto) -> None:
-        kept = [info for info in rest.value_info if info.name in foreign] if foreign else []
-        del rest.value_info[:]
-        rest.value_info.extend(kept)
         for info in rest.output:
             if info.name not in foreign:
                 info.ClearField("type")
 
     # propagating data doubles the time
-    by_shape_alone = index.table.operators() <= BY_SHAPE_ALONE | {"Constant"}
-    return serialized_part(index.model, None, forget), not by_shape_alone
+    by_shape_alone = index.table.operators <= BY_SHAPE_ALONE | {"Constant"}
+    part = serialized_part(index.model, None, forget, foreign.__contains__)
+    return part, not by_shape_alone
 
 
 def _completed(

@@ -1,0 +1,209 @@
+"""Declarations of many values, read and written in their encoding, because protobuf answers slowly."""
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import GraphProto, TypeProto, ValueInfoProto
+
+from onnxsurgeon_lite.graph.table import FEW, NodeTable, in_rows
+from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model.wire import Messages, field_start, fields, len_field
+
+INPUT = GraphProto.INPUT_FIELD_NUMBER
+OUTPUT = GraphProto.OUTPUT_FIELD_NUMBER
+VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
+_NAME, _TYPE = 1, 2
+_LEN = 2  # wire type
+_ONE_BYTE = 127  # the largest size that takes one byte
+_HEAD = 2  # bytes of a tag and such a size
+_BEHIND = bytes(2 * (_HEAD + 255))  # what is read past the end of a message is nothing
+
+_Places = NDArray[np.int64]
+
+
+class Declarations:
+    """Declarations of values, one after the other in the encoding of a graph.
+
+    Attributes:
+        encoded: the fields that hold them.
+    """
+
+    def __init__(self, begin: bytes, number: int) -> None:
+        """Read the fields of a number that come first."""
+        self._number = number
+        self._messages = Messages(begin, number)
+        self._starts, self._stops = self._messages.starts, self._messages.stops
+        self.encoded = begin.removesuffix(self._messages.behind)
+        self._unusual: dict[int, str] = {}  # names where no short name and short type come first
+
+    @classmethod
+    def of(cls, graph: bytes, number: int = VALUE_INFO) -> "Declarations":
+        """Return the declarations in the fields of a number of a serialized graph; the latest ones are known."""
+        return cls._found(graph, number)[1]
+
+    @classmethod
+    def apart(cls, graph: bytes) -> tuple["Declarations", bytes]:
+        """Return the value_info of a serialized graph, and what is around it."""
+        start, found = cls._found(graph, VALUE_INFO)
+        return found, graph[:start] + graph[start + len(found.encoded) :]
+
+    @classmethod
+    def _found(cls, graph: bytes, number: int) -> tuple[int, "Declarations"]:
+        start = field_start(graph, number)
+        for known in [*_latest]:
+            stop = start + len(known.encoded)
+            same = known._number == number and graph.startswith(known.encoded, start)
+            if same and graph[stop : stop + 1] != graph[start : start + 1]:
+                return start, known
+        found = cls(graph[start:], number)
+        if len(found._starts) > FEW:
+            _latest.append(found)
+        return start, found
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The name of each."""
+        before, _, _ = self._types
+        text = self.encoded.decode("latin-1")
+        spans = in_rows(self._starts + _HEAD, before)
+        found = [text[start:stop] for start, stop in spans]
+        if not all(map(str.isascii, found)):
+            found = [each.encode("latin-1").decode(errors="replace") for each in found]
+        for place, name in self._unusual.items():
+            found[place] = name
+        return found
+
+    @cached_property
+    def kinds(self) -> list[bytes]:
+        """The type of each, serialized; equal ones are the same object, b'' is none."""
+        whole, same = self.encoded, dict[bytes, bytes]()
+        _, starts, stops = self._types
+        found = (whole[start:stop] for start, stop in in_rows(starts, stops))
+        return [same.setdefault(kind, kind) for kind in found]
+
+    def of_values(self, chosen: Callable[[str], bool]) -> bytes:
+        """Return the fields that declare some values."""
+        kept = np.array(list(map(chosen, self.names)), np.bool_)
+        return self.encoded if kept.all() else _joined(self.encoded, *self._fields[:, kept])
+
+    def unlike(self, other: "Declarations") -> set[str]:
+        """Return the values that only one of two declares, or that they declare in other ways."""
+        one, two = self._messages, other._messages
+        head, tail = one.same(two)
+        differing = {*one.among(head, len(one) - tail)} ^ {*two.among(head, len(two) - tail)}
+        return {ValueInfoProto.FromString(each).name for each in differing}
+
+    def retyped(self, types: Mapping[str, TypeProto], gone: Container[str]) -> bytes:
+        """Return the fields with new types for some values, and without those in `gone` that get none."""
+        whole, encoded, heads = self.encoded, dict[int, bytes](), dict[int, bytes]()
+        before, _, behind = self._types
+        rows = in_rows(self._fields[0], self._starts, before, behind, self._stops)
+        found = bytearray()
+        for name, (field, start, end, further, stop) in zip(self.names, rows, strict=True):
+            kind = types.get(name)
+            if kind is None:
+                found += b"" if name in gone else whole[field:stop]
+                continue
+            new = encoded.get(id(kind))
+            if new is None:
+                new = encoded[id(kind)] = len_field(_TYPE, kind.SerializeToString())
+            size = end - start + len(new) + stop - further
+            head = heads.get(size)
+            if head is None:
+                head = heads[size] = len_field(self._number, bytes(size))[:-size]
+            found += b"".join((head, whole[start:end], new, whole[further:stop]))
+        return bytes(found)
+
+    @property
+    def _fields(self) -> _Places:
+        """Where the fields start and stop."""
+        return np.stack((np.concatenate(([0], self._stops[:-1])), self._stops))
+
+    @cached_property
+    def _types(self) -> tuple[_Places, _Places, _Places]:
+        """Where the fields of types start, where their contents do, and where both stop."""
+        data = np.frombuffer(self.encoded + _BEHIND, np.uint8)
+        before = self._starts + _HEAD + data[self._starts + 1]
+        stops = before + _HEAD + data[before + 1]
+        usual = stops <= self._stops
+        for number, places in ((_NAME, self._starts), (_TYPE, before)):
+            usual &= (data[places] == number << 3 | _LEN) & (data[places + 1] <= _ONE_BYTE)
+        found = before, before + _HEAD, stops
+        for place in np.flatnonzero(~usual).tolist():
+            self._unusual[place] = ""
+            at, end = self._starts[place].item(), self._stops[place].item()
+            for column in found:
+                column[place] = end
+            for field, start, stop in fields(self.encoded, at, end):
+                if field == _NAME:
+                    self._unusual[place] = self.encoded[start:stop].decode()
+                elif field == _TYPE:
+                    before[place], found[1][place], stops[place] = at, start, stop
+                at = stop
+        return found
+
+
+_latest = deque[Declarations](maxlen=2)
+
+
+def around_nodes(graph: GraphProto) -> bytes:
+    """Return a graph without its nodes, serialized."""
+    behind = NodeTable.of(graph).encoded.behind
+    if behind:
+        return behind
+    rest = copied(graph)
+    del rest.node[:]
+    return bytes(rest.SerializeToString())
+
+
+def declared_types(
+    graph: bytes,
+    numbers: Iterable[int] = (VALUE_INFO, OUTPUT),
+    chosen: Callable[[TypeProto], bool] = lambda _: True,
+) -> dict[str, TypeProto]:
+    """Return types that a serialized graph declares, to read, not to change: equal ones are the same object.
+
+    Args:
+        numbers: of the fields that hold declarations; of two of one value the later one counts.
+        chosen: tells which types to return.
+    """
+    kinds: dict[bytes, TypeProto] = {}
+    found: dict[str, TypeProto] = {}
+    for each in (Declarations.of(graph, number) for number in numbers):
+        for kind in (own := {*each.kinds}) - kinds.keys():
+            kinds[kind] = TypeProto.FromString(kind)
+        left_out = {kind for kind in own if not (kind and chosen(kinds[kind]))}
+        pairs = zip(each.names, each.kinds, strict=True)
+        if left_out:
+            found |= {name: kinds[kind] for name, kind in pairs if kind not in left_out}
+        else:
+            found |= zip(each.names, map(kinds.__getitem__, each.kinds), strict=True)
+    return found
+
+
+def declare_anew(
+    graph: GraphProto, types: Mapping[str, TypeProto], gone: Container[str] = ()
+) -> None:
+    """Give the value_info of a graph new types, and remove that of values in `gone` that get none."""
+    infos = graph.value_info
+    if len(infos) <= FEW:
+        drop(infos, lambda info: info.name in gone and info.name not in types)
+        for info in infos:
+            if info.name in types:
+                info.type.CopyFrom(types[info.name])
+        return
+    declared = Declarations.of(around_nodes(graph)).retyped(types, gone)
+    del infos[:]
+    graph.MergeFromString(declared)
+
+
+def _joined(data: bytes, starts: _Places, stops: _Places) -> bytes:
+    """Return some spans of data, one after the other."""
+    sizes = stops - starts
+    ends = np.cumsum(sizes)
+    places = np.repeat(starts - ends + sizes, sizes) + np.arange(sizes.sum())
+    joined: bytes = np.frombuffer(data, np.uint8)[places].tobytes()
+    return joined
