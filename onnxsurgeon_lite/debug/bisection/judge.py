@@ -26,6 +26,7 @@ from onnxsurgeon_lite.tensors.comparison import (
 )
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Grid
+from onnxsurgeon_lite.tensors.narrow import largest
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import InFile, Stored
 
@@ -296,7 +297,7 @@ def _masked_as(actual: Array, reference: Array) -> Array:
     infinite = np.isinf(actual) != np.isinf(reference)
     if not infinite.any():
         return reference
-    end = _END * np.finfo(actual.dtype).max
+    end = _END * largest(actual.dtype)
     same = (
         (np.abs(actual) >= end)
         & (np.abs(reference) >= end)

@@ -39,9 +39,7 @@ class Matching:
 def match(a: Side, b: Side) -> Matching:
     """Match the values of two sides that were computed from the same feeds."""
     board, found = Board(a, b), candidates(a, b)
-    _in_order(
-        board, *({f.name: f for f in side.facts.values() if f.op == INPUT} for side in (a, b)), 0.9
-    )
+    _in_order(board, _inputs(a), _inputs(b), 0.9)
     for _ in range(_ROUNDS):
         before = len(board.pairs)
         choose(board, found)
@@ -55,7 +53,7 @@ def match(a: Side, b: Side) -> Matching:
             break
     _free_outputs(board)
     _small_outputs(board)
-    _in_order(board, *({name: side.facts[name] for name in side.outputs} for side in (a, b)), 0.6)
+    _in_order(board, _outputs(a), _outputs(b), 0.6)
     _by_place(board)
     return _result(board, found)
 
@@ -71,6 +69,14 @@ def lost_note(matching: Matching) -> str:
     more = len(matching.lost) - len(named)
     rest = f" and {more} more" if more else ""
     return f"unmatched references belong to modules that the model does not have: {', '.join(named)}{rest}"
+
+
+def _inputs(side: Side) -> dict[str, Fact]:
+    return {fact.name: fact for fact in side.facts.values() if fact.op == INPUT}
+
+
+def _outputs(side: Side) -> dict[str, Fact]:
+    return {name: side.facts[name] for name in side.outputs}
 
 
 def _in_order(
