@@ -14,6 +14,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import tensor_type
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.resizing.inference import Inference
+from onnxsurgeon_lite.surgery.resizing.sizes import in_range
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -249,7 +250,7 @@ class Tape:
 
     def integers(self, numbers: Iterable[int]) -> Term:
         """Return a constant list of integers."""
-        return self.array(np.array(list(numbers), np.int64))
+        return self.array(np.array(list(map(in_range, numbers)), np.int64))
 
     def number(self, number: Number, dtype: int) -> Term:
         """Return a scalar constant."""

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import copied
-from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, varies
+from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, in_range, varies
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -89,7 +89,7 @@ def tensor_state(
 ) -> State:
     """Return the state of a tensor of known sizes."""
     types = tuple(
-        helper.make_tensor_type_proto(data_type, [size[trial] for size in sizes])
+        helper.make_tensor_type_proto(data_type, [in_range(size[trial]) for size in sizes])
         for trial in range(trials)
     )
     return State(types, tuple((size,) for size in sizes), data, any(map(varies, sizes)))

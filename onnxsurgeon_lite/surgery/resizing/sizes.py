@@ -10,10 +10,26 @@ from collections import deque
 from collections.abc import Container, Sequence
 from fractions import Fraction
 
+from onnxsurgeon_lite.errors import EditError
+
 Size = tuple[int, ...]
 """One number per trial."""
 Axis = tuple[Size, ...]
 """Factors of an axis, the outermost first."""
+
+
+_LARGEST = (1 << 63) - 1
+
+
+def in_range(number: int) -> int:
+    """Return a size.
+
+    Raises:
+        EditError: it is larger than ONNX holds.
+    """
+    if number > _LARGEST:
+        raise EditError(f"a size of {number} does not fit in int64", "declare smaller shapes")
+    return number
 
 
 def constant(size: int, trials: int) -> Size:
