@@ -156,3 +156,35 @@ def test_a_mask_of_inf_is_one_of_the_lowest_number(model_of):
     for one, other in (models, models[::-1]):
         result = osl.bisect(one, against=other, feeds=given)
         assert (result.verdict, result.culprits, result.masked) == ("agrees", [], [])
+
+
+def test_the_order_of_equal_sizes_is_not_taken_for_known_in_the_middle(model_of):
+    text = """net (float[8, 8] x) => (float[8, 8] {3}) {{
+        {0} = Tanh (x)
+        {1} = Transpose <perm = [{4}]> ({0})
+        {2} = Exp ({1})
+        {3} = MatMul ({2}, x)
+    }}"""
+    given = {"x": np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)}
+    right = model_of(text.format(*"abcd", "1, 0"), "right.onnx")
+    wrong = model_of(text.format(*"efgh", "0, 1"), "wrong.onnx")
+
+    result = osl.bisect(wrong, against=right, feeds=given, cause=False)
+
+    [culprit] = result.culprits
+    assert "@1" in culprit.region
+
+
+def test_an_output_in_another_order_of_axes_does_not_agree(model_of):
+    text = """net (float[8, 8] x) => (float[8, 8] {2}) {{
+        {0} = Tanh (x)
+        {1} = Exp ({0})
+        {2} = Transpose <perm = [{3}]> ({1})
+    }}"""
+    given = {"x": np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)}
+    one = model_of(text.format("h", "e", "y", "1, 0"), "one.onnx")
+    other = model_of(text.format("a", "b", "c", "0, 1"), "other.onnx")
+
+    result = osl.bisect(one, against=other, feeds=given, cause=False)
+
+    assert (result.verdict, [culprit.value for culprit in result.culprits]) == ("mismatch", ["y"])

@@ -165,6 +165,12 @@ def shapes_fit(a: Fact, b: Fact) -> bool:
     return a.shape is None or b.shape is None or a.shape == b.shape
 
 
+def tells_layout(shape: tuple[int, ...] | None) -> bool:
+    """Return whether a shape has no two sizes that could change places."""
+    sizes = [size for size in shape or () if size > 1]
+    return len({*sizes}) == len(sizes)
+
+
 def _singles(facts: Iterable[Fact], key: Callable[[Fact], object]) -> dict[object, Fact]:
     groups: dict[object, list[Fact]] = {}
     for fact in facts:

@@ -63,7 +63,7 @@ def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Cand
             free = [
                 c
                 for c in free
-                if not c.a.returned or board.taken.keys().isdisjoint(partners[c.a.name])
+                if _is_operator(board, c.a) or board.taken.keys().isdisjoint(partners[c.a.name])
             ]
         if free:
             yield free
@@ -91,11 +91,19 @@ def _is_returned(board: Board, a: Fact, b: Fact) -> bool:
     return a.returned and board.scope_of_a(a) in b.leaves
 
 
+def _is_operator(board: Board, a: Fact) -> bool:
+    """Return whether a value is what one node makes, wherever the modules around it pass it on."""
+    return board.a.structured or (a.known and not a.returned)
+
+
 def _take(board: Board, c: Candidate) -> None:
-    """Pair two values; what a module returns has the axes of the reference, unless its shape says otherwise."""
-    if c.axes is not None and c.a.shape == c.b.shape and _is_returned(board, c.a, c.b):
-        board.add(c.a, c.b, "scope", 0.7)
-        return
+    """Pair two values; what a module or model returns keeps its axes, unless its shape says otherwise."""
+    if c.axes is not None and c.a.shape == c.b.shape:
+        if _is_returned(board, c.a, c.b):
+            board.add(c.a, c.b, "scope", 0.7)
+            return
+        if c.b.is_output:
+            return
     confidence = 1.0 if board.relation(c.a, c.b) == SAME else 0.95
     board.add(c.a, c.b, "values", confidence, c.axes)
 

@@ -11,8 +11,8 @@ from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import PRODUCTS, Quantizers, plain_name
-from onnxsurgeon_lite.matching.values.board import Pair
-from onnxsurgeon_lite.matching.values.facts import side_of_model, side_of_references
+from onnxsurgeon_lite.matching.values.board import Pair, tells_layout
+from onnxsurgeon_lite.matching.values.facts import Side, side_of_model, side_of_references
 from onnxsurgeon_lite.matching.values.mapping import (
     feeds_of_other,
     load_map,
@@ -106,7 +106,7 @@ def alignment(
     theirs = side_of_references(named, index.outputs)
     returned, matching = theirs.outputs, match(theirs, side)
     held = _held(matching, returned)
-    pairs = [pair for pair in matching.pairs if pair.b in index.producer]
+    pairs = [pair for pair in _comparable(matching, side) if pair.b in index.producer]
     if not pairs:
         raise ReferenceSetError(
             f"no reference in {references.place!r} matches a value of the model",
@@ -154,6 +154,15 @@ def named_as_modules(
         return references
     paths = {name: replace(references.entries[name], scope=name) for name in names}
     return replace(references, entries={**references.entries, **paths})
+
+
+def _comparable(matching: Matching, side: Side) -> list[Pair]:
+    """Return the pairs without those that are transposed though their shape permits another order, too.
+
+    Which order the model should have is not known.
+    """
+    shapes = {pair.b: side.facts[pair.b].shape for pair in matching.pairs}
+    return [p for p in matching.pairs if p.axes is None or tells_layout(shapes[p.b])]
 
 
 def _placed(matching: Matching) -> list[Pair]:
@@ -228,7 +237,11 @@ def aligned_models(
     ours = side_of_model(unquantized(index), feeds, runtime, progress)
     theirs = side_of_model(other, feeds_of_other(other, feeds), runtime, progress)
     matching = match(theirs, ours)
-    pairs = [pair for pair in matching.pairs if pair.a in references and pair.b in index.producer]
+    pairs = [
+        pair
+        for pair in _comparable(matching, ours)
+        if pair.a in references and pair.b in index.producer
+    ]
     if not pairs:
         raise ReferenceSetError(
             f"no value of {references.place!r} matches a value of the model",

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.matching.values.board import (
     SAME,
     Board,
     shapes_fit,
+    tells_layout,
 )
 from onnxsurgeon_lite.matching.values.contents import agreeing
 from onnxsurgeon_lite.matching.values.facts import INPUT, Fact
@@ -49,6 +50,8 @@ def _alike(board: Board, a: Fact, b: Fact) -> bool:
     """Return whether operator, inputs, module and shape permit a pair."""
     if a.op != b.op or a.slot != b.slot or not _may_be(board, a, b, BESIDE):
         return False
+    if not _of_one_layout(board, a, b):
+        return False
     relation = board.relation(a, b)
     if relation == BESIDE:
         relation = SAME if a.op in FOLD_INTO else relation
@@ -67,7 +70,7 @@ def by_scope(board: Board) -> None:
         return (scope, fact.op, fact.slot) if fact.known and fact.scope and fact.inputs else None
 
     for a, b in board.unique(lambda f: key(board.scope_of_a(f), f), lambda f: key(f.scope, f)):
-        if _may_be(board, a, b, AROUND):
+        if _may_be(board, a, b, AROUND) and _of_one_layout(board, a, b):
             board.add(a, b, "scope", 0.8)
 
 
@@ -95,8 +98,8 @@ def _by_outputs(board: Board) -> None:
         others = leaving.get(folded.get(module, module), [])
         if more or len(others) != 1 or module in folded.values():
             continue
-        if not one.returned and inside[module] != 1:
-            continue  # what its operator makes is not known
+        if not (one.returned or (inside[module] == 1 and _of_one_layout(board, one, others[0]))):
+            continue  # which of the operators made it is not known
         if others[0].known and board.free(one, others[0]) and shapes_fit(one, others[0]):
             board.add(one, others[0], "scope", 0.7)
 
@@ -110,6 +113,16 @@ def _folded(board: Board, leaving: Mapping[str, object]) -> dict[str, str]:
         if fact.class_name.startswith("BatchNorm") and scope not in leaving:
             folded[scope] = board.scope_of_a(before)
     return folded
+
+
+def _of_one_layout(board: Board, a: Fact, b: Fact) -> bool:
+    """Return whether two values are laid out alike: by their shape, their numbers, or what they are computed from.
+
+    Exporters move and merge Transposes.
+    """
+    if tells_layout(b.shape) or agreeing(a, b):
+        return True
+    return b.op != "Transpose" and board.inputs_agree(a, b)
 
 
 def _may_be(board: Board, a: Fact, b: Fact, relation: int) -> bool:
