@@ -885,6 +885,39 @@ def test_a_number_that_a_coarse_step_meets_is_solved_for(monkeypatch, right):
     assert bench.solve(lambda number: Hypothesis(repr(number), "", ())) is None
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ((-1, 9), (0, 1), "takes [:1] of axis 1; with [-1:] the node agrees (max abs 0)"),
+        ((0, -1), (1, 6), "takes [1:6] of axis 1; with [:-1] the node agrees (max abs 0)"),
+        ((-4, 9), (0, 4), "takes [:4] of axis 1; with [-4:] the node agrees (max abs 0)"),
+    ],
+)
+def test_a_slice_of_a_dimension_of_any_size_is_repaired_for_every_size(right, wrong, said):
+    text = "g (float[b,s,8] x) => (float[b,t,8] y) { y = Slice(x, begin, end, axis, step) }"
+    one = {"axis": np.array([1]), "step": np.array([1])}
+    models = [model(text, begin=np.array([a]), end=np.array([b]), **one) for a, b in (wrong, right)]
+
+    result = found(*models, x=numbers(2, 6, 8))
+
+    assert said in result.culprits[0].causes[0].sentence
+    longer = {"x": numbers(1, 9, 8)}
+    fixed = osl.repair(models[0], result).model
+    assert np.array_equal(osl.run(fixed, longer)["y"], osl.run(models[1], longer)["y"])
+
+
+def test_an_order_of_what_may_have_any_size_is_said_to_hold_for_this_one():
+    text = "g (float[n,4] x) => (float[n,4] y) {{ h = Gather <axis = 0> (x, {}) y = Neg(h) }}"
+    order = {"o": np.array([3, 2, 1, 0]), "p": np.arange(4)}
+    right, wrong = (model(text.format(name), **order) for name in "op")
+
+    (culprit,) = osl.bisect(
+        wrong, {"y": osl.run(right, {"x": numbers(4, 4)})["y"]}, feeds={"x": numbers(4, 4)}
+    ).culprits
+
+    assert culprit.causes[0].sentence.endswith("at the sizes of this sample alone")
+
+
 _LOOP = """y = Loop(n, go, x) <body = b (int64 i, bool c, float[8] a) => (bool on, float[8] o) {{
     on = Identity(c) f = Gather(table, i) o = {}(a, f)
 }}>"""

@@ -282,6 +282,27 @@ def test_what_has_no_meaning_is_refused(model_of, step, error, message):
         step.apply(model)
 
 
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((1, 4, 8, 8), "Conv @0 blocks the change: its weight 'w' needs 3 in axis 1 of 'x'"),
+        (("n", "c", 8, 8), "Conv @0 blocks the change: its weight 'w' needs 3 in axis 1 of 'x'"),
+        ((1, 3, 2, 2), r"Conv @0 blocks the change: 'h' would have shape \[1, 2, 0, 0\]"),
+    ],
+)
+def test_sizes_that_a_weight_or_a_window_excludes_are_refused_before_a_run(
+    model_of, shape, message
+):
+    ones = ", ".join(["1"] * 54)  # nothing to be stretched, equal as it is
+    model = model_of(
+        f"g (float[1,3,8,8] x) => (float[1,2,6,6] y) <float[2,3,3,3] w = {{{ones}}}> {{"
+        " h = Conv(x, w) y = Relu(h) }"
+    )
+
+    with pytest.raises(ShapeError, match=message):
+        SetShape({"x": shape}).apply(model)
+
+
 def test_two_exports_tell_what_tracing_cannot(model_of, runtime):
     def export(size: int, name: str):
         return model_of(

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from onnx import TensorShapeProto
+from onnx import TensorShapeProto, TypeProto
 
+from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.graph.text import shape_text
@@ -59,6 +60,31 @@ def _ranked(model: Model, shapes: Mapping[str, tuple[int | str, ...]]) -> Model:
     return result
 
 
+def _require_elements(model: Model, result: Model) -> None:
+    """Raise `ShapeError` if a value has no elements left, as behind a window that is larger than what it reads."""
+    before, now = (_types(each) for each in (model, result))
+    index = GraphIndex.of(result)
+    for name in sorted(
+        now.keys() & before.keys() & index.producer.keys(), key=index.rank.__getitem__
+    ):
+        if _is_empty(now[name]) and not _is_empty(before[name]):
+            raise ShapeError(
+                f"{index.describe(index.producer[name])} blocks the change: {name!r} would have shape "
+                f"{shape_text(now[name])}, which has no elements",
+                "give a larger size",
+            )
+
+
+def _types(model: Model) -> dict[str, TypeProto]:
+    graph = model.proto.graph
+    return {info.name: info.type for info in [*graph.value_info, *graph.output]}
+
+
+def _is_empty(kind: TypeProto) -> bool:
+    dims = kind.tensor_type.shape.dim
+    return any(dim.HasField("dim_value") and dim.dim_value <= 0 for dim in dims)
+
+
 def resized(
     model: Model, shapes: Mapping[str, tuple[int | str, ...]], second: Model | str | None
 ) -> PassResult:
@@ -73,6 +99,7 @@ def resized(
     result, plan, inlined = follow(model.copy(), symbols, other)
     changes = [f"inlined function {name!r}: it contains values that change" for name in inlined]
     changes += Rewriting(result, plan).run()
+    _require_elements(model, result)
     before = {info.name: info.type for info in model.proto.graph.input}
     for info in result.proto.graph.input:
         if info.type != before[info.name]:

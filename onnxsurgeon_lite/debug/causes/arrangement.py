@@ -23,6 +23,9 @@ _HUGE = 2.0**31  # a larger index stands for the end
 
 def arrangement(place: Place) -> Iterator[Hypothesis]:
     """Yield other orders of what a region computes, of the parts that it takes, and of several inputs together."""
+    for number, node in enumerate(place.index.nodes):
+        if node.op_type == "Slice" and len(node.input) > 2:
+            yield from _slices_of_any_size(place, number, node)
     yield from _results(place)
     yield from _slices(place)
     yield from _pairs(place)
@@ -40,7 +43,8 @@ def _results(place: Place) -> Iterator[Hypothesis]:
             if place.close(wide(actual[tuple(at)])):
                 edit = _taken(place.value, axis, order, before=True)
                 sentence = f"the result of {place.maker} {how.format(axis=axis)}"
-                yield Hypothesis("order of the result", sentence, (edit,), ("order", how, axis))
+                mistake, fixed = ("order", how, axis), place.is_open(place.value, axis)
+                yield Hypothesis("order of the result", sentence, (edit,), mistake, fixed=fixed)
 
 
 def _pairs(place: Place) -> Iterator[Hypothesis]:
@@ -49,20 +53,20 @@ def _pairs(place: Place) -> Iterator[Hypothesis]:
     for one, other in _alike(given):
         axis = given[one].ndim - 1
         for how, order in rotary_orders(given[one].shape[axis]):
-            yield _several((one, other), axis, how, order)
+            yield _several(place, (one, other), axis, how, order)
     alike: dict[tuple[int, ...], list[str]] = {}
     for name, value in given.items():
         alike.setdefault(value.shape, []).append(name)
     for shape, names in alike.items():
         for how, order in orders(shape[-1]) if len(names) > _PAIR else ():
             if "interleaved" in how:
-                yield _several(names, len(shape) - 1, how, order)
+                yield _several(place, names, len(shape) - 1, how, order)
     repeated = [n.output[0] for n in place.index.nodes if n.op_type in _REPEATING]
     values = {n: place.values[n] for n in repeated if n in place.values}
     for one, other in _alike({n: v for n, v in values.items() if v.ndim > _HEADS + 1}):
         for how, order in orders(values[one].shape[_HEADS]):
             if "interleaved" in how:
-                yield _several((one, other), _HEADS, how, order)
+                yield _several(place, (one, other), _HEADS, how, order)
 
 
 def _alike(values: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
@@ -70,11 +74,12 @@ def _alike(values: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
     return ((a, b) for a, b in pairs if values[a].shape == values[b].shape)
 
 
-def _several(names: Sequence[str], axis: int, how: str, order: Order) -> Hypothesis:
+def _several(place: Place, names: Sequence[str], axis: int, how: str, order: Order) -> Hypothesis:
     edits = tuple(_taken(name, axis, order) for name in names)
     values = " and ".join(map(repr, names))
     sentence = f"the order of {values} is another: each {how.format(axis=axis)}"
-    return Hypothesis("order of values", sentence, edits, ("order of values", how))
+    fixed = place.is_open(names[0], axis)
+    return Hypothesis("order of values", sentence, edits, ("order of values", how), fixed=fixed)
 
 
 def order_of_inputs(place: Place) -> Iterator[Hypothesis]:
@@ -84,8 +89,9 @@ def order_of_inputs(place: Place) -> Iterator[Hypothesis]:
             continue
         for axis in dict.fromkeys((value.ndim - 1, 1)) if value.ndim > 1 else ():
             for how, order in islice(orders(value.shape[axis]), _ORDERS):
-                sentence = f"{name!r} {how.format(axis=axis)}"
-                yield Hypothesis("order of an input", sentence, (_taken(name, axis, order),))
+                sentence, edit = f"{name!r} {how.format(axis=axis)}", _taken(name, axis, order)
+                fixed = place.is_open(name, axis)
+                yield Hypothesis("order of an input", sentence, (edit,), fixed=fixed)
 
 
 def _taken(value: str, axis: int, order: Order, before: bool = False) -> Insert:
@@ -106,11 +112,55 @@ def _slices(place: Place) -> Iterator[Hypothesis]:
         if node.op_type == "Slice" and len(node.input) > 2:
             for how, edits, same in _slicings(place, number, node):
                 several += edits if same else ()
-                sentence = f"{place.title(number)} {how}"
-                yield Hypothesis("slice", sentence, tuple(edits), ("slice", how))
+                sentence, fixed = f"{place.title(number)} {how}", _is_open(place, node)
+                yield Hypothesis("slice", sentence, tuple(edits), ("slice", how), fixed=fixed)
     if several:
         sentence = "slices take interleaved parts instead of split ones, or the other way; changed"
         yield Hypothesis("slices", sentence, tuple(several))
+
+
+def _slices_of_any_size(place: Place, number: int, node: NodeProto) -> Iterator[Hypothesis]:
+    """Yield slices of an axis of any size that take another part, counted from its begin or from its end."""
+    given = place.operand(node.input[0])
+    known = [place.constant(name) if name else None for name in node.input[1:]]
+    steps = known[3] if len(known) > 3 else None
+    single = all(array is None or array.size == 1 for array in known)
+    if given is None or known[0] is None or known[1] is None or not single:
+        return
+    if not _is_open(place, node):
+        return
+    now = [int(array.reshape(-1)[0]) if array is not None else 1 for array in (*known[:2], steps)]
+    size, limits = given.shape[_axis(place, node)], np.iinfo(str(known[0].dtype))
+    taken = range(size)[slice(*now)]
+    end, count = limits.max, len(taken)
+    ends = [(0, end, 1), (1, end, 1), (0, -1, 1), (0, 1, 1), (-1, end, 1), (-count, end, 1)]
+    ends += [(2, end, 1), (0, -2, 1), (0, 2, 1), (-2, end, 1)]
+    if steps is not None:
+        ends += [(0, end, 2), (1, end, 2), (-1, limits.min, -1)]
+    for other in ends:
+        if range(size)[slice(*other)] != taken:
+            changed = zip((1, 2, 4), other, now, strict=True)
+            edits = [_read(place, number, s, np.array([n])) for s, n, was in changed if n != was]
+            part = _part(*other)
+            sentence = f"{place.title(number)} takes {_part(*now)} of axis {_axis(place, node)}; with {part}"
+            yield Hypothesis("slice", sentence, tuple(edits), ("slice", part))
+
+
+def _part(begin: int, end: int, step: int) -> str:
+    """Return a slice as Python writes it."""
+    first = "" if begin == (0 if step > 0 else -1) else str(begin)
+    last = "" if abs(end) > _HUGE else str(end)
+    return f"[{first}:{last}{f':{step}' if step != 1 else ''}]"
+
+
+def _axis(place: Place, node: NodeProto) -> int:
+    """Return the axis of a slice of one axis."""
+    axes = place.constant(node.input[3]) if len(node.input) > 3 and node.input[3] else None
+    return 0 if axes is None else int(axes.reshape(-1)[0])
+
+
+def _is_open(place: Place, node: NodeProto) -> bool:
+    return place.is_open(node.input[0], _axis(place, node))
 
 
 def _moved_slices(

@@ -630,9 +630,10 @@ class Finder:
             if steps == wider[1]:
                 sentence += " here and at all nodes like it"
         before = next((v.introduced for v in culprit.values if v.name == place.value), None)
+        alone = ", at the sizes of this sample alone" if hypothesis.fixed else ""
         return Cause(
             hypothesis.name,
-            f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g})",
+            f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g}){alone}",
             before,
             after,
             steps,

@@ -17,6 +17,7 @@ class Hypothesis:
         unknowns: how many numbers were solved for.
         equations: how many numbers of the reference they were solved from.
         vague: the numbers fit, but nothing tells what the mistake was; a search goes on behind it.
+        fixed: True where a dimension is of any size, and the repair is for the size that it has here.
         instead: the value that stands for the wrong one after the edit, if that one is gone.
     """
 
@@ -28,6 +29,7 @@ class Hypothesis:
     equations: int = 0
     instead: str = ""
     vague: bool = False
+    fixed: bool = False
 
     @property
     def proves(self) -> bool:

@@ -145,7 +145,9 @@ def _turned(place: Place) -> Iterator[Hypothesis]:
         if node.op_type == "Transpose" and data.shape != made.shape:
             sizes = str([*made.shape])
             edit = Replace((node.input[0], sizes), (result,), "Reshape")
-            yield Hypothesis("operator", f"{operator}; with Reshape", (edit,), ("laid out",))
+            fixed = any(place.is_open(result, axis) for axis in range(made.ndim))
+            mistake = ("laid out",)
+            yield Hypothesis("operator", f"{operator}; with Reshape", (edit,), mistake, fixed=fixed)
         for axes in permutations(range(data.ndim)) if node.op_type == "Reshape" else ():
             exchanged = [axis for axis in axes if data.shape[axis] > 1]
             fits = tuple(data.shape[axis] for axis in axes) == made.shape

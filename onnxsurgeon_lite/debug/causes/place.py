@@ -298,6 +298,15 @@ class Place:
         found = self.constant(name)
         return self.values.get(name) if found is None else found
 
+    def is_open(self, name: str, axis: int) -> bool:
+        """Return whether an axis of a value may have other sizes than it has here."""
+        kind = self.whole.type_of(name)
+        dims = kind.tensor_type.shape.dim if kind is not None else []
+        if -len(dims) <= axis < len(dims):
+            return bool(dims[axis].dim_value < 1)
+        given = (declared.type.tensor_type.shape.dim for declared in self.whole.inputs.values())
+        return any(dim.dim_value < 1 for dims in given for dim in dims)
+
     def agree(self, name: str, actual: RunValue, wanted: Array) -> bool:
         """Return whether a value lies within its tolerance."""
         return isinstance(actual, np.ndarray) and agrees(

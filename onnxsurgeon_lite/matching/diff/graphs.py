@@ -7,7 +7,7 @@ from typing import Literal
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import ExternalDataError
-from onnxsurgeon_lite.graph.index import call_key
+from onnxsurgeon_lite.graph.index import call_key, described
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.matching.diff.contents import compare_contents
 from onnxsurgeon_lite.matching.diff.protos import (
@@ -103,8 +103,9 @@ class GraphDiff:
             changes = tuple(self._node(a, b))
             if changes:
                 ids = first.node_id(a), second.node_id(b)
-                place = place_of(second, b)
-                yield Difference("changed", "node", first.describe(a), *ids, changes, place=place)
+                place, both = place_of(second, b), ", ".join(ids) + " in the second"
+                subject = described(first.index.nodes[a], ids[0] if ids[0] == ids[1] else both)
+                yield Difference("changed", "node", subject, *ids, changes, place=place)
         yield from self._ends("input")
         yield from self._ends("output")
         for a, b in pairs:

@@ -27,6 +27,16 @@ _BOUNDED = frozenset((
     "Size", "Slice", "Squeeze", "Sub", "Unsqueeze", "Where",
 ))  # fmt: skip
 """Operators of small tensors that make no large ones."""
+_CHANNELS = {
+    "Conv": (1, 1),
+    "ConvTranspose": (1, 0),
+    "BatchNormalization": (1, 0),
+    "InstanceNormalization": (1, 0),
+    "LSTM": (2, 2),
+    "GRU": (2, 2),
+    "RNN": (2, 2),
+}
+"""Operator -> (axis of its input, axis of its weight) that must have one size: ONNX's inference does not tell."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +73,15 @@ class State:
 
 
 class InferenceFailed(Exception):
-    """The node rejects its inputs at the trial with this number."""
+    """The node rejects its inputs at the trial with this number.
 
-    def __init__(self, trial: int, message: str) -> None:
+    Attributes:
+        weight: what a weight needs, which is never made larger; '' if another operand may be.
+    """
+
+    def __init__(self, trial: int, message: str, weight: str = "") -> None:
         super().__init__(message)
-        self.trial = trial
+        self.trial, self.weight = trial, weight
 
 
 def sizes_of(types: Sequence[TypeProto]) -> list[Size | None] | None:
@@ -172,6 +186,8 @@ class Inference:
             inferred = native.infer(part, strict=True, data_prop=_is_small(vectors))
         except RejectedError as error:
             raise InferenceFailed(trial, str(error)) from error
+        if weight := _misfit(node, [reads[name].types[trial] for name in node.input[:2] if name]):
+            raise InferenceFailed(trial, weight, weight)
         return {info.name: info.type for info in inferred.value_info}
 
     def _evaluate(
@@ -191,6 +207,25 @@ class Inference:
         except RejectedError:  # unknown numbers are acceptable
             return None
         return None if results is None else list(map(dtypes.to_array, results.initializer))
+
+
+def _misfit(node: NodeProto, kinds: Sequence[TypeProto]) -> str:
+    """Return what a weight needs of an input that has other channels; '' if it has those, or that is not known."""
+    axes = _CHANNELS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    if axes is None or len(kinds) < 2:
+        return ""
+    given, weight = (_size(kind, axis) for kind, axis in zip(kinds, axes, strict=True))
+    groups = next((a.i for a in node.attribute if a.name == "group"), 1)
+    needed = weight * groups if weight and node.op_type == "Conv" else weight
+    if not given or not needed or given == needed:
+        return ""
+    return f"its weight {node.input[1]!r} needs {needed} in axis {axes[0]} of {node.input[0]!r}"
+
+
+def _size(kind: TypeProto, axis: int) -> int:
+    """Return the size of an axis; 0 if it is not known."""
+    dims = kind.tensor_type.shape.dim
+    return int(dims[axis].dim_value) if axis < len(dims) else 0
 
 
 def _is_vector(kind: TypeProto) -> bool:

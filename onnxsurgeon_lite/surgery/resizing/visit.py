@@ -86,6 +86,8 @@ class Visit:
             if failure.trial == 0 or not any(state.follows for state in self.reads.values()):
                 # inference fails on the original model too
                 return [self._unknown() for _ in node.output]
+            if failure.weight:
+                raise self.blocked(failure.weight) from failure
             self._level()
             if self.context.outdated:
                 return [self._unknown() for _ in node.output]
