@@ -624,6 +624,40 @@ def test_what_is_missing_between_a_value_and_one_of_its_readers_is_the_cause():
     np.testing.assert_allclose(made, known["y"], rtol=1e-4, atol=1e-4)
 
 
+def test_another_activation_comes_before_a_number_of_which_it_is_the_limit():
+    gelu = "d = Div(h, root) f = Erf(d) o = Add(f, one) m = Mul(h, o) a = Mul(m, half)"
+    text = "g (float[4,16] x) => (float[4,8] y) {{ h = MatMul(x, w) {} y = MatMul(a, v) }}"
+    weights = {"w": numbers(16, 16), "v": numbers(16, 8, seed=1)}
+    weights |= {
+        name: np.array(value, np.float32)
+        for name, value in {"root": math.sqrt(2), "one": 1, "half": 0.5}.items()
+    }
+    right, wrong = (model(text.format(act), **weights) for act in ("a = Relu(h)", gelu))
+    x = numbers(4, 16, seed=2)
+
+    (culprit,) = osl.bisect(wrong, references(right, x=x), feeds={"x": x}).culprits
+
+    assert "Relu" in culprit.causes[0].sentence
+
+
+def test_a_folded_variance_scales_a_convolution_in_groups():
+    text = (
+        "g (float[2,6,8,8] x) => (float[2,6,6,6] y) <float[6,1,3,3] w, float[6] b>"
+        " { h = Conv <group = 6> (x, w, b) y = Relu(h) }"
+    )
+    kernel, bias = numbers(6, 1, 3, 3), numbers(6, seed=1)
+    factor = np.linspace(0.5, 2, 6).astype(np.float32)
+
+    result = found(
+        model(text, w=kernel * factor[:, None, None, None], b=bias * factor),
+        model(text, w=kernel, b=bias),
+        x=numbers(2, 6, 8, 8, seed=3),
+    )
+
+    said = "constant 'w' of Conv (@0) is scaled by output, and its bias shifted"
+    assert said in result.culprits[0].causes[0].sentence
+
+
 def test_what_is_below_a_culprit_may_be_what_another_one_should_read():
     norm = "n = LayerNormalization ({}, s, b)"
     weights = {"w": numbers(16, 16), "v": numbers(16, 4, seed=1)}
