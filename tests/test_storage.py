@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import ml_dtypes
@@ -27,7 +28,15 @@ from onnxsurgeon_lite.errors import (
     WriteError,
 )
 from onnxsurgeon_lite.matching.diff import diff
-from onnxsurgeon_lite.model.storage import collect, embed, list_data, move, strip, unstrip
+from onnxsurgeon_lite.model.storage import (
+    collect,
+    embed,
+    list_data,
+    move,
+    strip,
+    stripping,
+    unstrip,
+)
 from onnxsurgeon_lite.runtime.session import run_model
 
 WEIGHT = np.random.default_rng(0).normal(0.5, 2, (16, 512)).astype(np.float32)
@@ -300,6 +309,36 @@ def test_stripped_weights_are_noise_with_the_same_statistics(path, tmp_path, ins
     assert np.array_equal(order, np.arange(512)[::-1])
     assert run_model(stripped, {"x": X})["y"].shape == (1, 512)
     assert not list(tmp_path.glob(".*"))
+
+
+def test_noise_is_written_while_other_weights_are_still_read(tmp_path, monkeypatch):
+    names = ["first", "last"]
+    nodes = [helper.make_node("Add", ["x", name], [f"y_{name}"]) for name in names]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1 << 16])
+        for name in ("x", "y_first", "y_last")
+    ]
+    weights = np.random.default_rng(0).random((2, 1 << 16), np.float32)
+    tensors = [numpy_helper.from_array(w, n) for w, n in zip(weights, names, strict=True)]
+    graph = helper.make_graph(nodes, "two", ends[:1], ends[1:], tensors)
+    model, written = tmp_path / "two.onnx", tmp_path / "out"
+    written.mkdir()
+    onnx.save(helper.make_model(graph), model, save_as_external_data=True, location="two.data")
+    survey = stripping._survey
+
+    def late(source, tensor):
+        deadline = time.monotonic() + 20
+        while tensor.name == "last" and not sum(f.stat().st_size for f in written.iterdir()):
+            assert time.monotonic() < deadline, "nothing was written before the last weight is read"
+            time.sleep(0.01)
+        return survey(source, tensor)
+
+    monkeypatch.setattr(stripping, "_survey", late)
+    strip(load(model), written / "noise.onnx")
+    unstrip(load(written / "noise.onnx"), load(model), tmp_path / "back.onnx")
+
+    back = load(tmp_path / "back.onnx")
+    assert [back.array(t).tolist() for t in back.proto.graph.initializer] == weights.tolist()
 
 
 def test_a_stripped_model_differs_from_its_original_in_weights_alone(path, tmp_path):

@@ -2,7 +2,7 @@
 
 import filecmp
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -78,9 +78,25 @@ def save(
         >>> print(osl.save(osl.load("external.onnx"), "inside.onnx", external=False))
         wrote 'inside.onnx'
     """
+    return save_settled(
+        model, path, external, lambda _: None, location=location, force=force, dry_run=dry_run
+    )
+
+
+def save_settled(
+    model: Model,
+    path: str | Path,
+    external: bool | None,
+    settle: Callable[[ModelProto], None],
+    *,
+    location: str = "",
+    force: bool = False,
+    dry_run: bool = False,
+) -> Written:
+    """Save a model of which something is known only when its data files are written: `settle` puts it in."""
     path = placed(path)
     if isinstance(path, Remote):
-        return _upload(model, path, external, location, force, dry_run)
+        return _upload(model, path, external, settle, location, force, dry_run)
     encoded = model.encoded()
     if len(encoded) <= MAX_PROTOBUF:
         if external is None and _is_unedited(model, encoded):
@@ -97,16 +113,23 @@ def save(
             data_files = _gather(model, proto, path, location, staging, force)
         else:
             data_files = []
+        settle(proto)
         return finish(staging, model, proto, path, data_files)
 
 
 def _upload(
-    model: Model, path: Remote, external: bool | None, location: str, force: bool, dry_run: bool
+    model: Model,
+    path: Remote,
+    external: bool | None,
+    settle: Callable[[ModelProto], None],
+    location: str,
+    force: bool,
+    dry_run: bool,
 ) -> Written:
     """Write a model here, then to a URL: the data files first, so that the model refers to complete ones."""
     with TemporaryDirectory(prefix="onnxdbg-") as folder:
         how = {"location": location, "force": force, "dry_run": dry_run}
-        written = save(model, Path(folder, path.name), external, **how)  # type: ignore[arg-type]
+        written = save_settled(model, Path(folder, path.name), external, settle, **how)  # type: ignore[arg-type]
         sizes = dict[Path, int]()
         for file in sorted(written.sizes, key=lambda file: file == written.path):
             target = path.parent / file.relative_to(folder)

@@ -3,12 +3,11 @@
 import contextlib
 import functools
 import hashlib
-import itertools
 import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from onnxsurgeon_lite.errors import ModelFileError, UsageError
 from onnxsurgeon_lite.model import DataFile, Model, Written, movable, save, walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import is_external, refer
+from onnxsurgeon_lite.model.saving import save_settled
 from onnxsurgeon_lite.model.storage.listing import contents, fingerprint, named_tensors
 from onnxsurgeon_lite.model.storage.sources import remove_sources
 from onnxsurgeon_lite.shown import Shown
@@ -88,41 +88,65 @@ def strip(
     removed = [] if keep_sources else remove_sources(result.proto)
     biases = _biases(model.proto)
     kept = (n for n, t in named_tensors(model.proto) if is_external(t) and _is_kept(t, biases))
-    changed = 0
-    location = "noise" if movable(model) else None  # external data stays external
     weights = {
         number: tensor
         for number, tensor in enumerate(walk.tensors(result.proto))
         if math.prod(tensor.dims) > _SPARED and not _is_kept(tensor, biases)
     }
-    sizes = [
-        dtypes.byte_count(tensor.data_type, tensor.dims) if is_external(tensor) else 0
-        for tensor in weights.values()
-    ]
+    inside = sum(
+        dtypes.byte_count(tensor.data_type, tensor.dims)
+        for tensor in filter(is_external, weights.values())
+    )
     location = "noise" if movable(model) else None  # external data stays external
-    noise = _Noise(path / "noise", location, sum(sizes), 0, 0)
-    starts = itertools.accumulate(sizes, initial=0)
-    with _surveys(model, () if dry_run else weights.values()) as surveys:
-        for (number, tensor), start, size in zip(weights.items(), starts, sizes, strict=False):
-            survey = next(surveys, _Survey("0" * 32))
-            make = functools.partial(survey.noise, copied(tensor), (seed, number))
+    noise = _Noise(path / "noise", location, inside, 0, 0)
+    start = 0
+    with _surveys(model, {} if dry_run else weights) as surveys:
+        for number, tensor in weights.items():
+            make = functools.partial(_noise, surveys[number], copied(tensor), (seed, number))
             if is_external(tensor):
+                size = dtypes.byte_count(tensor.data_type, tensor.dims)
                 noise.made[start] = make
                 refer(tensor, noise.key, start, size)
+                start += size
             else:
                 _fill(tensor, TensorProto(raw_data=b"".join(make())))
-            tensor.metadata_props.add(key=MARK, value=survey.fingerprint)
-            changed += 1
-    for number, (holder, floats) in enumerate(_float_lists(result.proto)):
+        changed = len(weights) + _strip_lists(model, result, seed)
+        result.files[noise.key] = noise
+        mark = functools.partial(_mark, surveys)
+        external = movable(result)
+        if not external:  # the marks stand in front of the data
+            mark(result.proto)
+        settle = mark if external else _nothing
+        written = save_settled(result, path, external, settle, force=force, dry_run=dry_run)
+    return Stripped(written, changed, tuple(kept), tuple(removed))
+
+
+def _strip_lists(model: Model, result: Model, seed: int) -> int:
+    """Replace the long lists of floats of a result by noise; return how many there are."""
+    lists = list(_float_lists(result.proto))
+    for number, (holder, floats) in enumerate(lists):
         survey = _survey(model, _as_tensor(floats))
         made = survey.noise(_as_tensor(floats), (seed, 1, number))
         floats.floats[:] = np.frombuffer(b"".join(made), np.float32).tolist()
         key = f"{MARK}.{floats.name}"
         holder.metadata_props.add(key=key, value=survey.fingerprint)
-        changed += 1
-    result.files[noise.key] = noise
-    written = save(result, path, movable(result), force=force, dry_run=dry_run)
-    return Stripped(written, changed, tuple(kept), tuple(removed))
+    return len(lists)
+
+
+def _mark(surveys: "Mapping[int, Future[_Survey]]", proto: ModelProto) -> None:
+    """Note at each tensor that was surveyed, by its number, what it held."""
+    for number, tensor in enumerate(walk.tensors(proto)):
+        if number in surveys:
+            tensor.metadata_props.add(key=MARK, value=surveys[number].result().fingerprint)
+
+
+def _nothing(_: ModelProto) -> None:
+    """Leave a structure as it is."""
+
+
+def _noise(survey: "Future[_Survey]", tensor: TensorProto, seed: Sequence[int]) -> Iterator[bytes]:
+    """Yield the noise of a tensor, once it is surveyed."""
+    yield from survey.result().noise(tensor, seed)
 
 
 def _float_lists(proto: ModelProto) -> Iterator[tuple[NodeProto | FunctionProto, AttributeProto]]:
@@ -277,12 +301,13 @@ class _Sums:
     def add(self, array: Array) -> None:
         is_short = array.dtype.itemsize <= 2 or array.dtype == np.float32
         with np.errstate(over="ignore", invalid="ignore"):
-            self._add(array.astype(np.float32) if is_short else array.astype(np.float64))
+            self._add(array.astype(np.float32 if is_short else np.float64, copy=False))
 
     def _add(self, numbers: NDArray[np.floating]) -> None:
         near = float(numbers.mean()) if self.near is None else self.near
         centered = numbers - numbers.dtype.type(near)
-        squares = float(np.square(centered).sum())
+        total = float(centered.sum())
+        squares = float(np.square(centered, out=centered).sum())
         if not math.isfinite(squares):
             finite = numbers[np.isfinite(numbers)].astype(np.float64)
             if finite.size and (finite.size < numbers.size or numbers.dtype != np.float64):
@@ -291,7 +316,7 @@ class _Sums:
         if numbers.size:
             self.near = near
             self.count += numbers.size
-            self.total += float(centered.sum())
+            self.total += total
             self.squares += squares
             self.low = min(self.low, float(numbers.min()))
             self.high = max(self.high, float(numbers.max()))
@@ -331,11 +356,19 @@ class _Noise(DataFile):
 
 
 @contextlib.contextmanager
-def _surveys(model: Model, tensors: Iterable[TensorProto]) -> Iterator[Iterator[_Survey]]:
+def _surveys(
+    model: Model, tensors: Mapping[int, TensorProto]
+) -> "Iterator[Mapping[int, Future[_Survey]]]":
     """Yield the surveys of tensors, several made at once: hashing and adding let other threads run."""
+    none: Future[_Survey] = Future()
+    none.set_result(_Survey("0" * 32))
+    found = defaultdict[int, "Future[_Survey]"](lambda: none)
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
-        yield pool.map(functools.partial(_survey, model), tensors)
+        for number, tensor in sorted(tensors.items(), key=lambda item: is_external(item[1])):
+            own = copied(tensor) if is_external(tensor) else tensor
+            found[number] = pool.submit(_survey, model, own)
+        yield found
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -7,7 +7,13 @@ const SYMBOLS = {
 
 /** Text as plotly shows it: it reads markup. */
 const inert = text => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-const css = name => getComputedStyle(document.body).getPropertyValue(name).trim();
+
+/** A color of the page; each is asked for once, because the browser lays out the page to answer. */
+const inks = new Map();
+function css(name) {
+  if (!inks.has(name)) inks.set(name, getComputedStyle(document.body).getPropertyValue(name).trim());
+  return inks.get(name);
+}
 
 /** What every chart looks like. */
 function look(more) {
@@ -76,6 +82,7 @@ function drawAlong(measure, chart) {
     name, x: chosen, y: chosen.map(height), text: chosen.map(hover), hoverinfo: "text", customdata: chosen,
     type: "scatter", mode: "markers", marker, textposition: "none", ...more,
   });
+  const line = (name, y, line) => ({ name, x: points, y, mode: "lines", line, hoverinfo: "skip" });
   const worst = new Map(); // node -> its point that a mark stands at
   for (const i of points) {
     const known = worst.get(measure.nodes[i]);
@@ -87,7 +94,7 @@ function drawAlong(measure, chart) {
     const { nodes } = shades(measure), fill = i => colors(nodes.get(measure.nodes[i])?.share || 0).fill;
     traces.push(trace("nodes", points, { color: points.map(fill), line: { width: 0 } }, { type: "bar", showlegend: false }));
   } else {
-    traces.push(trace("", points, {}, { mode: "lines", line: { color: css("--line"), width: 1 }, hoverinfo: "skip", showlegend: false }));
+    traces.push({ ...line("", points.map(height), { color: css("--line"), width: 1 }), showlegend: false });
     const end = i => (numbers[i] === null ? said(null, measure.bad[i]) : measure.log && !numbers[i] && !measure.bad[i] ? "zero" : ""); // it has no height of its own
     const plain = points.filter(i => !kind(i)), good = plain.filter(i => !measure.bad[i] && !end(i)), bad = plain.filter(i => measure.bad[i] && !end(i));
     traces.push(trace(measure.limit ? "within the limit" : "nodes", good, { color: css("--good"), size: 6 }, { showlegend: Boolean(measure.limit) }));
@@ -102,9 +109,9 @@ function drawAlong(measure, chart) {
     if (chosen.length) traces.push(trace(KINDS[each][1], chosen, { color: css("--culprit"), size: 14, symbol, line: { width: 1.5, color: symbol.endsWith("open") ? css("--culprit") : css("--text") } }));
   }
   if (limits.some(limit => limit !== null))
-    traces.push({ name: measure.limit, x: points, y: points.map(i => limits[i] || null), mode: "lines", line: { color: css("--limit"), dash: "dot", width: 1.5 }, hoverinfo: "skip" });
+    traces.push(line(measure.limit, points.map(i => limits[i] || null), { color: css("--limit"), dash: "dot", width: 1.5 }));
   const layout = look({
-    height: chart.clientWidth < 500 ? 360 : 280, hovermode: "closest", bargap: 0.15,
+    height: chart.clientWidth < 500 ? 360 : 280, hovermode: "closest", bargap: 0.15, shapes: shapesOf(measure),
     xaxis: { title: { text: page.graphs.length ? "in the order of the graph" : "in the order of the set" }, zeroline: false },
     yaxis: { title: { text: measure.unit }, type: measure.log ? "log" : "linear", exponentformat: "power" },
   });
@@ -115,13 +122,17 @@ function drawAlong(measure, chart) {
     const node = measure.nodes[event.points[0].customdata];
     if (node >= 0) choose(graph, node);
   });
-  drawChoice(measure, chart);
 }
 
 /** A line at the chosen node: at the worst of its points. */
-function drawChoice(measure, chart) {
+function shapesOf(measure) {
   const own = choice.node !== null && choice.graph === measure.graph ? measure.nodes.flatMap((node, i) => (node === choice.node ? [i] : [])) : [];
   const at = own.reduce((worst, i) => (worst < 0 || isWorse(measure, i, worst) ? i : worst), -1);
-  const line = { type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { color: css("--accent"), width: 1.5 } };
-  Plotly.relayout(chart, { shapes: at < 0 ? [] : [line] });
+  return at < 0 ? [] : [{ type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { color: css("--accent"), width: 1.5 } }];
+}
+
+/** Draw that line in a chart, unless it is there. */
+function drawChoice(measure, chart) {
+  const shapes = shapesOf(measure), [drawn, wanted] = [chart.layout.shapes || [], shapes].map(each => each.map(shape => shape.x0).join());
+  if (drawn !== wanted) Plotly.relayout(chart, { shapes });
 }

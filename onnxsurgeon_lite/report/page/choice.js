@@ -53,12 +53,15 @@ if (page.graphs.length > 1) page.graphs[0].inner_ids.forEach((id, i) => {
   partners[1].set(other, a.first_inner + i);
 });
 
-/** Value -> its readers, of each graph; then what culprits reach. */
-const readers = page.graphs.map(g => {
-  const found = g.values.map(() => []);
-  g.node_reads.forEach((values, node) => values.forEach(value => found[value].push(node)));
-  return found;
-});
+/** Value -> its readers, of each graph, once anybody asks; then what culprits reach. */
+const known = page.graphs.map(() => null); // value -> its readers
+function readersOf(graph, value) {
+  if (!known[graph]) {
+    const found = known[graph] = new Map();
+    page.graphs[graph].node_reads.forEach((values, node) => values.forEach(each => add(found, each, node)));
+  }
+  return known[graph].get(value) || [];
+}
 const reached = page.graphs.map((g, graph) => {
   const values = new Set(), pending = page.marks.filter(m => m.graph === graph && m.kind === "culprit").map(m => m.node);
   const seen = new Set(pending), reach = node => { if (!seen.has(node)) { seen.add(node); pending.push(node); } };
@@ -66,7 +69,7 @@ const reached = page.graphs.map((g, graph) => {
     const from = pending.pop();
     for (const value of g.node_makes[from] || []) {
       values.add(value);
-      readers[graph][value].forEach(reach);
+      readersOf(graph, value).forEach(reach);
     }
     for (let module = g.node_module[from]; module >= 0; module = g.modules[module].parent) // out of a body
       if (g.doors.has(module)) reach(g.doors.get(module));

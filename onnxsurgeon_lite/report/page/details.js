@@ -38,7 +38,7 @@ function facts(measure, node) {
 /** A value; pressed, it chooses the node at its other end. */
 function valueButton(graph, value, what) {
   const g = page.graphs[graph];
-  const goal = what === "reads" ? g.node_makes.findIndex(made => made.includes(value)) : readers[graph][value][0];
+  const goal = what === "reads" ? g.node_makes.findIndex(made => made.includes(value)) : readersOf(graph, value)[0];
   if (goal === undefined || goal < 0) return make("span", { class: "code" }, g.values[value]);
   return make("button", { type: "button", class: "link", click: () => choose(graph, goal), title: titleOf(graph, goal) }, g.values[value]);
 }

@@ -187,7 +187,7 @@ class View {
   goTo(kind, value) {
     const maker = this.g.node_makes.findIndex(made => made.includes(value));
     const here = node => this.shown.has(`node ${node}`);
-    let goal = kind === "in" ? maker : readers[this.graph][value].find(node => !here(node));
+    let goal = kind === "in" ? maker : readersOf(this.graph, value).find(node => !here(node));
     for (let module = this.open; module >= 0 && !(goal >= 0); module = this.g.modules[module].parent) goal = this.g.doors.get(module); // in and out of a body
     if (goal >= 0) choose(this.graph, goal);
   }
