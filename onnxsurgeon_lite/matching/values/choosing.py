@@ -102,7 +102,7 @@ def _take(board: Board, c: Candidate) -> None:
         if _is_returned(board, c.a, c.b):
             board.add(c.a, c.b, "scope", 0.7)
             return
-        if c.b.is_output:
+        if c.b.is_output and board.b.structured:
             return
     confidence = 1.0 if board.relation(c.a, c.b) == SAME else 0.95
     board.add(c.a, c.b, "values", confidence, c.axes)

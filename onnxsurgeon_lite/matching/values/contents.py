@@ -43,13 +43,17 @@ def candidates(a: Side, b: Side) -> list[Candidate]:
     ]
 
 
-def agreeing(a: Fact, b: Fact) -> bool | None:
-    """Return whether two values hold equal numbers in one order, None when they carry too little information."""
+def agreeing(a: Fact, b: Fact, turned: bool = True) -> bool | None:
+    """Return whether two values hold equal numbers, None when they carry too little information.
+
+    Args:
+        turned: they may be transposed.
+    """
     if a.signature is not None and b.signature is not None:
         if a.signature.elements != b.signature.elements:
             return False
         found = _agreeing([(a, a.signature)], [(b, b.signature)])
-        return any(candidate.axes is None for _, candidate in found)
+        return any(turned or candidate.axes is None for _, candidate in found)
     if a.small is None or b.small is None:
         return None
     if a.small.size != b.small.size:

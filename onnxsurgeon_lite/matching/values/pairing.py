@@ -86,7 +86,7 @@ def _in_order(
     for name, one in ones.items():
         if name in others and board.free(one, others[name]) and shapes_fit(one, others[name]):
             board.add(one, others[name], "name", confidence)
-    held = [_content(board.a.facts[board.taken[name]]) for name in others if name in board.taken]
+    held = _held(board, others)
     left = [f for f in ones.values() if f.name not in board.pairs]
     rest_a = [f for f in left if _content(f) is None or _content(f) not in held]
     rest_b = [f for f in others.values() if f.name not in board.taken]
@@ -96,12 +96,18 @@ def _in_order(
                 board.add(one, other, "order", confidence)
 
 
+def _held(board: Board, names: Iterable[str]) -> list[object]:
+    """Return the contents of the partners of some values of side b."""
+    return [_content(board.a.facts[board.taken[name]]) for name in names if name in board.taken]
+
+
 def _free_outputs(board: Board) -> None:
     """Free outputs that inner references equal, where those of outputs are others: what follows there is missing."""
     ones, others = ([side.facts[n] for n in side.outputs] for side in (board.a, board.b))
+    held = _held(board, board.b.outputs)
     for one, other in zip(ones, others, strict=True) if len(ones) == len(others) else ():
         inner = board.a.facts.get(board.taken.get(other.name, ""), one)
-        is_left = one.name not in board.pairs and _content(inner) != _content(one)
+        is_left = one.name not in board.pairs and _content(one) not in held
         if is_left and not inner.is_output and shapes_fit(one, other):
             board.drop(inner, other)
 

@@ -78,7 +78,7 @@ def by_name(board: Board) -> None:
     """Pair values with equal names whose contents agree."""
     for name, a in board.a.facts.items():
         b = board.b.facts.get(name)
-        if b is not None and _may_be(board, a, b, AROUND) and agreeing(a, b):
+        if b is not None and _may_be(board, a, b, AROUND) and agreeing(a, b, turned=False):
             board.add(a, b, "name", 0.9)
 
 
@@ -98,8 +98,8 @@ def _by_outputs(board: Board) -> None:
         others = leaving.get(folded.get(module, module), [])
         if more or len(others) != 1 or module in folded.values():
             continue
-        if not (one.returned or (inside[module] == 1 and _of_one_layout(board, one, others[0]))):
-            continue  # which of the operators made it is not known
+        if not one.returned and (inside[module] != 1 or others[0].op == "Transpose"):
+            continue  # which operator made it, or in which order of axes, is not known
         if others[0].known and board.free(one, others[0]) and shapes_fit(one, others[0]):
             board.add(one, others[0], "scope", 0.7)
 
@@ -120,7 +120,7 @@ def _of_one_layout(board: Board, a: Fact, b: Fact) -> bool:
 
     Exporters move and merge Transposes.
     """
-    if tells_layout(b.shape) or agreeing(a, b):
+    if tells_layout(b.shape) or agreeing(a, b, turned=False):
         return True
     return b.op != "Transpose" and board.inputs_agree(a, b)
 
