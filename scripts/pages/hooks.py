@@ -1,6 +1,6 @@
 """What mkdocs asks while it builds: the generated parts of the reference; that the site loads nothing from elsewhere.
 
-A line that ends in a comment stands where a generated part goes: `<!-- options edit rename -->`, `<!-- recipes -->`, ...
+A line that ends in a comment stands where a generated part goes: `<!-- options edit rename -->`, `<!-- recipes -->`.
 What is before the comment says where to read that in a page that is not built.
 """
 
