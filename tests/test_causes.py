@@ -527,6 +527,138 @@ def test_steps_too_many_are_no_other_operator_that_takes_the_next_step_back():
     assert "what computes 'b' from 'x' is one too many" in culprit.causes[0].sentence
 
 
+TURNED = (
+    "q2 = Slice(q, two, four, last) q1 = Slice(q, zero, two, last) n = Neg(q2) t = Concat <axis = -1> (n, q1)",
+    "q1 = Slice(q, zero, end, last, two) q2 = Slice(q, one, end, last, two) n = Neg(q2)"
+    " u = Unsqueeze(n, last) v = Unsqueeze(q1, last) p = Concat <axis = -1> (u, v) t = Reshape(p, whole)",
+)
+
+
+def test_features_that_rotary_embeddings_turn_in_other_pairs_are_turned_as_wanted():
+    text = "g (float[6,4] q) => (float[6,6] y) {{ {} c = Mul(q, cos) s = Mul(t, sin) a = Add(c, s) {} }}"
+    end = "k = Transpose(q) m = MatMul(a, k) y = Softmax(m)"
+    weights = {"cos": np.cos(numbers(6, 4)), "sin": np.sin(numbers(6, 4))}
+    known = {"zero": 0, "one": 1, "two": 2, "four": 4, "last": -1, "end": 9}
+    weights |= {name: np.array([value]) for name, value in known.items()}
+    weights["whole"] = np.array([6, 4])
+    right, wrong = (model(text.format(turn, end), **weights) for turn in TURNED)
+    q = numbers(6, 4, seed=1)
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, {"q": q}), feeds={"q": q}).culprits
+
+    assert "rotary embeddings turn neighbors in 't'; with halves" in culprit.causes[0].sentence
+
+
+def test_the_base_of_a_table_of_angles_is_named():
+    text = "g (float[8,8] x) => (float[8,8] y) { c = Cos(angles) p = Mul(x, c) y = Tanh(p) }"
+    powers = np.arange(4) / 4
+    tables = (
+        np.outer(np.arange(8), np.tile(base**-powers, 2)).astype(np.float32) for base in (1e4, 500)
+    )
+    right, wrong = (model(text, angles=table) for table in tables)
+    x = numbers(8, 8)
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, {"x": x}), feeds={"x": x}).culprits
+
+    said = "(theta) of the rotary frequencies in 'angles' is 500; with 10000"
+    assert said in culprit.causes[0].sentence
+
+
+def test_an_addition_of_two_values_may_be_one_too_many():
+    text = "g (float[4,16] x, float[4,16] z) => (float[4,16] y) {{ h = Relu(x) {} y = Tanh(s) }}"
+    right, wrong = (model(text.format(step)) for step in ("s = Identity(h)", "s = Add(h, z)"))
+
+    (culprit,) = found(wrong, right, x=numbers(4, 16), z=numbers(4, 16, seed=1)).culprits
+
+    assert "Add (@1) is one too many; without it the node agrees" in culprit.causes[0].sentence
+
+
+def test_one_mistake_that_explains_culprits_that_read_each_other_is_the_cause_of_all():
+    text = "g (float[4,16] x) => (float[4,8] y) {{ c = MatMul(x, w) {} y = MatMul({}, v) }}"
+    weights = {"w": numbers(16, 16), "v": numbers(16, 8, seed=1)}
+    right = model(text.format("a = Add(c, x) r = Relu(a)", "r"), **weights)
+    wrong = model(text.format("r = Relu(c) a = Add(r, x)", "a"), **weights)
+
+    result = found(wrong, right, x=numbers(4, 16, seed=2))
+
+    assert len(result.culprits) == 3
+    assert len({culprit.causes[0].sentence for culprit in result.culprits}) == 1
+    assert "Relu (@1) stands at the wrong place" in result.culprits[0].causes[0].sentence
+    fixed = osl.repair(wrong, result).model
+    assert osl.bisect(fixed, against=right, cause=False).verdict == "agrees"
+
+
+def test_one_mistake_that_leaves_a_wrong_value_is_not_the_cause_of_several_culprits():
+    text = (
+        "g (float[4,16] x) => (float[4,8] y) {{ g = MatMul(x, w) u = MatMul(x, v) s = Sigmoid({0})"
+        " a = Mul({0}, s) m = Mul(a, {1}) y = MatMul(m, d) }}"
+    )
+    weights = {"w": numbers(16, 16), "v": numbers(16, 16, seed=1), "d": numbers(16, 8, seed=2)}
+    right, wrong = (model(text.format(*pair), **weights) for pair in ("gu", "ug"))
+    x = numbers(4, 16, seed=3)
+    known = references(right, x=x)
+    del known["s"]  # a module has the product alone
+
+    result = osl.bisect(wrong, known, feeds={"x": x})
+
+    fixed = osl.repair(wrong, result).model
+    assert osl.bisect(fixed, known, feeds={"x": x}, cause=False).verdict == "agrees"
+
+
+def test_what_is_missing_between_a_value_and_one_of_its_readers_is_the_cause():
+    text = (
+        "g (float[4,16] x) => (float[4,8] y) {{ c = MatMul(x, w) a = Add(c, x) n = Tanh(a)"
+        " q = MatMul(n, w) {} y = MatMul({}, v) }}"
+    )
+    weights = {"w": numbers(16, 16), "v": numbers(16, 8, seed=1)}
+    right = model(text.format("r = Add(a, q)", "r"), **weights)
+    wrong = model(text.format("", "a"), **weights)
+    x = numbers(4, 16, seed=2)
+    known = references(right, x=x)
+    of_modules = {"n": known["n"], "q": known["q"], "a": known["r"], "y": known["y"]}
+
+    result = osl.bisect(wrong, of_modules, feeds={"x": x})
+
+    assert "'q' is not added to 'a'" in result.culprits[0].causes[0].sentence
+    fixed = osl.repair(wrong, result).model
+    made = osl.run(fixed, feeds={"x": x})["y"]
+    np.testing.assert_allclose(made, known["y"], rtol=1e-4, atol=1e-4)
+
+
+def test_another_activation_comes_before_a_number_of_which_it_is_the_limit():
+    gelu = "d = Div(h, root) f = Erf(d) o = Add(f, one) m = Mul(h, o) a = Mul(m, half)"
+    text = "g (float[4,16] x) => (float[4,8] y) {{ h = MatMul(x, w) {} y = MatMul(a, v) }}"
+    weights = {"w": numbers(16, 16), "v": numbers(16, 8, seed=1)}
+    weights |= {
+        name: np.array(value, np.float32)
+        for name, value in {"root": math.sqrt(2), "one": 1, "half": 0.5}.items()
+    }
+    right, wrong = (model(text.format(act), **weights) for act in ("a = Relu(h)", gelu))
+    x = numbers(4, 16, seed=2)
+
+    (culprit,) = osl.bisect(wrong, references(right, x=x), feeds={"x": x}).culprits
+
+    assert "Relu" in culprit.causes[0].sentence
+
+
+def test_a_folded_variance_scales_a_convolution_in_groups():
+    text = (
+        "g (float[2,6,8,8] x) => (float[2,6,6,6] y) <float[6,1,3,3] w, float[6] b>"
+        " { h = Conv <group = 6> (x, w, b) y = Relu(h) }"
+    )
+    kernel, bias = numbers(6, 1, 3, 3), numbers(6, seed=1)
+    factor = np.linspace(0.5, 2, 6).astype(np.float32)
+
+    result = osl.bisect(
+        model(text, w=kernel * factor[:, None, None, None], b=bias * factor),
+        against=model(text, w=kernel, b=bias),
+        feeds={"x": numbers(2, 6, 8, 8, seed=3)},
+    )
+
+    said = "constant 'w' of Conv (@0) is scaled by output, and its bias shifted"
+    assert said in result.culprits[0].causes[0].sentence
+
+
 def test_what_is_below_a_culprit_may_be_what_another_one_should_read():
     norm = "n = LayerNormalization ({}, s, b)"
     weights = {"w": numbers(16, 16), "v": numbers(16, 4, seed=1)}
@@ -542,10 +674,10 @@ def test_what_is_below_a_culprit_may_be_what_another_one_should_read():
 
     result = osl.bisect(wrong, known, feeds={"x": x})
 
-    said = [culprit.causes[0].sentence for culprit in result.culprits]
-    assert "a normalization like LayerNormalization is missing behind 'e'" in said[0]
-    assert "LayerNormalization (@3) reads 'a'; with 'e'" in said[1]
-    assert "MatMul (@4) reads 'n'; with 'a'" in said[2]
+    said = {culprit.causes[0].sentence for culprit in result.culprits}
+    assert len(result.culprits) == 3
+    (sentence,) = said  # each alone reads another value, which is below one of the others
+    assert "LayerNormalization (@3) stands at the wrong place; between 'e' and MatMul" in sentence
     fixed = osl.repair(wrong, result).model
     assert osl.bisect(fixed, {"y": known["y"]}, feeds={"x": x}, cause=False).verdict == "agrees"
 

@@ -53,7 +53,7 @@ def dilation(model: osl.Model) -> osl.Model:
 
 
 def noise(op_type: str) -> Callable[[osl.Model], osl.Model]:
-    """Numbers that no known mistake explains, and that need all families to be tried."""
+    """Numbers that no known mistake explains, and that need all families to be tried, under a name of their own."""
 
     def plant(model: osl.Model) -> osl.Model:
         name = middle(model, op_type)
@@ -61,7 +61,8 @@ def noise(op_type: str) -> Callable[[osl.Model], osl.Model]:
         tensor = next(t for t in model.proto.graph.initializer if t.name == node.input[1])
         right = model.array(tensor)
         wrong = right + np.random.default_rng(0).normal(0, right.std(), right.shape)
-        return osl.set_constant(model, node.input[1], wrong.astype(right.dtype)).model
+        noisy = osl.set_constant(model, node.input[1], wrong.astype(right.dtype)).model
+        return osl.rename(noisy, {node.input[1]: "noise"}).model
 
     return plant
 

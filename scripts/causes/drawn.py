@@ -111,7 +111,8 @@ def operator(at: Drawing) -> Iterator[Planted]:
     for number, node in enumerate(at.index.nodes):
         if node.op_type in _OTHERS:
             steps = (SetOp((f"@{number}",), _OTHERS[node.op_type]),)
-            yield steps, f"with {node.op_type}|{node.op_type} is missing|is not {node.op_type}"
+            named = f"with {node.op_type}|{node.op_type} is missing|is not {node.op_type}"
+            yield steps, f"(?i){named}"
 
 
 def factor(at: Drawing) -> Iterator[Planted]:

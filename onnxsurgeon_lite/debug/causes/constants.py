@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +12,7 @@ from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, fitted, linears, wanted_at
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
-from onnxsurgeon_lite.debug.causes.solving import described
+from onnxsurgeon_lite.debug.causes.solving import described, dwarfed
 from onnxsurgeon_lite.passes import Pass, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
@@ -114,8 +114,10 @@ def _off_by(array: Array, right: Array) -> str:
 
 def scaled_weights(place: Place) -> Iterator[Hypothesis]:
     """Yield weights and tables that are scaled."""
-    for view in linears(place):
+    views = list(linears(place))
+    for view in views:
         yield from _scaled(place, view)
+    yield from _scaled_kernels(place, [view.number for view in views])
     for number, node in enumerate(place.index.nodes):
         if node.op_type == "Gather":
             yield from _scaled_table(place, number)
@@ -151,14 +153,51 @@ def _of_constant(
         sentence = f"constant {name!r} of {place.title(number)} {how}"
         edits = (SetConstant(name, right, readers),)
         mistake = (kind, place.index.nodes[number].op_type, slot, how)
-        yield Hypothesis(kind, sentence, edits, mistake)
+        vague = kind == "number" and dwarfed(array, right)
+        yield Hypothesis(kind, sentence, edits, mistake, vague=vague)
 
 
 def _scaled(place: Place, view: Linear) -> Iterator[Hypothesis]:
     """Yield a weight that is scaled: as a whole, by output, or with a shifted bias, as by folding."""
     some = np.linspace(0, len(view.rows) - 1, min(_ROWS, len(view.rows))).astype(int)
     made, wanted = view.rows[some] @ view.weight, view.wanted[some]
-    node, title = place.index.nodes[view.number], place.title(view.number)
+
+    def scaled(factor: Wide) -> Array:
+        return np.asarray(view.stored(view.weight * factor)).astype(view.array.dtype)
+
+    yield from _fitted(place, view.number, made, wanted, scaled, view.wanted.size)
+
+
+def _scaled_kernels(place: Place, known: Container[int]) -> Iterator[Hypothesis]:
+    """Yield kernels that are scaled, of convolutions in groups, or of one or three axes."""
+    for number, node in enumerate(place.index.nodes):
+        weight = place.constant(node.input[1]) if node.op_type == "Conv" else None
+        made, wanted = place.values.get(node.output[0]), wanted_at(place, number)
+        if number in known or weight is None or made is None or wanted is None:
+            continue
+        bias = place.constant(node.input[2]) if len(node.input) > 2 else None
+        added = np.zeros(len(weight)) if bias is None else wide(bias)
+        x, y = (
+            np.moveaxis(wide(a), 1, -1).reshape(-1, len(weight)) - added for a in (made, wanted)
+        )
+
+        def scaled(factor: Wide, weight: Array = weight) -> Array:
+            by_output = factor.reshape(-1, *[1] * (weight.ndim - 1))
+            return np.asarray(wide(weight) * by_output).astype(weight.dtype)
+
+        yield from _fitted(place, number, x, y, scaled, y.size)
+
+
+def _fitted(
+    place: Place,
+    number: int,
+    made: Wide,
+    wanted: Wide,
+    scaled: Callable[[Wide], Array],
+    equations: int,
+) -> Iterator[Hypothesis]:
+    """Yield the weight of a node with the factor, and the shift of its bias, that give what is wanted."""
+    node, title = place.index.nodes[number], place.title(number)
     bias = place.constant(node.input[2]) if len(node.input) > 2 else None
     for axis, shifts, how in (
         (None, False, "is scaled"),
@@ -169,17 +208,16 @@ def _scaled(place: Place, view: Linear) -> Iterator[Hypothesis]:
         is_close = small(made * factor + shift - wanted, wanted)
         if not is_close or (np.abs(factor - 1) < 1e-5).all() or (shifts and bias is None):
             continue
-        right = np.asarray(view.stored(view.weight * factor)).astype(view.array.dtype)
-        token = (place.node(view.number),)
-        edits: tuple[Pass, ...] = (SetConstant(view.name, right, token),)
+        token = (place.node(number),)
+        edits: tuple[Pass, ...] = (SetConstant(node.input[1], scaled(factor), token),)
         if bias is not None and shifts:
             moved = (wide(bias) + shift.reshape(bias.shape)).astype(bias.dtype)
             edits = (*edits, SetConstant(node.input[2], moved, token))
         ends = [1 / number for number in (factor.max(), factor.min()) if number]
         by = " to ".join(dict.fromkeys(f"{number:.4g}" for number in ends))
-        sentence = f"constant {view.name!r} of {title} {how}, by {by}; scaled back"
+        sentence = f"constant {node.input[1]!r} of {title} {how}, by {by}; scaled back"
         unknowns = factor.size * (1 + shifts)
-        yield Hypothesis("scaled constant", sentence, edits, (), unknowns, view.wanted.size)
+        yield Hypothesis("scaled constant", sentence, edits, (), unknowns, equations)
         return
 
 
@@ -204,7 +242,8 @@ def _variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
 def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
     """Yield numbers that people mistake for each other, and those that sizes of the node suggest."""
     old = array.reshape(-1)[0]
-    values: tuple[float, ...] = _MASKS if is_float(array.dtype) and float(old) <= 0 else ()
+    may_mask = place.index.nodes[number].op_type != "Clip" and is_float(array.dtype)
+    values: tuple[float, ...] = _MASKS if may_mask and float(old) <= 0 else ()
     if array.dtype.kind in "iu" and abs(int(old)) < _HUGE:
         near = (int(old) + step for step in (1, -1, 2, -2))
         values = (*near, *range(4), *_ZERO_POINTS.get(array.dtype.name, ()))

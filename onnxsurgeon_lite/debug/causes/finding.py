@@ -58,7 +58,7 @@ from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, wiring
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant
-from onnxsurgeon_lite.passes import Pass, Pipeline, SetAttr, SetConstant
+from onnxsurgeon_lite.passes import Insert, Pass, Pipeline, SetAttr, SetConstant
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -89,9 +89,9 @@ FAMILIES: Sequence[Family] = (
     missing_masks,
     constants,
     folded,
-    of_other_model,
     scaled_weights,
     elementwise,
+    of_other_model,
     other_norms,
     wiring,
     order_of_inputs,
@@ -163,6 +163,8 @@ def explain_causes(result: BisectResult, case: Case) -> None:
             case.progress(f"searching the cause at {left[0].id}")
             finder.explain_in_time(left[0], until)
             del left[0]
+        for several in finder.connected():
+            finder.explain_as_one(several, until)
     except KeyboardInterrupt:
         for culprit in left:
             culprit.unexplained = "not known: its search was interrupted"
@@ -232,7 +234,12 @@ class Finder:
         if culprit.causes:
             return
         pairs = [(before, after) for before, after in self._pairs() if culprit in (before, after)]
-        if any(self._right_without(*pair) for pair in pairs):
+        without = [(before, after) for before, after in pairs if self._right_without(before, after)]
+        if without:
+            before, afters = without[0][0], [after for _, after in without]
+            before.causes = self._missing_between(place, before, afters, until)
+            before.unexplained = "" if before.causes else before.unexplained
+            self.known += before.causes
             return
         known = place.constant(place.value) is not None
         families = (OF_A_CONSTANT, ()) if known else (self._families(), SOLVED)
@@ -337,17 +344,61 @@ class Finder:
         pairs = itertools.permutations(filter(_explainable, self.result.culprits), 2)
         return [(before, after) for before, after in pairs if before.value in after.inputs]
 
-    def _both(self, before: Culprit, after: Culprit) -> Culprit:
-        """Return two culprits as one.
+    def connected(self) -> list[list[Culprit]]:
+        """Return the culprits that read each other and that different mistakes explain, those of one graph together."""
+        found: list[list[Culprit]] = []
+        for pair in self._pairs():
+            if all(culprit.causes for culprit in pair):
+                near = [several for several in found if any(c in several for c in pair)]
+                joined = dict.fromkeys(map(id, (c for several in (*near, pair) for c in several)))
+                found = [several for several in found if several not in near]
+                found.append([c for c in self.result.culprits if id(c) in joined])
+        return [several for several in found if len(set(map(_mistake, several))) > 1]
 
-        Of two models that differ, values are matched that do not mean the same: the one between them may be.
+    def explain_as_one(self, several: Sequence[Culprit], until: float) -> None:
+        """Give culprits that read each other one cause, if one mistake explains them all."""
+        as_one = self._as_one(several)
+        inner = [c.value for c in several if c.value not in as_one.outputs]
+        try:
+            place = self._place(as_one)
+            if place is None or set(place.samples[0].wanted) != {*as_one.outputs}:
+                return
+            families = (*TOGETHER, other_operations)
+            causes = self._search(place, as_one, until, families, ())[0]
+            keep = (cause for cause in causes if self._keeps(place, inner, cause.steps))
+            for cause in itertools.islice(keep, 1):
+                for culprit in several:
+                    culprit.causes = [cause]
+        except (OutOfTime, SurgeonError):
+            return
+
+    def _keeps(self, place: Place, names: Sequence[str], steps: Sequence[Pass]) -> bool:
+        """Return whether the values of an edited model that are still there are right."""
+        references, feeds = self.case.samples[0]
+        try:
+            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
+            left = [name for name in names if name in index and name in references]
+            made = self._alone(index, left, references, feeds, place.index.producer) if left else {}
+        except (SurgeonError, RuntimeFailure):
+            return False
+        return all(self.case.judge.good(name, made[name]) for name in left)
+
+    def _as_one(self, several: Sequence[Culprit]) -> Culprit:
+        """Return culprits that read each other as one.
+
+        Of two models that differ, values are matched that do not mean the same: those between them may be.
         """
-        entering = dict.fromkeys([*before.inputs, *after.inputs])
-        return replace(after, inputs=[n for n in entering if n not in before.outputs], causes=[])
+        read = dict.fromkeys(name for culprit in several for name in culprit.inputs)
+        inner = [culprit for culprit in several if culprit.value in read]
+        ends = [culprit for culprit in several if culprit.value not in read]
+        between = {name for culprit in inner for name in culprit.outputs}
+        inputs = [name for name in read if name not in between]
+        outputs = list(dict.fromkeys(name for culprit in ends for name in culprit.outputs))
+        return replace(ends[-1], inputs=inputs, outputs=outputs, causes=[])
 
     def _right_without(self, before: Culprit, after: Culprit) -> bool:
         """Return whether two culprits are right together, which they are told."""
-        place = self._place(self._both(before, after))
+        place = self._place(self._as_one((before, after)))
         is_right = place is not None and self._agreement(place, ()) is not None
         if is_right:
             before.unexplained = after.unexplained = (
@@ -355,11 +406,45 @@ class Finder:
             )
         return is_right
 
+    def _missing_between(
+        self, place: Place, before: Culprit, afters: Sequence[Culprit], until: float
+    ) -> list[Cause]:
+        """Return what is missing between a value that is right for some nodes, and others that need its reference."""
+        index = self.index
+        right = {p for after in afters for p in index.ancestors(after.outputs, stop=after.inputs)}
+        others = [p for p in index.consumers.get(before.value, []) if p not in right]
+        fresh = f"{before.value}_wanted"
+        if not others or fresh in index:
+            return []
+        to = tuple(map(place.selected, others))
+        apart = Insert(before.value, "Identity", to=to, output=fresh)
+        edited = GraphIndex.of(Pipeline((apart,)).apply(index.model).model)
+        samples = [(_renamed(r, before.value, fresh), feeds) for r, feeds in self.case.samples]
+        judge = replace(self.case.judge, references=samples[0][0])
+        there = Finder(replace(self.case, index=edited, judge=judge, samples=samples), self.result)
+        node = replace(before, value=fresh, outputs=[fresh], seen=[], causes=[], unexplained="")
+        between = there._place(node)
+        if between is None or there._agreement(between, ()):
+            return []
+        families = (operations, other_operations)
+        causes = there._search(between, node, until, families, ())[0][:1]
+        return [self._behind_a_step(cause, apart, between.maker) for cause in causes]
+
+    def _behind_a_step(self, cause: Cause, first: Insert, maker: str) -> Cause:
+        """Return a cause at the node that another step inserts, in the words of the model without it."""
+        steps = (first, *cause.steps)
+        sentence = cause.sentence.replace(f"the result of {maker}", repr(first.value))
+        command = as_command(steps, self.index.model.path)
+        edits = [*map(as_step, steps)]
+        return replace(cause, sentence=sentence, steps=steps, edits=edits, repair=command)
+
     def _search_both(self, before: Culprit, after: Culprit, until: float) -> bool:
         """Explain two culprits by one mistake; return whether that is done."""
-        both = self._both(before, after)
+        both = self._as_one((before, after))
         place = self._place(both)
-        causes = [] if place is None else self._search(place, both, until, TOGETHER, ())[0][:1]
+        found = [] if place is None else self._search(place, both, until, TOGETHER, ())[0]
+        keep = (c for c in found if place and self._keeps(place, before.outputs, c.steps))
+        causes = list(itertools.islice(keep, 1))
         if causes:
             before.causes, after.causes = causes, [*causes]
             self.known += causes
@@ -697,6 +782,22 @@ def _times(value: RunValue, factor: float) -> RunValue:
         return value
     with np.errstate(all="ignore"):
         return (wide(value) * factor).astype(value.dtype)
+
+
+def _renamed(references: ReferenceSet, old: str, new: str) -> ReferenceSet:
+    """Return references of which one has another name."""
+    entries = {new if name == old else name: e for name, e in references.entries.items()}
+
+    def prefetch(names: Sequence[str]) -> None:
+        references.prefetch([old if name == new else name for name in names])
+
+    return replace(references, entries=entries, prefetch=prefetch)
+
+
+def _mistake(culprit: Culprit) -> str:
+    """Return what two culprits share that have the same mistake."""
+    cause = culprit.causes[0]
+    return repr(cause.mistake or cause.edits)
 
 
 def _said_once(causes: Iterable[Cause]) -> list[Cause]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations, product
+from types import MappingProxyType
 
 import numpy as np
 from onnx import parser
@@ -15,7 +16,7 @@ from onnxsurgeon_lite.debug.causes.linear import fitted, taken_back, wanted_at
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, fits, small, spread_over, wide
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model import loaded
-from onnxsurgeon_lite.passes import Insert, Pass, Replace, Rewire
+from onnxsurgeon_lite.passes import Insert, Pass, Remove, Replace, Rewire
 from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
@@ -421,19 +422,35 @@ def _activation(place: Place, start: str, end: str, made: Array, name: str, node
 
 
 def composed(
-    place: Place, start: str, end: str, made: Array, nodes: str, numbers: Mapping[str, Array]
+    place: Place,
+    start: str,
+    end: str,
+    made: Array,
+    nodes: str,
+    numbers: Mapping[str, Array],
+    unread: Mapping[str, Array] = MappingProxyType({}),
 ) -> Pass:
-    """Return a replacement by nodes, as ONNX writes them as text: from `x` to `y` of its shape, with constants."""
-    kind, shape = dtype_name(data_type_of_numpy(made.dtype)), ", ".join(map(str, made.shape))
+    """Return a replacement by nodes, as ONNX writes them as text: from `x` to `y` of its shape, with constants.
+
+    Args:
+        unread: what else the old nodes read.
+    """
+    shaped, *more = map(_declared, (made, *unread.values()))
     header = (
         f'<ir_version: {place.index.model.proto.ir_version}, opset_import: ["" : {place.opset}]>'
     )
-    ends = f"({kind}[{shape}] x) => ({kind}[{shape}] y)"
+    read = ", ".join(f"{kind} x{k or ''}" for k, kind in enumerate((shaped, *more)))
+    ends = f"({read}) => ({shaped} y)"
     parsed = parser.parse_model(f"{header} several {ends} {{ {nodes} }}")
-    read = {name for node in parsed.graph.node for name in node.input}
-    tensors = (from_array(array, name) for name, array in numbers.items() if name in read)
+    constants = {name for node in parsed.graph.node for name in node.input}
+    tensors = (from_array(array, name) for name, array in numbers.items() if name in constants)
     parsed.graph.initializer.extend(tensors)
-    return Replace((start,), (end,), model=loaded(parsed))
+    return Replace((start, *unread), (end,), model=loaded(parsed))
+
+
+def _declared(array: Array) -> str:
+    """Return a dtype and a shape as ONNX writes them as text."""
+    return f"{dtype_name(data_type_of_numpy(array.dtype))}[{', '.join(map(str, array.shape))}]"
 
 
 def missing_factors(place: Place) -> Iterator[Hypothesis]:
@@ -484,7 +501,6 @@ def _moved(place: Place) -> Iterator[Hypothesis]:
             continue
         if node.op_type in ("Identity", "Cast", "Reshape"):
             continue
-        away = Replace((data[0],), (node.output[0],), op_type="Identity")
         known = place.attributes(node)
         attributes = tuple((a.name, known[a.name]) for a in node.attribute if a.name in known)
         wrong = f"{place.title(number)} stands at the wrong place"
@@ -492,30 +508,28 @@ def _moved(place: Place) -> Iterator[Hypothesis]:
         shape = () if node.op_type in _UNARY else made.shape
         shape = shape[-1:] if node.op_type in OF_THE_LAST_AXIS else shape
         for value, readers in _edges(place, number, shape):
-            inputs = tuple(value if name == data[0] else name for name in node.input)
-            to = tuple(map(place.node, readers))
-            there = Insert(value, node.op_type, inputs, attributes, node.domain, to)
+            there = Rewire(value, node.output[0], tuple(map(place.node, readers)))
+            edits = (Rewire(node.output[0], data[0]), Rewire(data[0], value, own), there)
             sentence = f"{wrong}; between {value!r} and {' and '.join(map(place.title, readers))}"
-            yield Hypothesis("moved operation", sentence, (there, away), mistake)
-            if node.output[0] in place.samples[0].wanted:  # which moves with its node
-                made_there = Rewire(value, node.output[0], to)
-                edits = (Rewire(node.output[0], data[0]), Rewire(data[0], value, own), made_there)
-                yield Hypothesis("moved operation", sentence, edits, mistake)
+            yield Hypothesis("moved operation", sentence, edits, mistake)
         if node.output[0] != place.value:
             end = place.value
             inputs = tuple(end if name == data[0] else name for name in node.input)
-            there = Insert(end, node.op_type, inputs, attributes, node.domain, before=True)
+            behind = Insert(end, node.op_type, inputs, attributes, node.domain, before=True)
             mistake = ("moved", node.op_type, "behind")
             sentence = f"{wrong}; behind {place.maker}"
-            yield Hypothesis("moved operation", sentence, (there, away), mistake)
+            moved = (Remove(own, bridge=data[0]), behind)
+            yield Hypothesis("moved operation", sentence, moved, mistake)
 
 
 def _edges(
     place: Place, moved: int, shape: tuple[int, ...]
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield (value, nodes that read it) where a node could stand: each reader, and all but additions."""
+    here = place.index.nodes[moved].output
     for value, array in place.values.items():
         readers = [n for n in place.index.consumers.get(value, []) if n != moved]
+        readers = [] if value in here else readers
         if (
             array.shape[array.ndim - len(shape) :] != shape
             or not readers

@@ -6,6 +6,7 @@ from itertools import islice, permutations
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.operations import composed
 from onnxsurgeon_lite.debug.causes.place import Attribute, Place, wide
 from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
@@ -203,8 +204,9 @@ def _extra(place: Place) -> Iterator[tuple[Hypothesis, bool]]:
             others = [n for n in node.input if n and n != name and place.constant(n) is None]
             joins = value != place.value and not all(_is_smaller(place, n, read) for n in others)
             edit: Pass = Replace((name,), (value,), op_type="Identity")
-            edit = Remove((place.node(number),), bridge=name) if others else edit
-            instead = name if others and value == place.value else ""
+            instead = ""
+            if others:
+                edit, instead = _bypassed(place, number, name)
             sentence = f"{place.title(number)} is one too many; without it"
             mistake = ("extra", node.op_type)
             yield Hypothesis("extra operation", sentence, (edit,), mistake, instead=instead), joins
@@ -220,6 +222,16 @@ def _is_neutral(place: Place, node: NodeProto, name: str) -> bool:
     others = [place.operand(other) for other in node.input if other != name]
     number = _NEUTRAL.get(node.op_type)
     return number is not None and any(o is not None and bool((o == number).all()) for o in others)
+
+
+def _bypassed(place: Place, number: int, name: str) -> tuple[Pass, str]:
+    """Return (the edit that connects what reads a node to one of its inputs, the value which that is then)."""
+    node, token = place.index.nodes[number], (place.node(number),)
+    if name not in place.inputs or node.output[0] != place.value:
+        return Remove(token, bridge=name), name if node.output[0] == place.value else ""
+    read = {n: a for n in node.input if n and (a := place.operand(n)) is not None}
+    made = read.pop(name)  # what enters a region cannot be what leaves it
+    return composed(place, name, node.output[0], made, "y = Identity(x)", {}, read), ""
 
 
 def _is_reshaped(place: Place, node: NodeProto) -> bool:

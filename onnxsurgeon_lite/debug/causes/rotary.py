@@ -1,26 +1,42 @@
-"""Mistakes in rotary embeddings: another base, and exponents of the whole width instead of the half."""
+"""Mistakes in rotary embeddings: another base, exponents of the whole width instead of the half, other pairs."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.operations import composed
+from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, wide
+from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 Wave = Callable[[Wide], Wide]
 
-_WAVES: tuple[tuple[Wave, Wave], ...] = ((np.cos, np.arccos), (np.sin, np.arcsin))
+_WAVES: tuple[tuple[Wave, Wave], ...] = (
+    (np.cos, np.arccos),
+    (np.sin, np.arcsin),
+    (np.asarray, np.asarray),
+)
+"""(angles -> a table, the way back); a table may have the angles themselves."""
 _BASES = (1e4, 5e5, 1e6, 1e5, 1e3, 1e2, 2e4, 4e4, 1.6e5, 1e7, 8e6, 2e6, 5e6)
+_PAIR = 2
+_WIDEST = 512  # features of a head
 _LEAST = 3  # frequencies: two of them always are a geometric sequence
 
 
 def rotary(place: Place) -> Iterator[Hypothesis]:
-    """Yield other bases for all frequencies, and tables of their sines and cosines, of a region."""
+    """Yield other bases of frequencies, then other pairs of features that are turned together."""
+    yield from _other_bases(place)
+    yield from _other_turns(place)
+
+
+def _other_bases(place: Place) -> Iterator[Hypothesis]:
+    """Yield other bases for all frequencies, and tables of their sines, cosines and angles, of a region."""
     found = [
         (number, name, array, made)
         for number, _, name, array in place.constants()
@@ -47,10 +63,10 @@ def _maker(array: Wide) -> tuple[float, Callable[[float], Array]] | None:
     if array.ndim and array.size == max(array.shape):
         return _frequencies(array.reshape(-1), lambda frequencies: frequencies)
     table = array.reshape(-1, array.shape[-1]) if array.ndim else array
-    if len(table.shape) < 2 or len(table) < _LEAST or np.abs(table).max() > 1 + 1e-6:
+    if len(table.shape) < 2 or len(table) < _LEAST:
         return None
     for (wave, back), repeats in product(_WAVES, (1, 2)):  # twice: the halves have the same angles
-        angles = back(np.clip(table[1], -1, 1))
+        angles = back(table[1] if wave is np.asarray else np.clip(table[1], -1, 1))
         made = partial(_table, wave, len(table), repeats)
         found = _frequencies(angles[: len(angles) // repeats], made)
         if found is not None and np.allclose(found[1](found[0]), table, atol=1e-3):
@@ -74,3 +90,62 @@ def _frequencies(
     if not np.allclose(numbers, base**-powers, rtol=1e-2, atol=1e-3):
         return None
     return base, lambda other: made(other**-powers)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A quarter turn of pairs of features: each becomes the other one, with a sign."""
+
+    how: str
+    order: Indices
+    sign: Wide
+
+    @classmethod
+    def all_of(cls, size: int) -> "list[_Turn]":
+        """Return the turns that people write, of features in two halves and of neighbors, in both directions."""
+        features = np.arange(size)
+        halves, neighbors = np.roll(features, size // 2), features ^ 1
+        of_halves, of_neighbors = features < size // 2, features % 2 == 0
+        pairs = (("halves", halves, of_halves), ("neighbors", neighbors, of_neighbors))
+        return [
+            cls(f"{how}{back}", order, np.where(first, -sign, sign))
+            for back, sign in (("", 1.0), (" the other way", -1.0))
+            for how, order, first in pairs
+        ]
+
+    def of(self, array: Array) -> Array:
+        return np.asarray(array[..., self.order] * self.sign.astype(array.dtype))
+
+    def edit(self, place: Place, start: str, end: str) -> Pass:
+        """Return the edit that turns one value to another."""
+        made = place.values[start]
+        matrix = (np.eye(self.order.size)[:, self.order] * self.sign).astype(made.dtype)
+        return composed(place, start, end, made, "y = MatMul(x, turn)", {"turn": matrix})
+
+
+def _other_turns(place: Place) -> Iterator[Hypothesis]:
+    """Yield other pairs of features for all values of a region that are turned alike."""
+    found: dict[tuple[int, str], list[tuple[str, str]]] = {}
+    values = {n: v for n, v in place.values.items() if v.ndim > 1 and is_float(v.dtype)}
+    for (start, read), (end, made) in permutations(values.items(), 2):
+        size = read.shape[-1]
+        if read.shape != made.shape or not _PAIR < size <= _WIDEST or size % _PAIR:
+            continue
+        for turn in _Turn.all_of(size):
+            last, made_last = (array.reshape(-1, size)[-1:] for array in (read, made))
+            is_turned = np.array_equal(turn.of(last), made_last) and last.any()
+            if is_turned and np.array_equal(turn.of(read), made) and _leads(place, start, end):
+                found.setdefault((size, turn.how), []).append((start, end))
+    for (size, how), ends in found.items():
+        for turn in _Turn.all_of(size):
+            if turn.how != how:
+                edits = tuple(turn.edit(place, *pair) for pair in ends)
+                names = ", ".join(repr(end) for _, end in ends)
+                sentence = f"rotary embeddings turn {how} in {names}; with {turn.how}"
+                yield Hypothesis("rotary pairs", sentence, edits, ("rotary pairs", turn.how))
+
+
+def _leads(place: Place, start: str, end: str) -> bool:
+    """Return whether a value is computed from another one."""
+    between = place.index.ancestors([end], stop=[start])
+    return any(start in place.index.nodes[number].input for number in between)

@@ -25,6 +25,8 @@ _SEVERAL = 6  # numbers in a sentence
 _STEPS = (-1, 1, -2, 2)  # by which the rows of a table are off
 _LEAST_ROWS = 4  # rows of it for each that is not known
 _SMALL = 1 << 16  # elements of a constant that is scaled
+_NO_EPSILON = 0.25  # a larger number is none
+_TINY = 1 / 16  # of the number that it stands for
 _DIGITS = (1, 2, 3, 5)  # of a number that is solved for
 _ROUNDED = 0.04  # of the largest number: more is lost by no rounding
 _LEVELS = 256  # different numbers in a channel of int8
@@ -78,7 +80,14 @@ def _constant(place: Place, number: int, name: str, array: Array, value: float) 
     value *= float(np.sign(wide(array).flat[0]))
     right = np.full(array.shape, value).astype(array.dtype)
     sentence = f"constant {name!r} of {place.title(number)} is {text(array.reshape(-1)[0].item())}; with {text(value)}"
-    return Hypothesis("number", sentence, (SetConstant(name, right, (place.node(number),)),))
+    edits = (SetConstant(name, right, (place.node(number),)),)
+    return Hypothesis("number", sentence, edits, vague=dwarfed(array, right))
+
+
+def dwarfed(old: Array, right: Array) -> bool:
+    """Return whether a number that is no epsilon should be tiny or zero: what fits then may be a limit of something."""
+    was, new = float(np.abs(wide(old)).max()), float(np.abs(wide(right)).max())
+    return is_float(old.dtype) and was > _NO_EPSILON and new <= _TINY * was
 
 
 def _scaled(place: Place, number: int, name: str, array: Array, factor: float) -> Hypothesis:

@@ -17,6 +17,7 @@ _UNLIKE = {"Slice", "Reshape", "Expand", "Unsqueeze", "Squeeze", "Pad", "Clip", 
 def wiring(place: Place) -> Iterator[Hypothesis]:
     """Yield hypotheses about what nodes read."""
     yield from _other_values(place)
+    yield from _others_everywhere(place)
     yield from _other_outputs(place)
     yield from _other_constants(place)
     yield from _exchanged_values(place)
@@ -57,6 +58,18 @@ def _other_values(place: Place) -> Iterator[Hypothesis]:
                     continue
                 edit = Rewire(old, new, (place.node(number),), slot)
                 sentence = f"{place.title(number)} reads {old!r}; with {new!r}"
+                yield Hypothesis("wrong input", sentence, (edit,))
+
+
+def _others_everywhere(place: Place) -> Iterator[Hypothesis]:
+    """Yield values that all nodes of the region could read instead, where several read one."""
+    known = {**place.nearby, **place.values}
+    for old, read in place.values.items():
+        to = [n for n in dict.fromkeys(place.index.consumers.get(old, ())) if n in place.leading]
+        for new, value in known.items() if len(to) > 1 else ():
+            if new != old and value.shape == read.shape and value.dtype == read.dtype:
+                edit = Rewire(old, new, tuple(map(place.node, to)))
+                sentence = f"{' and '.join(map(place.title, to))} read {old!r}; with {new!r}"
                 yield Hypothesis("wrong input", sentence, (edit,))
 
 
