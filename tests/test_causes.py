@@ -649,10 +649,10 @@ def test_a_folded_variance_scales_a_convolution_in_groups():
     kernel, bias = numbers(6, 1, 3, 3), numbers(6, seed=1)
     factor = np.linspace(0.5, 2, 6).astype(np.float32)
 
-    result = found(
+    result = osl.bisect(
         model(text, w=kernel * factor[:, None, None, None], b=bias * factor),
-        model(text, w=kernel, b=bias),
-        x=numbers(2, 6, 8, 8, seed=3),
+        against=model(text, w=kernel, b=bias),
+        feeds={"x": numbers(2, 6, 8, 8, seed=3)},
     )
 
     said = "constant 'w' of Conv (@0) is scaled by output, and its bias shifted"

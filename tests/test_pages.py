@@ -48,6 +48,15 @@ def test_links_lead_to_files(page):
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_a_page_that_is_not_built_says_where_to_read_what_the_build_adds():
+    lines = [line for page in PAGES for line in page.read_text().splitlines()]
+    added = [line for line in lines if line.endswith("-->")]
+
+    assert added
+    assert [line for line in added if "`" not in line and "](" not in line] == []
+    assert [line for line in lines if line.startswith("{{")] == []
+
+
 def test_the_package_alone_can_show_itself():
     done = subprocess.run(
         [sys.executable, "-m", "onnxsurgeon_lite", "demo"],

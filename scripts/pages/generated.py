@@ -14,6 +14,7 @@ import typer
 import onnxsurgeon_lite
 
 ROOT = Path(__file__).parent.parent.parent
+MARK = re.compile(r"^.*<!-- (\w+) ?(.*?) -->$", re.MULTILINE)
 
 
 @cache
@@ -117,7 +118,7 @@ def verbs(_: str, page: str) -> str:
     pages = "\n".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
     parts = []
     for name, command in commands().items():
-        mark = f"{{{{ options {name} }}}}"
+        mark = f"<!-- options {name} -->"
         if name.startswith("edit ") and mark not in pages:
             about, _, lines = command.help.partition("\n\n$ ")
             parts += [f"### {name.removeprefix('edit ')}", _escaped(about)]
@@ -192,7 +193,7 @@ def _kind(wanted: Any) -> str:
 
 def api(rooms: str, page: str) -> str:
     """The public names that are at home in these rooms; for `rest`, where no other mark of the page names the room."""
-    marked = " ".join(re.findall(r"^\{\{ api (.*) \}\}$", page, re.MULTILINE)).split()
+    marked = " ".join(names for kind, names in MARK.findall(page) if kind == "api").split()
     names = [
         name
         for name in onnxsurgeon_lite.__all__

@@ -1,6 +1,7 @@
 """What mkdocs asks while it builds: the generated parts of the reference; that the site loads nothing from elsewhere.
 
-A page says where a generated part goes: `{{ options edit rename }}`, `{{ api api.look }}`, `{{ recipes }}`, ...
+A line that ends in a comment stands where a generated part goes: `<!-- options edit rename -->`, `<!-- recipes -->`.
+What is before the comment says where to read that in a page that is not built.
 """
 
 import re
@@ -15,7 +16,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
-MARK = re.compile(r"^\{\{ (\w+) ?(.*?) \}\}$", re.MULTILINE)
+MARK = generated.MARK
 LOADED = re.compile(
     r"""<(?:script|img|iframe)[^>]+src=["']?(?:https?:)?//"""
     r"""|<link[^>]+rel=["']?(?:stylesheet|preconnect|icon)[^>]+href=["']?(?:https?:)?//"""
