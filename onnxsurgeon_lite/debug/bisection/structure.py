@@ -14,7 +14,11 @@ from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.step import step_between
 from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.operators import extra_operations, other_operators
+from onnxsurgeon_lite.debug.causes.operators import (
+    extra_operations,
+    other_arithmetic,
+    other_operators,
+)
 from onnxsurgeon_lite.debug.causes.place import Place, Sample
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
@@ -32,7 +36,7 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 _TRIED = 256  # changes of one region
 _BUDGET = 64 << 20  # bytes of their results that are computed together
 _SOURCES = 32  # other values that a region may read
-_MISTAKES = (other_operators, extra_operations, attributes)
+_MISTAKES = (other_operators, other_arithmetic, extra_operations, attributes)
 
 Change = Literal["extra", "missing", "other"]
 
