@@ -39,9 +39,7 @@ class Matching:
 def match(a: Side, b: Side) -> Matching:
     """Match the values of two sides that were computed from the same feeds."""
     board, found = Board(a, b), candidates(a, b)
-    _in_order(
-        board, *({f.name: f for f in side.facts.values() if f.op == INPUT} for side in (a, b)), 0.9
-    )
+    _in_order(board, _inputs(a), _inputs(b), 0.9)
     for _ in range(_ROUNDS):
         before = len(board.pairs)
         choose(board, found)
@@ -55,7 +53,7 @@ def match(a: Side, b: Side) -> Matching:
             break
     _free_outputs(board)
     _small_outputs(board)
-    _in_order(board, *({name: side.facts[name] for name in side.outputs} for side in (a, b)), 0.6)
+    _in_order(board, _outputs(a), _outputs(b), 0.6)
     _by_place(board)
     return _result(board, found)
 
@@ -90,6 +88,14 @@ def _in_order(
                 board.add(one, other, "order", confidence)
 
 
+def _inputs(side: Side) -> dict[str, Fact]:
+    return {fact.name: fact for fact in side.facts.values() if fact.op == INPUT}
+
+
+def _outputs(side: Side) -> dict[str, Fact]:
+    return {name: side.facts[name] for name in side.outputs}
+
+
 def _held(board: Board, names: Iterable[str]) -> list[object]:
     """Return the contents of the partners of some values of side b."""
     return [_content(board.a.facts[board.taken[name]]) for name in names if name in board.taken]
@@ -97,7 +103,7 @@ def _held(board: Board, names: Iterable[str]) -> list[object]:
 
 def _free_outputs(board: Board) -> None:
     """Free outputs that inner references equal, where those of outputs are others: what follows there is missing."""
-    ones, others = ([side.facts[n] for n in side.outputs] for side in (board.a, board.b))
+    ones, others = _outputs(board.a).values(), _outputs(board.b).values()
     held = _held(board, board.b.outputs)
     for one, other in zip(ones, others, strict=True) if len(ones) == len(others) else ():
         inner = board.a.facts.get(board.taken.get(other.name, ""), one)
