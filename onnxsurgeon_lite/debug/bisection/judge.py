@@ -288,22 +288,15 @@ def _in_range_of(actual: Array, reference: Array) -> Array:
 
 def _masked_as(actual: Array, reference: Array) -> Array:
     """Return a reference with the same mask as a value: one exporter masks by Inf, another by the end of the range."""
-    if (
-        actual.dtype != reference.dtype
-        or actual.dtype.kind != "f"
-        or actual.shape != reference.shape
-    ):
+    one, other = actual, reference
+    if one.dtype != other.dtype or one.dtype.kind != "f" or one.shape != other.shape:
         return reference
-    infinite = np.isinf(actual) != np.isinf(reference)
+    infinite = np.isinf(one) != np.isinf(other)
     if not infinite.any():
         return reference
-    end = _END * largest(actual.dtype)
-    same = (
-        (np.abs(actual) >= end)
-        & (np.abs(reference) >= end)
-        & (np.sign(actual) == np.sign(reference))
-    )
-    return np.where(infinite & same, actual, reference)
+    end = _END * largest(one.dtype)
+    ends = (np.abs(one) >= end) & (np.abs(other) >= end) & (np.sign(one) == np.sign(other))
+    return np.where(infinite & ends, one, other)
 
 
 def _pairs(actual: RunValue, reference: RunValue) -> list[tuple[Array, Array]]:

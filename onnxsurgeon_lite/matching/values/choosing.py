@@ -56,6 +56,8 @@ def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Cand
         partners[c.a.name].add(c.b.name)
         if board.free(c.a, c.b) and board.may_be_one(c.a, c.b):
             levels[_fit(board, c)].append(c)
+    # what a model computed says its modules; what a module returned has its name
+    of_nodes = board.a.structured or any(fact.known for fact in board.a.facts.values())
     for level in sorted(levels, reverse=True):
         free = [c for c in levels[level] if board.free(c.a, c.b)]
         if not level.same_scope:
@@ -63,7 +65,8 @@ def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Cand
             free = [
                 c
                 for c in free
-                if _is_operator(board, c.a) or board.taken.keys().isdisjoint(partners[c.a.name])
+                if (of_nodes and not c.a.returned)
+                or board.taken.keys().isdisjoint(partners[c.a.name])
             ]
         if free:
             yield free
@@ -89,11 +92,6 @@ def _fit(board: Board, c: Candidate) -> _Fit:
 def _is_returned(board: Board, a: Fact, b: Fact) -> bool:
     """Return whether a reference is what a module returns, and a value what leaves this module."""
     return a.returned and board.scope_of_a(a) in b.leaves
-
-
-def _is_operator(board: Board, a: Fact) -> bool:
-    """Return whether a value is what one node makes, wherever the modules around it pass it on."""
-    return board.a.structured or (a.known and not a.returned)
 
 
 def _take(board: Board, c: Candidate) -> None:

@@ -96,6 +96,14 @@ def _in_order(
                 board.add(one, other, "order", confidence)
 
 
+def _inputs(side: Side) -> dict[str, Fact]:
+    return {fact.name: fact for fact in side.facts.values() if fact.op == INPUT}
+
+
+def _outputs(side: Side) -> dict[str, Fact]:
+    return {name: side.facts[name] for name in side.outputs}
+
+
 def _held(board: Board, names: Iterable[str]) -> list[object]:
     """Return the contents of the partners of some values of side b."""
     return [_content(board.a.facts[board.taken[name]]) for name in names if name in board.taken]
@@ -103,7 +111,7 @@ def _held(board: Board, names: Iterable[str]) -> list[object]:
 
 def _free_outputs(board: Board) -> None:
     """Free outputs that inner references equal, where those of outputs are others: what follows there is missing."""
-    ones, others = ([side.facts[n] for n in side.outputs] for side in (board.a, board.b))
+    ones, others = _outputs(board.a).values(), _outputs(board.b).values()
     held = _held(board, board.b.outputs)
     for one, other in zip(ones, others, strict=True) if len(ones) == len(others) else ():
         inner = board.a.facts.get(board.taken.get(other.name, ""), one)
