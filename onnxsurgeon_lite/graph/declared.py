@@ -176,6 +176,8 @@ def declared_types(
         for kind in (own := {*each.kinds}) - kinds.keys():
             kinds[kind] = TypeProto.FromString(kind)
         left_out = {kind for kind in own if not (kind and chosen(kinds[kind]))}
+        if left_out == own:
+            continue
         pairs = zip(each.names, each.kinds, strict=True)
         if left_out:
             found |= {name: kinds[kind] for name, kind in pairs if kind not in left_out}

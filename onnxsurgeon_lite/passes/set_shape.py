@@ -60,29 +60,19 @@ def _ranked(model: Model, shapes: Mapping[str, tuple[int | str, ...]]) -> Model:
     return result
 
 
-def _require_elements(model: Model, result: Model) -> None:
+def _require_elements(result: Model, emptied: Mapping[str, TypeProto]) -> None:
     """Raise `ShapeError` if a value has no elements left, as behind a window that is larger than what it reads."""
-    before, now = (_types(each) for each in (model, result))
+    if not emptied:
+        return
     index = GraphIndex.of(result)
-    for name in sorted(
-        now.keys() & before.keys() & index.producer.keys(), key=index.rank.__getitem__
-    ):
-        if _is_empty(now[name]) and not _is_empty(before[name]):
-            raise ShapeError(
-                f"{index.describe(index.producer[name])} blocks the change: {name!r} would have shape "
-                f"{shape_text(now[name])}, which has no elements",
-                "give a larger size",
-            )
-
-
-def _types(model: Model) -> dict[str, TypeProto]:
-    graph = model.proto.graph
-    return {info.name: info.type for info in [*graph.value_info, *graph.output]}
-
-
-def _is_empty(kind: TypeProto) -> bool:
-    dims = kind.tensor_type.shape.dim
-    return any(dim.HasField("dim_value") and dim.dim_value <= 0 for dim in dims)
+    left = emptied.keys() & index.producer.keys()
+    if left:
+        name = min(left, key=index.rank.__getitem__)
+        raise ShapeError(
+            f"{index.describe(index.producer[name])} blocks the change: {name!r} would have shape "
+            f"{shape_text(emptied[name])}, which has no elements",
+            "give a larger size",
+        )
 
 
 def resized(
@@ -98,8 +88,9 @@ def resized(
     other = None if second is None else loaded(second)
     result, plan, inlined = follow(model.copy(), symbols, other)
     changes = [f"inlined function {name!r}: it contains values that change" for name in inlined]
-    changes += Rewriting(result, plan).run()
-    _require_elements(model, result)
+    rewriting = Rewriting(result, plan)
+    changes += rewriting.run()
+    _require_elements(result, rewriting.emptied)
     before = {info.name: info.type for info in model.proto.graph.input}
     for info in result.proto.graph.input:
         if info.type != before[info.name]:

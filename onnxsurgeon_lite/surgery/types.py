@@ -75,6 +75,7 @@ def retype(
         unsettled.clear()
     graph = result.proto.graph
     declare_anew(graph, inferred, stale)
+    vars(after).pop("types", None)  # they are of the declarations before
     notes = []
     for info in graph.output:
         kind = inferred.get(info.name)

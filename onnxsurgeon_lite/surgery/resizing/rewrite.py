@@ -24,7 +24,11 @@ _EXPAND, _SLICE_INPUTS = 8, 10  # the opsets that introduced Expand, and Slice w
 
 
 class Rewriting:
-    """Changes the model that was traced."""
+    """Changes the model that was traced.
+
+    Attributes:
+        emptied: values of the main graph that have no elements any more, with their types.
+    """
 
     def __init__(self, model: Model, plan: Plan) -> None:
         self.proto: ModelProto = model.proto
@@ -37,6 +41,8 @@ class Rewriting:
         self.inserted: dict[tuple[int, int], list[NodeProto]] = defaultdict(list)
         self.removed: set[tuple[int, int]] = set()
         self.computed: dict[tuple[object, ...], str] = {}
+        self.emptying: dict[int, TypeProto] = {}  # by the identity of sizes
+        self.emptied: dict[str, TypeProto] = {}
         self.opset = onnx_opset(model.proto)
 
     def run(self) -> list[str]:
@@ -283,11 +289,13 @@ class Rewriting:
             new = [] if state is None else self._changed(kind, state, known)
             if new:
                 _set_sizes(graph.value_info[place].type, new)
+                self._note_empty(scope, name, new)
         for info in chain(graph.input, graph.output):
             state = scope.states.get(info.name)
             if state is not None:
-                kind = info.type.SerializeToString()
-                _set_sizes(info.type, self._changed(kind, state, known))
+                new = self._changed(info.type.SerializeToString(), state, known)
+                _set_sizes(info.type, new)
+                self._note_empty(scope, info.name, new)
 
     def _changed(
         self,
@@ -304,7 +312,14 @@ class Rewriting:
             sides = (kind.tensor_type.shape.dim for kind in (old, new))
             pairs = enumerate(zip(*sides, strict=True))
             known[key] = [(axis, dim) for axis, (was, dim) in pairs if was != dim]
+            if _is_empty(new) and not _is_empty(old):
+                self.emptying[id(known[key])] = new
         return known[key]
+
+    def _note_empty(self, scope: Scope, name: str, sizes: object) -> None:
+        """Note a value of the main graph that gets sizes with which it has no elements left."""
+        if id(sizes) in self.emptying and name in scope.producers and not scope.path:
+            self.emptied[name] = self.emptying[id(sizes)]
 
     def _declare_type(
         self, kind: TypeProto, sizes: Sequence[Size | None] | None, follows: bool
@@ -331,6 +346,11 @@ def _set_sizes(kind: TypeProto, sizes: Iterable[tuple[int, TensorShapeProto.Dime
     """Set the sizes of axes in place: a whole type would take new memory."""
     for axis, dim in sizes:
         kind.tensor_type.shape.dim[axis].CopyFrom(dim)
+
+
+def _is_empty(kind: TypeProto) -> bool:
+    dims = kind.tensor_type.shape.dim
+    return any(dim.HasField("dim_value") and dim.dim_value <= 0 for dim in dims)
 
 
 def _operand(refill: Refill) -> str:
