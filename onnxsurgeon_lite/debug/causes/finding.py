@@ -424,7 +424,7 @@ class Finder:
         there = Finder(replace(self.case, index=edited, judge=judge, samples=samples), self.result)
         node = replace(before, value=fresh, outputs=[fresh], seen=[], causes=[], unexplained="")
         between = there._place(node)
-        if between is None or there._agreement(between, ()):
+        if between is None or there._agreement(between, ()) is not None:
             return []
         families = (operations, other_operations)
         causes = there._search(between, node, until, families, ())[0][:1]
