@@ -73,7 +73,9 @@ Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 FAMILIES: Sequence[Family] = (
     attributes,
     extra_operations,
+    extra_steps,
     other_operators,
+    other_arithmetic,
     other_parts,
     scalars,
     rotary,
@@ -83,8 +85,6 @@ FAMILIES: Sequence[Family] = (
     sparse_weights,
     arrangement,
     operations,
-    extra_steps,
-    other_arithmetic,
     missing_factors,
     missing_masks,
     constants,
