@@ -1024,3 +1024,12 @@ def test_iterations_that_the_references_do_not_have_are_counted(tmp_path):
     result = osl.bisect(wrong, first, feeds=feeds)
 
     assert "causes in @0/body were tried in 1 of 3 iterations" in result.notes
+
+
+def test_another_operator_with_a_number_comes_before_another_number():
+    text = "g (float[4,16] x) => (float[4,16] y) {{ h = {}(x, c) y = Neg(h) }}"
+    right, wrong = (model(text.format(o), c=np.float32(0.5)) for o in ("Mul", "Div"))
+
+    (culprit,) = found(wrong, right, x=numbers(4, 16)).culprits
+
+    assert "is Div; with Mul" in culprit.causes[0].sentence

@@ -73,7 +73,9 @@ Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 FAMILIES: Sequence[Family] = (
     attributes,
     extra_operations,
+    extra_steps,
     other_operators,
+    other_arithmetic,
     other_parts,
     extra_steps,
     other_arithmetic,
