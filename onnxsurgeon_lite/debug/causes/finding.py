@@ -77,8 +77,6 @@ FAMILIES: Sequence[Family] = (
     other_operators,
     other_arithmetic,
     other_parts,
-    extra_steps,
-    other_arithmetic,
     scalars,
     rotary,
     recurrent,
