@@ -71,14 +71,6 @@ def lost_note(matching: Matching) -> str:
     return f"unmatched references belong to modules that the model does not have: {', '.join(named)}{rest}"
 
 
-def _inputs(side: Side) -> dict[str, Fact]:
-    return {fact.name: fact for fact in side.facts.values() if fact.op == INPUT}
-
-
-def _outputs(side: Side) -> dict[str, Fact]:
-    return {name: side.facts[name] for name in side.outputs}
-
-
 def _in_order(
     board: Board, ones: Mapping[str, Fact], others: Mapping[str, Fact], confidence: float
 ) -> None:
