@@ -194,6 +194,16 @@ def test_another_operator_in_the_same_place_is_one_difference(proto, seed, data)
     assert found.changes[0].what == "operator"
 
 
+def test_equal_nodes_are_paired_by_the_inputs_that_read_them():
+    text = "g (float[4] x, float[4] y) => (float[4] z) {{ {} }}"
+    before = text.format("a = Add(x, y) b = Add(x, y) z = Sub(a, b)")
+    after = text.format("p = Add(x, y) q = Add(x, y) z = Pow(q, p)")
+
+    (found,) = diff(osl.build(before), osl.build(after)).differences
+
+    assert (found.status, found.changes[0].what) == ("changed", "operator")
+
+
 # edits by hand
 
 CHAIN = """g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> {

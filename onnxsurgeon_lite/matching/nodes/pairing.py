@@ -212,7 +212,10 @@ class _Matcher:
                 self.pair(a, b)
 
     def _pair_ties(self, key: Key, levels: Sequence[Key]) -> None:
-        """Pair nodes with equal keys: equal names first, then in order; each pair spreads before the next."""
+        """Pair nodes with equal keys: equal names first, then in the order of the inputs that read them.
+
+        Each pair spreads before the next.
+        """
         mine, theirs = (groups((key(side, n), n) for n in self.free[side]) for side in (0, 1))
         for found, group in mine.items():
             others = theirs.get(found, [])
@@ -220,9 +223,18 @@ class _Matcher:
             same_name = [(a, named[self._named(0, a)]) for a in group if self._named(0, a) in named]
             for a, b in same_name:
                 self._pair_and_spread(a, b, levels)
-            left = [a for a in group if a in self.free[0]]
-            for a, b in zip(left, [b for b in others if b in self.free[1]], strict=False):
+            left = (self._in_order_of_use(side, each) for side, each in ((0, group), (1, others)))
+            for a, b in zip(*left, strict=False):
                 self._pair_and_spread(a, b, levels)
+
+    def _in_order_of_use(self, side: int, nodes: Iterable[int]) -> list[int]:
+        """Return those of equal nodes that are free, first what others read as their first input."""
+        uses, makes = self.sides[side].uses, self.sides[side].makes
+
+        def slots(node: int) -> list[list[tuple[int, ...]]]:
+            return [sorted(uses.get(name, {}).values()) for name in makes[node]]
+
+        return sorted((node for node in nodes if node in self.free[side]), key=slots)
 
     def _pair_and_spread(self, a: int, b: int, levels: Sequence[Key]) -> None:
         if a in self.free[0] and b in self.free[1]:
