@@ -293,6 +293,7 @@ def test_the_command_keeps_its_contract(tmp_path):
         "cleared",
         "outputs",
         "blame",
+        "beside_eager",
         "elsewhere",
         "masked",
         "notes",

@@ -202,11 +202,11 @@ LOSSLESS = [
         "removed initializer 'qs' (float []): ", "removed initializer 'qz' (int8 []): "], 0),
     (Fold(), [
         "removed node Add 'const' (@8): reads 'same', 'same'; makes 'k'", "added initializer 'k' (float [4]): "], 0),
-    (Cse(), [SECOND, "changed node Add 'sum' (@13): input 1 'l' -> 'j'"], 0),
+    (Cse(), [SECOND, "changed node Add 'sum' (@13, @12 in the second): input 1 'l' -> 'j'"], 0),
     (SkipNoops(), [IDLE], 0),
     (Infer(), [], 0),
     (Simplify(), [
-        DEAD, TWIN, IDLE, SECOND, "changed node Add 'sum' (@13): input 1 'l' -> 'j'",
+        DEAD, TWIN, IDLE, SECOND, "changed node Add 'sum' (@13, @9 in the second): input 1 'l' -> 'j'",
         "removed node Add 'const' (@8): reads 'same', 'same'; makes 'k'", "added initializer 'k' (float [4]): "], 0),
     (Inline(), [*CALLS, "removed opset local: version 1 -> ", *FUNCTIONS], 3),
     (Opset(19), ["changed opset ai.onnx: version 18 -> 19"], 0),
