@@ -27,16 +27,11 @@ PROGRAM = """#!{python}
 import json, sys
 from pathlib import Path
 import numpy as np, onnx, onnxruntime as ort
+import onnxsurgeon_lite as osl
 
 folder = Path(sys.argv[1])
 wanted = json.loads((folder / "request.json").read_text())["wanted"]
-listed = json.loads((folder / "feeds/index.json").read_text())["values"]
-raw = (folder / "feeds/values.bin").read_bytes()
-feeds = {{}}
-for v in listed:
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(v["dtype"].upper()))
-    flat = np.frombuffer(raw, dtype, int(np.prod(v["shape"])), v["offset"])
-    feeds[v["name"]] = flat.reshape(v["shape"])
+feeds = osl.open_references(folder / "feeds")
 model = onnx.load(folder / "model.onnx")
 
 def perturb(graph):
@@ -53,8 +48,7 @@ perturb(model.graph)
 options = ort.SessionOptions()
 options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-needed = {{i.name for i in session.get_inputs()}}
-values = session.run(wanted, {{n: a for n, a in feeds.items() if n in needed}})
+values = session.run(wanted, {{i.name: feeds.read(i.name) for i in session.get_inputs()}})
 np.savez(folder / "values.npz", **dict(zip(wanted, values)))
 """
 
