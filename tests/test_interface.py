@@ -72,6 +72,31 @@ def test_indices_take_int32_themselves_and_sums_do_not(runtime):
     assert actual["z"].dtype == np.int64
 
 
+FORKED = """forked (float[2,3] x, bool cond) => (float[3,2] y, float[6] z, float[2,3] w) <int64[1] flat = {-1}> {
+    t = Transpose<perm = [1,0]>(x) s = Identity(t) y = Identity(s) f = Reshape(x, flat)
+    g = Reshape(f, flat) z = Neg(g)
+    w = If(cond) <then_branch = a () => (float[2,3] p) { p = Identity(x) },
+        else_branch = b () => (float[2,3] q) { k = Transpose<perm = [1,0]>(t) q = Neg(k) }>
+}"""
+
+
+def test_casts_stop_where_a_body_or_an_output_needs_the_value(runtime):
+    model = built(FORKED)
+    x = np.arange(6, dtype=np.uint8).reshape(2, 3)
+
+    result = osl.set_type(model, {"x": "uint8"}, inward=True).model
+
+    onnx.checker.check_model(result.proto, full_check=True)
+    made = {node.output[0]: node for node in result.proto.graph.node}
+    assert {name for name, node in made.items() if node.op_type == "Cast"} == {
+        "x_cast", "t", "y", "g",
+    }  # fmt: skip
+    for cond in np.array([True, False]):
+        expected = run(runtime, model, {"x": x.astype(np.float32), "cond": cond})
+        actual = run(runtime, result, {"x": x, "cond": cond})
+        assert all(np.array_equal(actual[name], expected[name]) for name in expected)
+
+
 def test_an_output_takes_another_dtype_before_what_moves_it(runtime):
     model = built(LATE)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)

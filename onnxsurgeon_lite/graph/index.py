@@ -194,7 +194,8 @@ class GraphIndex:
 
     def readers(self, values: Collection[str]) -> dict[str, list[int]]:
         """Return like `consumers`, for a few values: value -> the nodes that need it, without indexing all others."""
-        if len(self.nodes) <= FEW or "consumers" in vars(self):
+        few = len(self.nodes) <= FEW
+        if few or "consumers" in vars(self) or self._has_many_questions():
             return {value: self.consumers.get(value, []) for value in values}
         found = self.table.readers({*values} - {""})
         for position in self.bodied:

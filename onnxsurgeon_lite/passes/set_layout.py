@@ -57,9 +57,9 @@ class SetLayout:
             now = GraphIndex.of(result)
             known = converter(now, name, "Transpose")
             if known is not None and _undoes(perm, now.nodes[known[0]]):
-                take_away(result, name, kind, *known)
+                take_away(now, name, kind, *known)
             else:
-                convert(result, name, kind, helper.make_node("Transpose", [], [], perm=perm))
+                convert(now, name, kind, helper.make_node("Transpose", [], [], perm=perm))
             changes.append(
                 f"{'input' if is_input else 'output'} {name!r}: {inside} {shape_text(declared.type)} -> "
                 f"{outside} {shape_text(kind)}"

@@ -10,12 +10,13 @@ from onnx import NodeProto, ValueInfoProto, helper
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import Schema, constant, schema_of
+from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import copied, drop_at
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.border import border, convert, converter, take_away
 from onnxsurgeon_lite.surgery.constants import data_type_named
-from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, reorder, value_names
+from onnxsurgeon_lite.surgery.edits import Taken, drop_declarations, fresh
 from onnxsurgeon_lite.tensors import dtypes
 
 _MOVING = frozenset((
@@ -80,10 +81,10 @@ class SetType:
         known = converter(index, declared.name, "Cast")
         kind = None if known is None else index.type_of(known[1])
         if known is not None and kind is not None and kind.tensor_type.elem_type == new:
-            take_away(result, declared.name, outside, *known)
+            take_away(index, declared.name, outside, *known)
             return
         node = helper.make_node("Cast", [], [], to=old if is_input else new)
-        inside = convert(result, declared.name, outside, node)
+        inside = convert(index, declared.name, outside, node)
         if self.inward and is_input:
             _Moving(result, new, old).inward(declared.name, inside)
         elif self.inward:
@@ -91,100 +92,111 @@ class SetType:
 
 
 class _Moving:
-    """Moves Casts over their neighbors, in place.
+    """Moves a Cast over its neighbors, in place.
 
     Attributes:
+        index: of the graph before the first move.
         new: the dtype outside. old: the dtype inside.
     """
 
     def __init__(self, result: Model, new: int, old: int) -> None:
-        self.result = result
+        self.index = GraphIndex.of(result)
         self.graph = result.proto.graph
         self.new = new
         self.old = old
-        self.taken = value_names(GraphIndex.of(result))
+        self._taken = Taken(self.index)
+        self._places: list[tuple[int, NodeProto | None]] = []  # a new node; None: one goes away
+        self._gone: set[str] = set()  # values
 
     def inward(self, source: str, value: str) -> None:
         """Move the Cast from an input (`source`) to `value` down, as far as it goes."""
-        pending = [(source, value)]
+        border = value
+        pending = [(source, value, 0)]
         while pending:
-            source, value = pending.pop()
-            index = GraphIndex.of(self.result)
-            for position in index.consumers.get(value, []):
-                pending += self._past(index, index.nodes[position], source, value)
-            after = GraphIndex.of(self.result)
-            if value not in after.consumers and value not in after.outputs:
-                drop_at(self.graph.node, [after.producer[value]])
-                drop_declarations(self.graph, {value})
-        reorder(self.graph.node, GraphIndex.of(self.result).order)
+            source, value, place = pending.pop()
+            is_read = value in self.index.outputs
+            for position in self.index.readers([value])[value]:
+                node = self.index.nodes[position]
+                moved = self._past(node, source, value)
+                is_read |= moved is None or value in captured(node)
+                pending += ((new, old, position + 1) for new, old in moved or ())
+            if not is_read:
+                self._gone.add(value)
+            elif value != border:
+                cast = helper.make_node("Cast", [source], [value], to=self.old)
+                self._places.append((place, cast))
+        self._settle([border] if border in self._gone else [])
 
-    def _past(
-        self, index: GraphIndex, node: NodeProto, source: str, value: str
-    ) -> list[tuple[str, str]]:
-        """Make a reader of a Cast read its input, if it can; return the Casts that its results need instead."""
+    def _past(self, node: NodeProto, source: str, value: str) -> list[tuple[str, str]] | None:
+        """Make a reader of a Cast read its input; return the Casts that its results need instead; None if it cannot."""
         slots = [slot for slot, name in enumerate(node.input) if name == value]
-        if slots and all(self._takes(index, node, slot) for slot in slots):
+        if slots and all(self._takes(node, slot) for slot in slots):
             for slot in slots:
                 node.input[slot] = source
             return []
-        if slots != [0] or not self._moves(index, node):
-            return []
+        if slots != [0] or not self._moves(node):
+            return None
         node.input[0] = source
-        return [
-            self._cast_result(index, node, slot) for slot, name in enumerate(node.output) if name
-        ]
-
-    def _cast_result(self, index: GraphIndex, node: NodeProto, slot: int) -> tuple[str, str]:
-        name = node.output[slot]
-        node.output[slot] = self._declared(index, name)
-        self.graph.node.append(helper.make_node("Cast", [node.output[slot]], [name], to=self.old))
-        return node.output[slot], name
+        made = [(self._declared(name), name) if name else ("", "") for name in node.output]
+        node.output[:] = [new for new, _ in made]
+        return [pair for pair in made if all(pair)]
 
     def outward(self, value: str, output: str) -> None:
         """Move the Cast from `value` to an output up, as long as nothing else reads what it passes."""
+        border = output
         while (position := self._passable(value)) is not None:
-            index = GraphIndex.of(self.result)
-            node = index.nodes[position]
+            node = self.index.nodes[position]
             source = node.input[0]
-            node.input[0] = self._declared(index, source)
+            node.input[0] = self._declared(source)
             node.output[0] = output
             cast = helper.make_node("Cast", [source], [node.input[0]], to=self.new)
-            drop_at(self.graph.node, [index.producer[output]])
-            drop_declarations(self.graph, {value})
-            self.graph.node.append(cast)
+            self._places = [(position, cast)]
+            self._gone.add(value)
             value, output = source, node.input[0]
-        reorder(self.graph.node, GraphIndex.of(self.result).order)
+        self._settle([border] if self._gone else [])
+
+    def _settle(self, unneeded: list[str]) -> None:
+        """Put the new Casts where they belong, and take away the one that made a value before."""
+        nodes = self.graph.node
+        self._places += ((place, None) for place in self.index.makers(unneeded))
+        for place, cast in sorted(self._places, key=lambda p: (p[0], p[1] is None), reverse=True):
+            if cast is None:
+                del nodes[place]
+            else:
+                nodes.insert(place, cast)
+        drop_declarations(self.graph, self._gone)
 
     def _passable(self, value: str) -> int | None:
         """Return the node before a Cast if the Cast can stand before it."""
-        index = GraphIndex.of(self.result)
-        position = index.producer.get(value)
-        if position is None or len(index.consumers[value]) > 1 or value in index.outputs:
+        position = self.index.maker(value)
+        readers = self.index.readers([value])[value]
+        if position is None or len(readers) > 1 or value in self.index.outputs:
             return None
-        node = index.nodes[position]
-        passes = self._moves(index, node) and len(node.output) == 1
-        return position if passes and constant(index, node.input[0]) is None else None
+        node = self.index.nodes[position]
+        passes = self._moves(node) and len(node.output) == 1
+        passes = passes and node.input[0] not in node.input[1:]
+        return position if passes and constant(self.index, node.input[0]) is None else None
 
-    def _declared(self, index: GraphIndex, name: str) -> str:
-        """Declare a value like another one in the new dtype; return its name."""
-        made = fresh(f"{name}_{dtypes.dtype_name(self.new)}", self.taken)
-        kind = index.type_of(name)
+    def _declared(self, name: str) -> str:
+        """Name a value in the new dtype, declared like that in the old one; return its name."""
+        made = fresh(f"{name}_{dtypes.dtype_name(self.new)}", self._taken)
+        kind = self.index.types.get(name)
         if kind is not None:
             retyped = copied(kind)
             retyped.tensor_type.elem_type = self.new
             self.graph.value_info.add(name=made, type=retyped)
         return made
 
-    def _moves(self, index: GraphIndex, node: NodeProto) -> bool:
+    def _moves(self, node: NodeProto) -> bool:
         """Return whether a node only moves elements, in the new dtype too."""
-        schema = schema_of(index, node) if node.domain in ("", "ai.onnx") else None
+        schema = schema_of(self.index, node) if node.domain in ("", "ai.onnx") else None
         if schema is None or node.op_type not in _MOVING:
             return False
         return _allows(schema, schema.inputs[0].type_str, self.new)
 
-    def _takes(self, index: GraphIndex, node: NodeProto, slot: int) -> bool:
+    def _takes(self, node: NodeProto, slot: int) -> bool:
         """Return whether a node takes the new dtype itself, and makes the same of it."""
-        schema = schema_of(index, node) if node.domain in ("", "ai.onnx") else None
+        schema = schema_of(self.index, node) if node.domain in ("", "ai.onnx") else None
         if schema is None or not _is_lossless(self.new, self.old):
             return False
         variable = schema.inputs[min(slot, len(schema.inputs) - 1)].type_str

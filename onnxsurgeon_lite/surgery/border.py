@@ -4,14 +4,13 @@ from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied, drop_at
 from onnxsurgeon_lite.surgery.edits import (
+    Taken,
     drop_declarations,
     fresh,
     rename_uses,
     rename_values,
-    value_names,
 )
 
 
@@ -39,8 +38,8 @@ def border(index: GraphIndex, name: str) -> ValueInfoProto:
 def converter(index: GraphIndex, name: str, op_type: str) -> tuple[int, str] | None:
     """Return the node that `convert` put between an input or output and the inside, and the value inside."""
     is_input = name in index.inputs
-    places = index.consumers.get(name, ()) if is_input else [index.producer.get(name, -1)]
-    if len(places) != 1 or places[0] < 0 or name in index.inputs.keys() & index.outputs.keys():
+    places = index.readers([name])[name] if is_input else index.makers([name])
+    if len(places) != 1 or name in index.inputs.keys() & index.outputs.keys():
         return None
     node = index.nodes[places[0]]
     ends = node.output if is_input else node.input
@@ -50,15 +49,16 @@ def converter(index: GraphIndex, name: str, op_type: str) -> tuple[int, str] | N
     return (places[0], inside) if inside.startswith(_inside(name, op_type)) else None
 
 
-def take_away(result: Model, name: str, outside: TypeProto, place: int, inside: str) -> None:
+def take_away(index: GraphIndex, name: str, outside: TypeProto, place: int, inside: str) -> None:
     """Take the node between an input or output and the inside away, in place."""
-    graph = result.proto.graph
+    graph = index.graph
+    readers = index.readers([inside])[inside]
     drop_at(graph.node, [place])
     drop_declarations(graph, {inside})
-    if name in (info.name for info in graph.input):
-        rename_uses(graph.node, {inside: name})
+    if name in index.inputs:
+        rename_uses([index.nodes[position] for position in readers], {inside: name})
     else:
-        rename_values(result.proto, graph, {inside: name})
+        rename_values(index.model.proto, graph, {inside: name})
     _declaration(graph, name).type.CopyFrom(outside)
 
 
@@ -66,27 +66,28 @@ def _inside(name: str, op_type: str) -> str:
     return f"{name}_{op_type.lower()}"
 
 
-def convert(result: Model, name: str, outside: TypeProto, node: NodeProto) -> str:
+def convert(index: GraphIndex, name: str, outside: TypeProto, node: NodeProto) -> str:
     """Give an input or output of a graph another type, in place; `node` converts it.
 
     Args:
+        index: of the graph as it is; no longer of use then.
         node: without inputs and outputs; it gets the border's value, or makes it.
 
     Returns:
         The name of the value inside, which keeps the type.
     """
-    index = GraphIndex.of(result)
-    graph = result.proto.graph
+    graph = index.graph
     declared = border(index, name)
-    inside = fresh(_inside(name, node.op_type), value_names(index))
+    inside = fresh(_inside(name, node.op_type), Taken(index))
     graph.value_info.add(name=inside, type=copied(declared.type))
     if name in index.inputs:
-        rename_uses(graph.node, {name: inside})
+        readers = index.readers([name])[name]
+        rename_uses([index.nodes[position] for position in readers], {name: inside})
         node.input[:], node.output[:] = [name], [inside]
         graph.node.insert(0, node)
         _declaration(graph, name).type.CopyFrom(outside)
     else:
-        rename_values(result.proto, graph, {name: inside})
+        rename_values(index.model.proto, graph, {name: inside})
         _declaration(graph, inside).name = name
         node.input[:], node.output[:] = [inside], [name]
         graph.node.append(node)

@@ -241,6 +241,7 @@ def edit_chains_typed(root: Path, out: Path) -> list[Contest]:
         ("set-shape", _open, "set-shape", "v0=7", "--unproved"),
         ("rebatch", _of_one_row, "rebatch", "--unproved"),
         ("rebatch-proved", _of_one_row, "rebatch"),
+        ("set-type", _sized_by_number, "set-type", "v0=float16", "--inward"),
         ("batch-outputs", _of_three_images, "batch-outputs", "--max", "100"),
     ):
         source = out / f"typed_{name}.onnx"
