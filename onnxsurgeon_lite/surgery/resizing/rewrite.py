@@ -18,6 +18,7 @@ from onnxsurgeon_lite.surgery.resizing.plan import Entry, Plan, Refill, Scope, S
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, product, ratio, varies
 from onnxsurgeon_lite.tensors import dtypes
 
+_Sizes = list[tuple[int, TensorShapeProto.Dimension]]  # axes and their sizes
 _HEAD = -1  # before the first node
 _INLINE_INITIALIZERS = 4  # the first IR version in which an initializer need not be an input too
 _EXPAND, _SLICE_INPUTS = 8, 10  # the opsets that introduced Expand, and Slice with inputs
@@ -41,7 +42,7 @@ class Rewriting:
         self.inserted: dict[tuple[int, int], list[NodeProto]] = defaultdict(list)
         self.removed: set[tuple[int, int]] = set()
         self.computed: dict[tuple[object, ...], str] = {}
-        self.emptying: dict[int, TypeProto] = {}  # by the identity of sizes
+        self.emptying: dict[int, tuple[_Sizes, TypeProto]] = {}  # by the identity of the sizes
         self.emptied: dict[str, TypeProto] = {}
         self.opset = onnx_opset(model.proto)
 
@@ -281,45 +282,43 @@ class Rewriting:
         scope.graph.node.extend(placed)
 
     def _declare(self, scope: Scope) -> None:
-        graph = scope.graph
+        graph, states = scope.graph, scope.states
         declared = Declarations.of(around_nodes(graph))
-        known: dict[Hashable, list[tuple[int, TensorShapeProto.Dimension]]] = {}  # many are equal
+        known: dict[Hashable, _Sizes] = {}  # many are equal
         for place, (name, kind) in enumerate(zip(declared.names, declared.kinds, strict=True)):
-            state = scope.states.get(name)
-            new = [] if state is None else self._changed(kind, state, known)
+            state = states.get(name)
+            if state is None:
+                continue
+            new = known.get((kind, state.key))
+            if new is None:
+                new = known[kind, state.key] = self._changed(kind, state)
             if new:
                 _set_sizes(graph.value_info[place].type, new)
+            if self.emptying:
                 self._note_empty(scope, name, new)
         for info in chain(graph.input, graph.output):
-            state = scope.states.get(info.name)
+            state = states.get(info.name)
             if state is not None:
-                new = self._changed(info.type.SerializeToString(), state, known)
+                new = self._changed(info.type.SerializeToString(), state)
                 _set_sizes(info.type, new)
                 self._note_empty(scope, info.name, new)
 
-    def _changed(
-        self,
-        declared: bytes,
-        state: State,
-        known: dict[Hashable, list[tuple[int, TensorShapeProto.Dimension]]],
-    ) -> list[tuple[int, TensorShapeProto.Dimension]]:
+    def _changed(self, declared: bytes, state: State) -> _Sizes:
         """Return the axes of a serialized type that get another size."""
-        key = declared, state.key
-        if key not in known:
-            old, new = TypeProto.FromString(declared), TypeProto.FromString(declared)
-            if new.tensor_type.HasField("shape"):
-                self._declare_type(new, state.sizes(), state.follows)
-            sides = (kind.tensor_type.shape.dim for kind in (old, new))
-            pairs = enumerate(zip(*sides, strict=True))
-            known[key] = [(axis, dim) for axis, (was, dim) in pairs if was != dim]
-            if _is_empty(new) and not _is_empty(old):
-                self.emptying[id(known[key])] = new
-        return known[key]
+        old, new = TypeProto.FromString(declared), TypeProto.FromString(declared)
+        if new.tensor_type.HasField("shape"):
+            self._declare_type(new, state.sizes(), state.follows)
+        sides = (kind.tensor_type.shape.dim for kind in (old, new))
+        pairs = enumerate(zip(*sides, strict=True))
+        changed = [(axis, dim) for axis, (was, dim) in pairs if was != dim]
+        if _is_empty(new) and not _is_empty(old):
+            self.emptying[id(changed)] = changed, new
+        return changed
 
-    def _note_empty(self, scope: Scope, name: str, sizes: object) -> None:
+    def _note_empty(self, scope: Scope, name: str, sizes: _Sizes) -> None:
         """Note a value of the main graph that gets sizes with which it has no elements left."""
         if id(sizes) in self.emptying and name in scope.producers and not scope.path:
-            self.emptied[name] = self.emptying[id(sizes)]
+            self.emptied[name] = self.emptying[id(sizes)][1]
 
     def _declare_type(
         self, kind: TypeProto, sizes: Sequence[Size | None] | None, follows: bool
@@ -342,7 +341,7 @@ class Rewriting:
                 dim.ClearField("dim_value")
 
 
-def _set_sizes(kind: TypeProto, sizes: Iterable[tuple[int, TensorShapeProto.Dimension]]) -> None:
+def _set_sizes(kind: TypeProto, sizes: _Sizes) -> None:
     """Set the sizes of axes in place: a whole type would take new memory."""
     for axis, dim in sizes:
         kind.tensor_type.shape.dim[axis].CopyFrom(dim)

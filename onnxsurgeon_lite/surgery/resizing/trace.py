@@ -31,7 +31,7 @@ from onnxsurgeon_lite.graph.index import (
     opset_versions,
 )
 from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.graph.table import captured
+from onnxsurgeon_lite.graph.table import Row, captured, rows_of
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.surgery.resizing.bodies import either, grown, sliced, stacked
@@ -106,7 +106,7 @@ class _Tracer:
         places = {place: s.sizes for s in self.context.plan.symbols for place in s.places}
         for info in index.graph.input:
             scope.states[info.name] = self._input(info, places)
-        self._visit(scope, index.order)
+        self._visit(scope, index.rows, index.order)
 
     def _input(self, info: ValueInfoProto, places: Mapping[tuple[str, int], Size]) -> State:
         kind = info.type.tensor_type
@@ -118,7 +118,7 @@ class _Tracer:
         ]
         return tensor_state(kind.elem_type, sizes, self.trials)
 
-    def _visit(self, scope: Scope, order: Sequence[int]) -> None:
+    def _visit(self, scope: Scope, rows: Sequence[Row], order: Sequence[int]) -> None:
         self.context.plan.scopes.append(scope)
         for tensor in scope.graph.initializer:
             scope.states[tensor.name] = self._constant(tensor)
@@ -129,14 +129,14 @@ class _Tracer:
             )
         nodes = list(scope.graph.node)
         for position in order:
-            for name in nodes[position].output[:]:
+            for name in rows[position].outputs:
                 scope.producers[name] = position
         for position in order:
             if self.context.outdated:
                 return
-            node = nodes[position]
-            made = self._node(scope, position, node)
-            scope.states.update(zip(node.output, made, strict=False))
+            row = rows[position]
+            made = self._node(scope, position, nodes[position], row)
+            scope.states.update(zip(row.outputs, made, strict=False))
 
     def _constant(self, tensor: TensorProto) -> State:
         sizes = [constant(dim, self.trials) for dim in tensor.dims]
@@ -147,12 +147,12 @@ class _Tracer:
             data = (array,) * self.trials if array.dtype.kind in "iufb" else None
         return tensor_state(tensor.data_type, sizes, self.trials, data)
 
-    def _node(self, scope: Scope, position: int, node: NodeProto) -> list[State]:
-        operator = node.op_type if node.domain in ("", "ai.onnx") else ""
-        names = [*node.input, *captured(node)] if node.attribute else node.input[:]
+    def _node(self, scope: Scope, position: int, node: NodeProto, row: Row) -> list[State]:
+        operator = "" if row.domain else row.op_type
+        names = [*node.input, *captured(node)] if row.attributed else row.needs
         found = [scope.find(name) if name else None for name in names]
-        alike = operator, *map(id, found), *map(bool, names), len(node.output)
-        if alike in self.made and not node.attribute:
+        alike = operator, *map(id, found), *map(bool, names), len(row.outputs)
+        if alike in self.made and not row.attributed:
             return self.made[alike][0]
         reads = {n: state for n, state in zip(names, found, strict=True) if state is not None}
         visit = Visit(self.context, scope, position, node, reads)
@@ -265,7 +265,7 @@ class _Tracer:
         plan = self.context.plan
         before = len(plan.refills), len(plan.stretches)
         try:
-            self._visit(body, range(len(graph.node)))
+            self._visit(body, rows_of(graph.node), range(len(graph.node)))
         except ShapeError as error:
             raise Called(function) from error
         if not self.context.outdated and before != (len(plan.refills), len(plan.stretches)):
@@ -278,7 +278,7 @@ class _Tracer:
         scope = Scope(graph, f"{visit.place}/{name}", visit.scope, carried=frozenset(given))
         for info in graph.input:
             scope.states[info.name] = given.get(info.name, State((info.type,) * self.trials))
-        self._visit(scope, range(len(graph.node)))
+        self._visit(scope, rows_of(graph.node), range(len(graph.node)))
         return scope
 
     def _results(self, scope: Scope) -> list[State]:
