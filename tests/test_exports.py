@@ -188,3 +188,23 @@ def test_an_output_in_another_order_of_axes_does_not_agree(model_of):
     result = osl.bisect(one, against=other, feeds=given, cause=False)
 
     assert (result.verdict, [culprit.value for culprit in result.culprits]) == ("mismatch", ["y"])
+
+
+def test_a_lost_bias_is_repaired_where_the_names_of_nodes_tell_the_module(tmp_path):
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 4, 1)
+    )
+    sample = torch.randn(1, 3, 8, 8)
+    record_module(layers.eval(), (sample,), folder=tmp_path / "refs")
+    layers[2].bias = None
+    with pytest.warns():
+        torch.onnx.export(layers, (sample,), tmp_path / "m.onnx", dynamo=False)
+
+    result = osl.bisect(
+        tmp_path / "m.onnx", reference=tmp_path / "refs", repair=tmp_path / "fixed.onnx"
+    )
+
+    assert "a bias is not added" in str(result)
+    repaired = osl.bisect(tmp_path / "fixed.onnx", reference=tmp_path / "refs")
+    assert (repaired.verdict, repaired.masked) == ("agrees", [])

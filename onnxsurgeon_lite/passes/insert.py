@@ -99,6 +99,8 @@ class Insert:
             self._before(result, index, value, new)
             producer = index.nodes[index.producer[value]]
             node.metadata_props.extend(producer.metadata_props)  # it stands for the value
+            if producer.name and not node.name:  # which tells the module in some exports
+                node.name = f"{producer.name}_{self.op_type.lower()}"
             node.input[:] = [new if name == value else name for name in inputs]
             node.output[:] = [value]
         else:
