@@ -208,3 +208,14 @@ def test_a_lost_bias_is_repaired_where_the_names_of_nodes_tell_the_module(tmp_pa
     assert "a bias is not added" in str(result)
     repaired = osl.bisect(tmp_path / "fixed.onnx", reference=tmp_path / "refs")
     assert (repaired.verdict, repaired.masked) == ("agrees", [])
+
+
+def test_an_output_of_another_name_is_compared_where_all_else_is_named_alike(model_of):
+    text = """g (float[2,8] x) => (float[2,8] y) <float[8] w = {1,2,3,4,5,6,7,8}> {
+        a = Mul(x, w) b = Relu(a) c = Sin(b) y = Neg(c)
+    }"""
+    right, wrong = model_of(text), model_of(text.replace("Neg", "Abs"), "wrong.onnx")
+    other = osl.rename(right, {"y": "z"}).model
+
+    assert osl.bisect(right, against=other).verdict == "agrees"
+    assert [culprit.op_type for culprit in osl.bisect(wrong, against=other).culprits] == ["Abs"]

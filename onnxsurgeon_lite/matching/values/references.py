@@ -273,6 +273,8 @@ def names_settle(index: GraphIndex, other: GraphIndex) -> bool:
     inner = [name for name in common if name not in index.outputs]
     if not common or 2 * len(inner) < len(index.producer.keys() - index.outputs.keys()):
         return False
+    if not all(name in other for name in index.outputs):
+        return False
     other_calls = [n for n in common if _call(index, other, n) != _call(other, index, n)]
     recounted = any(_COUNTED.fullmatch(name) for name in index.producer.keys() - other.producer)
     return len(other_calls) <= 1 and not (recounted and any(map(_COUNTED.fullmatch, other_calls)))
