@@ -55,7 +55,11 @@ class Provenances(Sequence[Provenance]):
         return self._at(range(len(self))[position])
 
     def __iter__(self) -> Iterator[Provenance]:
-        return map(self._at, range(len(self)))
+        return iter(self._all)
+
+    @cached_property
+    def _all(self) -> list[Provenance]:
+        return [self._at(position) for position in range(len(self))]
 
     def _at(self, position: int) -> Provenance:
         origin = self._stated_or_owned(position)
@@ -71,21 +75,21 @@ class Provenances(Sequence[Provenance]):
         origin = self._stated.get(position)
         if origin is None:
             origin = origin_of(self._nodes[position])
-            if not origin.modules and self._owners:
-                origin = self._by_weights(self._nodes[position], origin)
+            if not origin.modules and self._owners and position in self._owned:
+                origin = self._by_weights(position, origin)
             self._stated[position] = origin
         return origin
 
-    def _by_weights(self, node: NodeProto, origin: Provenance) -> Provenance:
-        weights = [name for name in node.input[:] if name in self._owners]
+    def _by_weights(self, position: int, origin: Provenance) -> Provenance:
         # exporters store equal weights once, under one owner's name: shared weights tell nothing
-        owners = {self._owners[name] for name in weights if self._uses[name] == 1}
+        weights = (name for name in self._owned[position] if self._uses[name] == 1)
+        owners = {*map(self._owners.__getitem__, weights)}
         scope = owners.pop() if len(owners) == 1 else ""
         # TorchScript numbers the calls of one module: `/fc_1/Gemm` can be the second call of `fc`
         if not scope or (origin.known and CALL.sub("", origin.scope) != scope):
             return origin
         # a fused node has the weights of one of its parts and the value of another
-        is_whole = node.domain in ("", "ai.onnx")
+        is_whole = self._nodes[position].domain in ("", "ai.onnx")
         return Provenance(scope, _enclosing(scope, self._class_of), (), known=is_whole)
 
     def _among_neighbors(self, position: int, origin: Provenance) -> Provenance:
@@ -171,9 +175,15 @@ class Provenances(Sequence[Provenance]):
         return {name: owner for name in self._weights if (owner := _owner(name))}
 
     @cached_property
-    def _uses(self) -> Counter[str]:
+    def _owned(self) -> dict[int, set[str]]:
+        """Node -> those of its inputs that have an owner; the nodes with such inputs."""
         owned = self._owners.keys()
-        return Counter(chain.from_iterable(owned & node.input[:] for node in self._nodes))
+        each = ((position, owned & node.input[:]) for position, node in enumerate(self._nodes))
+        return {position: weights for position, weights in each if weights}
+
+    @cached_property
+    def _uses(self) -> Counter[str]:
+        return Counter(chain.from_iterable(self._owned.values()))
 
     @cached_property
     def _makers(self) -> dict[str, int]:

@@ -3,18 +3,28 @@
 import itertools
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
+from typing import TypeVar
 
 from onnxsurgeon_lite.report.page.data import BoxKind, Drawing, Layout
 
 Box = tuple[BoxKind, int]
+Item = TypeVar("Item", bound=Hashable)
 _DIGITS = 2
+
+
+class Numbers(dict[Item, int]):
+    """Items in the order in which they were asked for, each with its number."""
+
+    def __missing__(self, item: Item) -> int:
+        self[item] = number = len(self)
+        return number
 
 
 @dataclass
@@ -37,15 +47,10 @@ class Draftsman:
 
     def draw(self, boxes: Iterable[Box], lines: Lines) -> Drawing:
         """Lay boxes out so that values run downwards."""
-        places = {box: number for number, box in enumerate(boxes)}
-        for ends in lines.values:
-            for box in ends:
-                places.setdefault(box, len(places))
-        found = [
-            (places[start], places[end], [*values]) for (start, end), values in lines.values.items()
-        ]
-        between = tuple((start, end) for start, end, _ in found)
-        key = len(places), between
+        places = Numbers[Box](zip(boxes, itertools.count(), strict=False))
+        ends = tuple([(places[start], places[end]) for start, end in lines.values])
+        found = [(*e, [*v]) for e, v in zip(ends, lines.values.values(), strict=True)]
+        key = len(places), ends
         if key not in self._known:
             self._known[key] = len(self.layouts)
             self.layouts.append(_layout(*key))
