@@ -128,7 +128,8 @@ class Call:
     Attributes:
         html: where a page of the result is wanted. node_data: where its numbers of nodes.
         force: write over what is there.
-        models: the indexed models, in the order in which they were given. sight: what was seen of them. begun: writes the page to a file that is begun.
+        models: the indexed models, in the order in which they were given. sight: what was seen of them.
+        begun: writes the page to a file that is begun.
         notes: what a user should know; an error that ends the call carries them, the result does otherwise.
         made: how feeds were made.
     """

@@ -6,7 +6,7 @@ its neighbors are in.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, takewhile
 from typing import TypeVar, overload
 
@@ -23,6 +23,8 @@ from onnxsurgeon_lite.graph.scopes.origin import (
 from onnxsurgeon_lite.names import beginning, starting
 
 Key = TypeVar("Key", bound=Hashable)
+Values = Sequence[tuple[list[str], list[str]]]
+"""The inputs and the outputs of each node."""
 
 
 class Provenances(Sequence[Provenance]):
@@ -31,14 +33,21 @@ class Provenances(Sequence[Provenance]):
     Each is computed on demand, because a command asks about few nodes of many.
     """
 
-    def __init__(self, nodes: Sequence[NodeProto], weights: Collection[str]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[NodeProto],
+        weights: Collection[str],
+        values: Callable[[], Values] | None = None,
+    ) -> None:
         """Prepare; no node is read yet.
 
         Args:
             weights: names of the initializers; a parameter is named by its module's path and its own name.
+            values: returns the inputs and the outputs of each node, where somebody has read them.
         """
         self._nodes = nodes
         self._weights = weights
+        self._read_values = values or partial(values_of, nodes)
         self._stated: dict[int, Provenance] = {}
         self._found: dict[int, Provenance] = {}
 
@@ -120,7 +129,7 @@ class Provenances(Sequence[Provenance]):
 
     def _before(self, position: int) -> list[int]:
         makers = self._makers
-        return [makers[name] for name in self._nodes[position].input[:] if name in makers]
+        return [makers[name] for name in self._values[position][0] if name in makers]
 
     def _after(self, position: int) -> list[int]:
         return self._users[position]
@@ -170,6 +179,10 @@ class Provenances(Sequence[Provenance]):
         return {path: name for p in speaking for path, name in origin_of(self._nodes[p]).modules}
 
     @cached_property
+    def _values(self) -> Values:
+        return self._read_values()
+
+    @cached_property
     def _owners(self) -> dict[str, str]:
         """Weight -> the module in its name."""
         return {name: owner for name in self._weights if (owner := _owner(name))}
@@ -178,8 +191,8 @@ class Provenances(Sequence[Provenance]):
     def _owned(self) -> dict[int, set[str]]:
         """Node -> those of its inputs that have an owner; the nodes with such inputs."""
         owned = self._owners.keys()
-        each = ((position, owned & node.input[:]) for position, node in enumerate(self._nodes))
-        return {position: weights for position, weights in each if weights}
+        each = ((place, owned & inputs) for place, (inputs, _) in enumerate(self._values))
+        return {place: weights for place, weights in each if weights}
 
     @cached_property
     def _uses(self) -> Counter[str]:
@@ -187,16 +200,22 @@ class Provenances(Sequence[Provenance]):
 
     @cached_property
     def _makers(self) -> dict[str, int]:
-        return {name: i for i, node in enumerate(self._nodes) for name in node.output[:] if name}
+        made = enumerate(self._values)
+        return {name: place for place, (_, outputs) in made for name in outputs if name}
 
     @cached_property
     def _users(self) -> dict[int, list[int]]:
         users, makers = defaultdict[int, list[int]](list), self._makers
-        for position, node in enumerate(self._nodes):
-            for name in node.input[:]:
+        for position, (inputs, _) in enumerate(self._values):
+            for name in inputs:
                 if name in makers:
                     users[makers[name]].append(position)
         return users
+
+
+def values_of(nodes: Iterable[NodeProto]) -> Values:
+    """Read the inputs and the outputs of nodes."""
+    return [(node.input[:], node.output[:]) for node in nodes]
 
 
 def _is_placed(origin: Provenance) -> bool:

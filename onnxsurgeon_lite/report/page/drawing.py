@@ -4,7 +4,6 @@ import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -27,34 +26,33 @@ class Numbers(dict[Item, int]):
         return number
 
 
-@dataclass
-class Lines:
-    """Lines between boxes, each with the values that run along it."""
+class Sketch:
+    """Boxes, each with its number, and lines between them, each with the values that run along it."""
 
-    values: dict[tuple[Box, Box], dict[int, None]] = field(default_factory=dict)
+    def __init__(self, boxes: Iterable[Box] = ()) -> None:
+        self.boxes: Numbers[Box] = Numbers(zip(boxes, itertools.count(), strict=False))
+        self.lines: dict[tuple[int, int], dict[int, None]] = {}
 
     def add(self, start: Box, end: Box, value: int) -> None:
         """Let a value run from one box to another."""
-        self.values.setdefault((start, end), {})[value] = None
+        self.lines.setdefault((self.boxes[start], self.boxes[end]), {})[value] = None
 
 
-@dataclass
 class Draftsman:
     """Draws, and keeps the layouts."""
 
-    layouts: list[Layout] = field(default_factory=list)
-    _known: dict[object, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.layouts = list[Layout]()
+        self._known = dict[object, int]()
 
-    def draw(self, boxes: Iterable[Box], lines: Lines) -> Drawing:
+    def draw(self, sketch: Sketch) -> Drawing:
         """Lay boxes out so that values run downwards."""
-        places = Numbers[Box](zip(boxes, itertools.count(), strict=False))
-        ends = tuple([(places[start], places[end]) for start, end in lines.values])
-        found = [(*e, [*v]) for e, v in zip(ends, lines.values.values(), strict=True)]
-        key = len(places), ends
+        key = len(sketch.boxes), tuple(sketch.lines)
         if key not in self._known:
             self._known[key] = len(self.layouts)
             self.layouts.append(_layout(*key))
-        return Drawing([*places], found, self._known[key])
+        lines = [(start, end, [*values]) for (start, end), values in sketch.lines.items()]
+        return Drawing([*sketch.boxes], lines, self._known[key])
 
 
 def _layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:

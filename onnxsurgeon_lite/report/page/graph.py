@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.graph.text import attribute_text
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.page.data import BoxKind, CloseUp, GraphPart, ModulePart
-from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Lines, Numbers
+from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Numbers, Sketch
 from onnxsurgeon_lite.report.page.types import Texts, begin_types, has_bodies, learn_types, texts
 
 _MOST = 64  # boxes in a drawing, besides what enters and leaves
@@ -78,7 +78,7 @@ def graph_part(
     return part
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class _Place:
     """The main graph or a body, whose nodes are numbered one after the other.
 
@@ -115,7 +115,9 @@ def _places(index: GraphIndex) -> tuple[list[_Place], int]:
             inner = InnerGraph.of(outer.index, position, body)
             path = f"{outer.node_id(position)}/{body}"
             around = outer.first + position
-            places.append(_Place(inner.index, len(places), path, body, count, around, outer, inner.captured))
+            places.append(
+                _Place(inner.index, len(places), path, body, count, around, outer, inner.captured)
+            )
             count += len(inner.index.nodes)
             if len(places) < _TYPED:
                 learn_types(inner.index)
@@ -149,7 +151,9 @@ def _attributes(places: Iterable[_Place]) -> Iterator[str]:
 class _Names(dict[str, int]):
     """Values that the nodes of a place know, each with its number among those of all places."""
 
-    def __init__(self, place: _Place, outer: "_Names | None", values: list[tuple[int, str]]) -> None:
+    def __init__(
+        self, place: _Place, outer: "_Names | None", values: list[tuple[int, str]]
+    ) -> None:
         super().__init__()
         self._place, self._outer, self._values = place, outer, values
 
@@ -234,11 +238,12 @@ class _Edges:
         return found
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Module:
     """A module that is being filled.
 
     Attributes:
+        sketch: the boxes with the lines between them, and what enters and leaves.
         ends: what enters and leaves -> its number among these; only the first are drawn.
         around: the node that opens to it; -1 for none.
     """
@@ -249,18 +254,18 @@ class _Module:
     class_name: str = ""
     around: int = -1
     boxes: list[Box] = field(default_factory=list)
-    lines: Lines = field(default_factory=Lines)
+    sketch: Sketch = field(init=False)
     ends: dict[BoxKind, dict[int, int]] = field(default_factory=lambda: {"in": {}, "out": {}})
 
     def enter(self, box: Box, value: int) -> None:
         """Let a value come in from elsewhere."""
         if self._is_drawn("in", value):
-            self.lines.add(("in", value), box, value)
+            self.sketch.add(("in", value), box, value)
 
     def leave(self, box: Box, value: int) -> None:
         """Let a value go elsewhere."""
         if self._is_drawn("out", value):
-            self.lines.add(box, ("out", value), value)
+            self.sketch.add(box, ("out", value), value)
 
     def _is_drawn(self, kind: BoxKind, value: int) -> bool:
         ends = self.ends[kind]
@@ -269,20 +274,21 @@ class _Module:
     def part(self, draftsman: Draftsman) -> ModulePart:
         """Return it, drawn."""
         undrawn = sum(max(0, len(ends) - _ENDS) for ends in self.ends.values())
-        drawing = draftsman.draw(self.boxes, self.lines)
+        drawing = draftsman.draw(self.sketch)
         return ModulePart(self.path, self.label, self.class_name, self.parent, drawing, undrawn)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Tree:
     """Modules, the whole model first, and where each node is in them.
 
     Attributes:
-        holder: node -> the module that it is drawn in.
+        holder: node -> the module that it is drawn in. box: node -> the number of its box there.
     """
 
     modules: list[_Module]
     holder: list[int]
+    box: list[int]
     _chains: dict[int, list[tuple[int, Box]]] = field(default_factory=dict)
 
     @classmethod
@@ -290,24 +296,28 @@ class _Tree:
         """Find where each node is."""
         modules = _modules(places)
         holder = [0] * (places[-1].first + len(places[-1].index.nodes))
+        own = [*holder]
         for number, module in enumerate(modules):
-            for kind, position in module.boxes:
+            module.sketch = Sketch(module.boxes)
+            for box, (kind, position) in enumerate(module.boxes):
                 if kind == "node":
-                    holder[position] = number
+                    holder[position], own[position] = number, box
         for module in modules:
             if module.around >= 0:
                 module.parent = holder[module.around]
-        return cls(modules, holder)
+        return cls(modules, holder, own)
 
     def connect(self, edges: _Edges) -> None:
         """Add the lines of edges, in the modules that hold both ends and in those around one of them."""
-        holders, lines = self.holder, [module.lines for module in self.modules]
+        holders, box = self.holder, self.box
+        lines = [module.sketch.lines for module in self.modules]
         for value, maker, reader in edges:
-            near = maker is not None and reader is not None and maker != reader
-            if near and (holder := holders[maker]) == holders[reader]:  # most of them
-                lines[holder].add(("node", maker), ("node", reader), value)
-            else:
-                self._connect(value, maker, reader, value not in edges.constants)
+            if maker is not None and reader is not None and maker != reader:
+                holder = holders[maker]
+                if holder == holders[reader]:  # most of them, and soon told
+                    lines[holder].setdefault((box[maker], box[reader]), {})[value] = None
+                    continue
+            self._connect(value, maker, reader, value not in edges.constants)
 
     def _connect(self, value: int, maker: int | None, reader: int | None, far: bool) -> None:
         """Add the lines of an edge.
@@ -323,7 +333,7 @@ class _Tree:
             both += 1
         if both and up[both - 1][1] != down[both - 1][1]:
             module, box = up[both - 1]
-            self.modules[module].lines.add(box, down[both - 1][1], value)
+            self.modules[module].sketch.add(box, down[both - 1][1], value)
         if not far and both:
             return
         for module, box in up[both:]:
@@ -342,7 +352,7 @@ class _Tree:
         """Return the modules around a module, each with the box that it is in there."""
         known = self._chains.get(number)
         if known is None:
-            known, module = list[tuple[int, Box]](), self.modules[number]
+            known, module = [], self.modules[number]
             if module.parent >= 0:
                 box: Box = ("node", module.around) if module.around >= 0 else ("module", number)
                 known = [*self._chain(module.parent), (module.parent, box)]
@@ -445,16 +455,16 @@ def _close_up(places: Sequence[_Place], node: int, edges: _Edges, draftsman: Dra
         wider = edges.around(node, place, radius)
         if len(wider) <= _NEAR:
             near = wider
-    lines, chosen = Lines(), {*near}
+    sketch, chosen = Sketch(("node", each) for each in near), {*near}
     read: set[int] = set()
     for reader in near:
         for value in edges.reads[reader]:
             read.add(value)
             maker = edges.makers.get(value)
             start: Box = ("node", maker) if maker in chosen and maker is not None else ("in", value)
-            lines.add(start, ("node", reader), value)
+            sketch.add(start, ("node", reader), value)
     for maker in near:
         for value in edges.makes[maker]:
             if value not in read:
-                lines.add(("node", maker), ("out", value), value)
-    return CloseUp(node, draftsman.draw([("node", each) for each in near], lines))
+                sketch.add(("node", maker), ("out", value), value)
+    return CloseUp(node, draftsman.draw(sketch))
