@@ -15,14 +15,13 @@ from onnxsurgeon_lite.debug.bisection.result import (
 )
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.names import command, counted, first
-from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
 from onnxsurgeon_lite.report.ranking import blame_lines
 from onnxsurgeon_lite.report.samples import numbers
 from onnxsurgeon_lite.report.tables import table
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.metrics import gap, number_text, texts, titles
+from onnxsurgeon_lite.tensors.metrics import gap, number_text, texts, titles, verdict
 
 _FEW = 4  # cleared nodes and nodes of a region, of which each is shown unasked
 _NAMED = 8  # mismatching values

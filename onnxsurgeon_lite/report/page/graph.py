@@ -3,7 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from onnxsurgeon_lite.graph.bodies import InnerGraph, bodies
@@ -34,6 +34,17 @@ def graph_part(
         close: nodes whose neighborhood is drawn open, those in bodies by their ids.
         typed: waits for the types of its values; by default they are inferred.
     """
+    return graph_parts(index, title, close, typed)[0]
+
+
+def graph_parts(
+    index: GraphIndex,
+    title: str,
+    close: Iterable[int | str] = (),
+    typed: Callable[[], Texts] | None = None,
+    alike: Iterable[tuple[GraphIndex, str, Callable[[], Texts]]] = (),
+) -> list[GraphPart]:
+    """Return a graph as `graph_part` does, then graphs that are drawn alike, given with their titles and types."""
     op_types, sources = Numbers[str](), Numbers[str]()
     types, attributes = Numbers[str](), Numbers[str]()
     typed = typed or begin_types(index)
@@ -75,7 +86,43 @@ def graph_part(
     known = [typed(), *(texts(place.index) for place in places[1:])]
     part.value_type.extend(types[known[place].get(name, "")] for place, name in edges.values)
     part.types.extend(types)
-    return part
+    names = [name for _, name in edges.values]
+    return [part, *(_alike_part(part, names, *other) for other in alike)]
+
+
+def is_alike(one: GraphIndex, other: GraphIndex) -> bool:
+    """Return whether two graphs are surely drawn alike: they differ in weights and attributes alone."""
+    if has_bodies(one) or has_bodies(other) or len(one.nodes) != len(other.nodes):
+        return False
+    ends = ((each.inputs, each.outputs, each.initializers) for each in (one, other))
+    if not all([*a] == [*b] for a, b in zip(*ends, strict=True)) or one.rows != other.rows:
+        return False
+    head, tail = one.table.encoded.same(other.table.encoded)
+    between = slice(head, len(one.nodes) - tail)
+    pairs = zip(one.nodes[between], other.nodes[between], strict=True)
+    return all(a.name == b.name and a.metadata_props == b.metadata_props for a, b in pairs)
+
+
+def _alike_part(
+    part: GraphPart,
+    names: Sequence[str],
+    index: GraphIndex,
+    title: str,
+    typed: Callable[[], Texts],
+) -> GraphPart:
+    """Return a graph that is drawn as another one, which has values of these names."""
+    types, attributes, known = Numbers[str](), Numbers[str](), typed()
+    node_attributes = [attributes[text] for text in _attributes([_Place(index)])]
+    value_type = [types[known.get(name, "")] for name in names]
+    return replace(
+        part,
+        title=title,
+        close_ups=[],
+        node_attributes=node_attributes,
+        value_type=value_type,
+        types=[*types],
+        attributes=[*attributes],
+    )
 
 
 @dataclass(eq=False, repr=False)

@@ -11,7 +11,7 @@ from threading import Thread
 
 from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.report.json import plain
-from onnxsurgeon_lite.report.page.data import Page
+from onnxsurgeon_lite.report.page.data import GraphPart, Page
 
 _SCRIPTS = (
     *("page", "numbers", "choice", "verdict", "along", "graph", "details"),
@@ -101,10 +101,29 @@ def _inert(page: Page) -> str:
         check_circular=False, separators=(",", ":"), allow_nan=False, default=vars
     )
     try:
-        text = encoder.encode(page)
+        text = _encoded(page, encoder, {})
     except ValueError:  # a number that JSON lacks
         text = encoder.encode(plain(page))
     return text.replace("<", "\\u003c")
+
+
+def _encoded(part: Page | GraphPart, encoder: json.JSONEncoder, known: dict[int, str]) -> str:
+    """Return a part as JSON; what graphs that are drawn alike have in common is encoded once.
+
+    Args:
+        known: what is encoded of graphs, by the identity of the lists.
+    """
+    members = []
+    for name, value in vars(part).items():
+        if name == "graphs":
+            graphs = (_encoded(graph, encoder, known) for graph in value)
+            text = f"[{','.join(graphs)}]"
+        elif isinstance(part, Page):
+            text = encoder.encode(value)
+        elif (text := known.get(id(value), "")) == "":
+            text = known[id(value)] = encoder.encode(value)
+        members.append(f'"{name}":{text}')
+    return f"{{{','.join(members)}}}"
 
 
 def _policy(nonce: str, live: bool) -> str:
