@@ -72,7 +72,7 @@ def begun(models: "list[GraphIndex]") -> "Sight":
     """Return what is seen of models, whose drawings take shape while the command works."""
     from onnxsurgeon_lite.graph.typed import begin_types
 
-    typed = begin_types(models[0]) if models else None  # before what draws is imported, too
+    typed = begin_types(models[0])  # before what draws is imported, too
     from onnxsurgeon_lite.report.page import Sight
 
     sight = Sight(models, typed=typed)
