@@ -70,12 +70,9 @@ def require_libraries() -> None:
 
 def begun(models: "list[GraphIndex]") -> "Sight":
     """Return what is seen of models, whose drawings take shape while the command works."""
-    from onnxsurgeon_lite.graph.typed import begin_types
-
-    typed = begin_types(models[0])  # before what draws is imported, too
     from onnxsurgeon_lite.report.page import Sight
 
-    sight = Sight(models, typed=typed)
+    sight = Sight(models)
     sight.begin(len(models))
     return sight
 

@@ -10,10 +10,10 @@ from onnxsurgeon_lite.graph.bodies import InnerGraph, bodies
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.graph.text import attribute_text
-from onnxsurgeon_lite.graph.typed import Texts, begin_types, has_bodies, learn_types, texts
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.page.data import BoxKind, CloseUp, GraphPart, ModulePart
 from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Numbers, Sketch
+from onnxsurgeon_lite.report.page.types import Texts, begin_types, has_bodies, learn_types, texts
 
 _MOST = 64  # boxes in a drawing, besides what enters and leaves
 _ENDS = 16  # values that are drawn entering a module, and as many leaving it

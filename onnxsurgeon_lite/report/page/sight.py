@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.graph.beside import begin
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.typed import Texts, begin_types, inferred
 from onnxsurgeon_lite.report.page.data import GraphPart, Mark, Measure, TensorPart
 from onnxsurgeon_lite.report.page.graph import graph_part, graph_parts, is_alike
+from onnxsurgeon_lite.report.page.types import Texts, begin_types, inferred
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.tensors.comparison import Comparison, Distance
@@ -27,7 +27,6 @@ class Sight:
         compared: values of the first model against their references, in order. tensors: some of them.
         measures: numbers along the models.
         notes: what could not be seen. is_drawn: the graphs are laid out.
-        typed: waits for the types of the first graph, which somebody began to infer. is_begun: so are the others.
     """
 
     models: Sequence[GraphIndex] = ()
@@ -36,8 +35,7 @@ class Sight:
     measures: list[Measure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     is_drawn: bool = True
-    typed: Callable[[], Texts] | None = None
-    is_begun: bool = False
+    _typed: Callable[[], Texts] | None = None
     _alike: list[tuple[GraphIndex, str, Callable[[], Texts]]] = field(default_factory=list)
     _others: list[Callable[[], GraphPart]] = field(default_factory=list)
 
@@ -47,9 +45,9 @@ class Sight:
 
     def begin(self, most: int) -> None:
         """Begin, in processes of their own, with what takes long: types, drawings of graphs unlike the first."""
-        if self.models and not self.is_begun:
+        if self._typed is None and self.models:
             first, *others = self.models[:most]
-            self.typed, self.is_begun = self.typed or begin_types(first), True
+            self._typed = begin_types(first)
             for other in others:
                 if is_alike(first, other):
                     self._alike.append((other, _title_of(other), begin_types(other)))
@@ -68,7 +66,7 @@ class Sight:
         first = self.models[0]
         marked = dict.fromkeys(m.node for m in marks if not m.graph and m.kind not in _FAINT)
         close = [*marked][:_CLOSE]
-        drawn = graph_parts(first, _title_of(first), close, self.typed, self._alike)
+        drawn = graph_parts(first, _title_of(first), close, self._typed, self._alike)
         return [*drawn, *(wait() for wait in self._others)]
 
 

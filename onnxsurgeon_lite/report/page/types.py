@@ -1,4 +1,4 @@
-"""The types of all values of a graph as text; they are inferred while it is drawn."""
+"""The types of values as a page shows them; they are inferred while the graph is drawn."""
 
 import contextlib
 import re
