@@ -4,6 +4,7 @@ Results live in rooms below `report`, which renders them. The package's front do
 imported before a result is shown.
 """
 
+import sys
 from collections.abc import Callable, Sized
 from dataclasses import fields, is_dataclass
 from typing import Protocol, Self
@@ -90,4 +91,7 @@ def versions() -> dict[str, str]:
     """Return the versions of this package and of its dependencies."""
     from importlib.metadata import version
 
-    return {name: version(name) for name in ("onnxsurgeon-lite", *_DEPENDENCIES)}
+    loaded = {name: getattr(sys.modules.get(name), "__version__", "") for name in _DEPENDENCIES}
+    return {
+        name: loaded.get(name) or version(name) for name in ("onnxsurgeon-lite", *_DEPENDENCIES)
+    }

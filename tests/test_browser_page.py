@@ -110,6 +110,23 @@ def test_the_culprit_is_in_view_when_the_page_opens(first_look):
     assert in_view
 
 
+def test_what_is_marked_is_in_view_on_both_sides_of_a_wide_diff(visit, tmp_path):
+    names = [f"b{n}" for n in range(40)]
+    nodes = " ".join(f"{name} = Abs(x)" for name in names)
+    text = f"{nodes} s = Sum({', '.join(names)}) y = Elu(s)"
+    model = osl.build(f"wide (float[2] x) => (float[2] y) {{ {text} }}")
+    osl.diff(model, osl.set_attr(model, "@41", {"alpha": 2.0}).model, html=tmp_path / "page.html")
+
+    page = visit.open(tmp_path / "page.html")
+
+    inside = """box => {
+        const area = box.closest(".area").getBoundingClientRect(), own = box.getBoundingClientRect();
+        return own.left >= area.left && own.right <= area.right;
+    }"""
+    marked = page.locator(".box.changed")
+    assert [marked.nth(number).evaluate(inside) for number in range(2)] == [True, True]
+
+
 def test_a_click_chooses_a_node_everywhere(report):
     report.evaluate("choose(0, 4)")
     report.locator("#graphs .box.node:not(.culprit)").first.click()

@@ -1,5 +1,6 @@
 """`--html`: what stands in the page of each command, and that it is refused where it cannot be written."""
 
+import errno
 import json
 import re
 import sys
@@ -14,7 +15,12 @@ from conftest import FIXTURES
 from onnx import helper
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.errors import OutputExistsError, UsageError
+from onnxsurgeon_lite.errors import (
+    OutputExistsError,
+    UnknownNameError,
+    UsageError,
+    WriteError,
+)
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError
@@ -142,6 +148,42 @@ def test_modules_hold_their_nodes_and_lines_cross_their_borders(tmp_path):
     middle = layers[1].drawing
     kinds = [(middle.boxes[a][0], middle.boxes[b][0]) for a, b, _ in middle.lines]
     assert sorted(kinds) == [("in", "node"), ("node", "out")]
+
+
+LEAKY = (
+    "leaky (float[N] x) => (float[N] y) { h = LeakyRelu<alpha = 0.1>(x) t = Tanh(h) y = Neg(t) }"
+)
+
+
+def test_a_graph_that_differs_in_attributes_alone_shares_the_drawing(tmp_path):
+    right = osl.build(LEAKY)
+    wrong = osl.set_attr(right, "@0", {"alpha": 0.2}).model
+    sight = Sight([GraphIndex.of(right), GraphIndex.of(wrong)])
+
+    one, other = sight.graphs(2)
+
+    assert other.modules is one.modules
+    assert plain(other) == plain(graph_part(sight.models[1], other.title))
+    osl.diff(right, wrong, html=tmp_path / "page.html")
+    assert data_of(tmp_path / "page.html")["graphs"] == json.loads(json.dumps(plain([one, other])))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        LEAKY.replace("Neg(t)", "Neg(h)"),
+        LEAKY.replace("Tanh", "Sin"),
+        LEAKY.replace("x", "z"),
+        LEAKY.replace("y = Neg", "[n] y = Neg"),
+    ],
+    ids=["edge", "operator", "value", "name"],
+)
+def test_a_graph_of_another_structure_has_its_own_drawing(other):
+    sight = Sight([GraphIndex.of(osl.build(LEAKY)), GraphIndex.of(osl.build(other))])
+
+    _, drawn = sight.graphs(2)
+
+    assert plain(drawn) == plain(graph_part(sight.models[1], drawn.title))
 
 
 WITH_BODIES = """g (float[4] x, int64 n, bool c) => (float[4] y) {
@@ -301,6 +343,25 @@ def test_a_page_is_refused_before_the_work_where_something_stands(tmp_path):
     assert page.read_text() == "mine"
     osl.diff(WHOLE, FAULTY, html=page, force=True)
     assert page.read_text() != "mine"
+
+
+def test_a_page_that_is_begun_leaves_nothing_where_the_command_fails(tmp_path):
+    with pytest.raises(UnknownNameError):
+        osl.inspect(WHOLE, node="nowhere", html=tmp_path / "page.html")
+
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(monkeypatch, tmp_path):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+
+    with pytest.raises(WriteError, match="No space left"):
+        osl.inspect(WHOLE, html=tmp_path / "page.html")
+
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_missing_library_is_one_line_that_says_what_to_install(tmp_path, monkeypatch):

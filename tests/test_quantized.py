@@ -1,6 +1,8 @@
 """Models that onnxruntime quantized, against the values of their float models."""
 
+import json
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -220,6 +222,11 @@ HOW = {
 }
 
 
+def data_of(page: Path) -> dict:
+    """The JSON inside a page."""
+    return json.loads(re.search(r'id="data">(.*?)</script>', page.read_text())[1])
+
+
 def changed(path: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -> ModelProto:
     """A quantized model with another initializer."""
     model = onnx.load(path)
@@ -423,6 +430,32 @@ def test_a_range_that_is_too_narrow_is_called_saturated_with_the_range_that_is_n
     assert "the reference needs" in result.culprits[0].findings[0].because
     fixed = osl.repair(case.folder / "wrong.onnx", result)
     assert not case.bisect(fixed.model.proto).culprits
+
+
+def test_no_table_calls_what_a_narrow_range_cuts_off_a_match(made):
+    case = made("attention")
+    page = case.folder / "page.html"
+    narrow = changed(case.quantize("u8"), "u_scale", lambda scale: scale / 2)
+
+    result = case.bisect(narrow, cause=False, html=page)
+
+    rows = data_of(page)["tables"][0]["rows"]
+    said = {row[1]: row[2] for row in rows}
+    (row,) = (line for line in str(result).splitlines() if line.startswith("output"))
+    assert said["u_DequantizeLinear_Output"] == "saturated"
+    assert row.split()[1:3] == ["saturated", "u_DequantizeLinear_Output"]
+
+
+def test_a_page_shows_how_many_quanta_a_value_is_off(made, tmp_path):
+    case = made("attention")
+    narrow = changed(case.quantize("u8"), "u_scale", lambda scale: scale / 2)
+
+    osl.compare_sets(
+        narrow, case.folder / "refs", feeds=case.feeds, every=True, html=tmp_path / "page.html"
+    )
+
+    said = {part["name"]: part["says"] for part in data_of(tmp_path / "page.html")["tensors"]}
+    assert "behind the quantizer: off by at most" in said["u"]
 
 
 def test_a_wrong_attribute_of_a_quantized_model_is_found_through_its_rounding(made):

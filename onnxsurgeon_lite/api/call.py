@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.sets import See
     from onnxsurgeon_lite.matching.trials import Trial
     from onnxsurgeon_lite.model import ModelLike
-    from onnxsurgeon_lite.report.page import Sight
+    from onnxsurgeon_lite.report.page import Page, Sight
     from onnxsurgeon_lite.runtime.child import Child
     from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, SampleFeeds
     from onnxsurgeon_lite.runtime.pool import Pool
@@ -129,6 +129,7 @@ class Call:
         html: where a page of the result is wanted. node_data: where its numbers of nodes.
         force: write over what is there.
         models: the indexed models, in the order in which they were given. sight: what was seen of them.
+        begun: writes the page to a file that is begun.
         notes: what a user should know; an error that ends the call carries them, the result does otherwise.
         made: how feeds were made.
     """
@@ -159,6 +160,7 @@ class Call:
     made: list[str] = field(default_factory=list, init=False)
     models: "list[GraphIndex]" = field(default_factory=list, init=False)
     sight: "Sight | None" = field(default=None, init=False)
+    begun: "Callable[[Page], None] | None" = field(default=None, init=False)
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
 
     def __enter__(self) -> "Call":
@@ -231,6 +233,7 @@ class Call:
             for model in models:
                 self.index(model)
             self.sight = page.begun(self.models)
+            self.begun = self.stack.enter_context(page.begun_file(self.html))
 
     def see(self, index: "GraphIndex | None" = None) -> "See":
         """Return what takes pictures of compared tensors, where a page is wanted."""
@@ -376,7 +379,7 @@ class Call:
     def done(self, result: S) -> S:
         """Return a result that carries the notes; write its page where one is wanted."""
         result = result.with_told(self.notes)
-        page.write_page(self.html, self.node_data, result, self.models, self.sight)
+        page.write_page(self.html, self.node_data, result, self.models, self.sight, self.begun)
         return result
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from onnxsurgeon_lite.errors import RuntimeFailure, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.sets import See
-    from onnxsurgeon_lite.report.page import Sight
+    from onnxsurgeon_lite.report.page import Page, Sight
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.runtime.observe import Observer
     from onnxsurgeon_lite.runtime.session import Runtime
@@ -76,23 +77,39 @@ def begun(models: "list[GraphIndex]") -> "Sight":
     return sight
 
 
+def begun_file(html: "str | PathLike[str]") -> "AbstractContextManager[Callable[[Page], None]]":
+    """Begin the file of a page; enter what writes it."""
+    from onnxsurgeon_lite.report.page.html import page_file
+
+    return page_file(Path(html))
+
+
 def write_page(
     html: Place,
     node_data: Place,
     result: "Shown",
     models: "list[GraphIndex]",
     sight: "Sight | None",
+    begun: "Callable[[Page], None] | None" = None,
 ) -> None:
-    """Write a result's page, and its numbers of nodes, where they are wanted."""
+    """Write a result's page, and its numbers of nodes, where they are wanted.
+
+    Args:
+        begun: writes the page to a file that is begun.
+    """
     if html is None and node_data is None:
         return
     from onnxsurgeon_lite.report import page
+    from onnxsurgeon_lite.report.page.html import page_file
 
     seen = sight or page.Sight()
     seen.models, seen.is_drawn = models, html is not None
     made = page.page_of(result, seen)
-    if html is not None:
-        page.write_page(Path(html), made)
+    if begun is not None:
+        begun(made)
+    elif html is not None:
+        with page_file(Path(html)) as write:
+            write(made)
     if node_data is not None:
         from onnxsurgeon_lite.report.node_data import write_node_data
 

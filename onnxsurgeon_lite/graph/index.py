@@ -30,7 +30,7 @@ from onnx import (
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
 from onnxsurgeon_lite.graph.native import RejectedError, begin_infer, infer, infer_encoded
-from onnxsurgeon_lite.graph.scopes import Provenances
+from onnxsurgeon_lite.graph.scopes import Provenances, Values, values_of
 from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row, captured, plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
@@ -258,7 +258,16 @@ class GraphIndex:
     @cached_property
     def origins(self) -> Provenances:
         """The place in the source program of each node."""
-        return Provenances(self.nodes, self.initializers)
+        return Provenances(self.nodes, self.initializers, self._values)
+
+    def _values(self) -> Values:
+        """Return the inputs of each node, without repeats where it has attributes, and its outputs."""
+        if "rows" not in vars(self):
+            return values_of(self.nodes)
+        found = [(row.needs, row.outputs) for row in self.rows]
+        for position in self.bodied:  # whose captures are no inputs
+            found[position] = self.nodes[position].input[:], self.rows[position].outputs
+        return found
 
     @cached_property
     def operators(self) -> dict[str, list[int]]:

@@ -15,14 +15,13 @@ from onnxsurgeon_lite.debug.bisection.result import (
 )
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.names import command, counted, first
-from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
 from onnxsurgeon_lite.report.ranking import blame_lines
 from onnxsurgeon_lite.report.samples import numbers
 from onnxsurgeon_lite.report.tables import table
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.metrics import gap, number_text, texts, titles
+from onnxsurgeon_lite.tensors.metrics import gap, number_text, texts, titles, verdict
 
 _FEW = 4  # cleared nodes and nodes of a region, of which each is shown unasked
 _NAMED = 8  # mismatching values
@@ -219,7 +218,7 @@ def _details(
         yield f"  a node may be missing: the references have {names}, the model does not"
     yield from _region(culprit, verbose, has_factory)
     if any(value.comparison is not None for value in culprit.values):
-        yield from _values(culprit.values, every_metric)
+        yield from _values(culprit, every_metric)
 
 
 def _causes(culprit: Culprit) -> Iterator[str]:
@@ -267,22 +266,36 @@ def _region(culprit: Culprit, verbose: bool, has_factory: bool) -> Iterator[str]
         yield "  or an operation is missing directly behind the last of them"
 
 
-def _values(values: Sequence[ValueReport], every_metric: bool) -> list[str]:
+def value_verdict(culprit: Culprit, value: ValueReport) -> str:
+    """Return the word for a culprit's value.
+
+    What a quantizer cuts off or scales wrongly can be as near to the reference as its own quanta allow: the culprit's
+    verdict counts for what it makes.
+    """
+    if value.comparison is None:
+        return "no reference"
+    made = value.name == culprit.value and value.comparison.match
+    wrong = (f.verdict for f in culprit.findings if f.verdict not in HARMLESS)
+    return next(wrong, "match") if made else verdict(value.comparison)
+
+
+def _values(culprit: Culprit, every_metric: bool) -> list[str]:
     """Return the table of a culprit's values."""
-    split = any(value.introduced is not None for value in values)
+    split = any(value.introduced is not None for value in culprit.values)
     columns = ["", "", "name", *titles(every_metric), *(["own error"] if split else [])]
-    rows = [_value_row(value, every_metric)[: len(columns)] for value in values]
+    rows = [_value_row(culprit, value, every_metric)[: len(columns)] for value in culprit.values]
     return table(columns, rows)
 
 
-def _value_row(value: ValueReport, every_metric: bool) -> list[str]:
+def _value_row(culprit: Culprit, value: ValueReport, every_metric: bool) -> list[str]:
+    said = value_verdict(culprit, value)
     if value.comparison is None:
-        return [value.role, "no reference", value.name]
+        return [value.role, said, value.name]
     cells = texts(value.comparison, every_metric)
     cells += [""] * (len(titles(every_metric)) - len(cells))
     own = value.introduced
     alone = "" if own is None else "match" if own.match else texts(own)[0]
-    return [value.role, verdict(value.comparison), value.name, *cells, alone]
+    return [value.role, said, value.name, *cells, alone]
 
 
 def _cleared(culprits: Sequence[Culprit], verbose: bool) -> Iterator[str]:

@@ -9,7 +9,7 @@ from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.runtime.run import RunResult
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.metrics import number_text, texts, titles
+from onnxsurgeon_lite.tensors.metrics import number_text, texts, titles, verdict
 
 _EXPLAINED = 8  # tensors; the table has them all
 
@@ -62,8 +62,3 @@ def _left_over(names: Sequence[str]) -> str:
     shown = ", ".join(map(repr, names[:_EXPLAINED]))
     which = f"{counted(len(names), 'reference')} behind the last match"
     return f"{which} {'was' if len(names) == 1 else 'were'} not compared: {shown}"
-
-
-def verdict(comparison: Comparison) -> str:
-    """Return the word for one tensor."""
-    return "match" if comparison.match else "MISMATCH"

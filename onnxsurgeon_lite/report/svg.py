@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.browse import Nodes
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.page import Sight, page_of
 from onnxsurgeon_lite.report.page.data import Layout, Measure, TensorPart
-from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Lines
+from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Sketch
 from onnxsurgeon_lite.report.picture import png
 from onnxsurgeon_lite.shown import Shown
 
@@ -91,25 +91,24 @@ def graph_svg(nodes: Nodes) -> str:
     if not 0 < len(nodes) <= _MOST or find_spec("igraph") is None:
         return ""
     values: dict[str, int] = {}
-    lines, boxes = Lines(), list[Box]()
+    sketch = Sketch(("node", node.position) for node in nodes)
     chosen = {*nodes.positions}
     read = set[str]()
     for node in nodes:
-        boxes.append(("node", node.position))
         for value in node.inputs:
             if value.kind != "initializer":
                 number, producer = values.setdefault(value.name, len(values)), value.producer
                 read.add(value.name)
                 within = producer is not None and producer.position in chosen
                 start: Box = ("node", producer.position) if producer and within else ("in", number)
-                lines.add(start, ("node", node.position), number)
+                sketch.add(start, ("node", node.position), number)
     for node in nodes:
         for value in node.outputs:
             if value.name not in read:
                 number = values.setdefault(value.name, len(values))
-                lines.add(("node", node.position), ("out", number), number)
+                sketch.add(("node", node.position), ("out", number), number)
     draftsman = Draftsman()
-    drawing = draftsman.draw(boxes, lines)
+    drawing = draftsman.draw(sketch)
     names = [*values]
     titles = {node.position: (node.op_type, node.name, node.title) for node in nodes}
     labels = [

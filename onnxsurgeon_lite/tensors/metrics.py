@@ -54,6 +54,11 @@ def texts(comparison: Comparison, every: bool = False) -> list[str]:
     return [metric.text(comparison) for metric in METRICS if every or metric.usual]
 
 
+def verdict(comparison: Comparison) -> str:
+    """Return the word for one tensor."""
+    return "match" if comparison.match else "MISMATCH"
+
+
 def gap(comparison: Comparison) -> str:
     """Return in a phrase how far two tensors are apart."""
     c = comparison

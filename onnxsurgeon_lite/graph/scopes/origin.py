@@ -51,8 +51,7 @@ class Provenance:
     @property
     def source(self) -> str:
         """`model.py:42`: the innermost line outside of torch."""
-        own = [frame for frame in self.frames if not _LIBRARY.search(frame[0])] or self.frames
-        return f"{_file_name(own[-1][0])}:{own[-1][1]}" if own else ""
+        return _innermost(self.frames) if self.frames else ""
 
     def around(self) -> list[str]:
         """The paths of the modules that contain the node, without the root, the outermost first."""
@@ -130,6 +129,13 @@ def _modules(metadata: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def _frames(trace: str) -> tuple[tuple[str, int], ...]:
     """Return (file, line) of each line of a stack trace; cached, because the nodes of one call share it."""
     return tuple((found["file"], int(found["line"])) for found in _FRAME.finditer(trace))
+
+
+@lru_cache(1 << 12)
+def _innermost(frames: tuple[tuple[str, int], ...]) -> str:
+    """Return `model.py:42`; cached, because the nodes of one call share it."""
+    own = [frame for frame in frames if not _LIBRARY.search(frame[0])] or frames
+    return f"{_file_name(own[-1][0])}:{own[-1][1]}"
 
 
 def _texts(literal: str) -> list[str]:

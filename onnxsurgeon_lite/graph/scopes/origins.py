@@ -6,7 +6,7 @@ its neighbors are in.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, takewhile
 from typing import TypeVar, overload
 
@@ -23,6 +23,8 @@ from onnxsurgeon_lite.graph.scopes.origin import (
 from onnxsurgeon_lite.names import beginning, starting
 
 Key = TypeVar("Key", bound=Hashable)
+Values = Sequence[tuple[list[str], list[str]]]
+"""The inputs and the outputs of each node."""
 
 
 class Provenances(Sequence[Provenance]):
@@ -31,14 +33,21 @@ class Provenances(Sequence[Provenance]):
     Each is computed on demand, because a command asks about few nodes of many.
     """
 
-    def __init__(self, nodes: Sequence[NodeProto], weights: Collection[str]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[NodeProto],
+        weights: Collection[str],
+        values: Callable[[], Values] | None = None,
+    ) -> None:
         """Prepare; no node is read yet.
 
         Args:
             weights: names of the initializers; a parameter is named by its module's path and its own name.
+            values: returns the inputs and the outputs of each node, where somebody has read them.
         """
         self._nodes = nodes
         self._weights = weights
+        self._read_values = values or partial(values_of, nodes)
         self._stated: dict[int, Provenance] = {}
         self._found: dict[int, Provenance] = {}
 
@@ -55,7 +64,11 @@ class Provenances(Sequence[Provenance]):
         return self._at(range(len(self))[position])
 
     def __iter__(self) -> Iterator[Provenance]:
-        return map(self._at, range(len(self)))
+        return iter(self._all)
+
+    @cached_property
+    def _all(self) -> list[Provenance]:
+        return [self._at(position) for position in range(len(self))]
 
     def _at(self, position: int) -> Provenance:
         origin = self._stated_or_owned(position)
@@ -71,21 +84,21 @@ class Provenances(Sequence[Provenance]):
         origin = self._stated.get(position)
         if origin is None:
             origin = origin_of(self._nodes[position])
-            if not origin.modules and self._owners:
-                origin = self._by_weights(self._nodes[position], origin)
+            if not origin.modules and self._owners and position in self._owned:
+                origin = self._by_weights(position, origin)
             self._stated[position] = origin
         return origin
 
-    def _by_weights(self, node: NodeProto, origin: Provenance) -> Provenance:
-        weights = [name for name in node.input[:] if name in self._owners]
+    def _by_weights(self, position: int, origin: Provenance) -> Provenance:
         # exporters store equal weights once, under one owner's name: shared weights tell nothing
-        owners = {self._owners[name] for name in weights if self._uses[name] == 1}
+        weights = (name for name in self._owned[position] if self._uses[name] == 1)
+        owners = {*map(self._owners.__getitem__, weights)}
         scope = owners.pop() if len(owners) == 1 else ""
         # TorchScript numbers the calls of one module: `/fc_1/Gemm` can be the second call of `fc`
         if not scope or (origin.known and CALL.sub("", origin.scope) != scope):
             return origin
         # a fused node has the weights of one of its parts and the value of another
-        is_whole = node.domain in ("", "ai.onnx")
+        is_whole = self._nodes[position].domain in ("", "ai.onnx")
         return Provenance(scope, _enclosing(scope, self._class_of), (), known=is_whole)
 
     def _among_neighbors(self, position: int, origin: Provenance) -> Provenance:
@@ -116,7 +129,7 @@ class Provenances(Sequence[Provenance]):
 
     def _before(self, position: int) -> list[int]:
         makers = self._makers
-        return [makers[name] for name in self._nodes[position].input[:] if name in makers]
+        return [makers[name] for name in self._values[position][0] if name in makers]
 
     def _after(self, position: int) -> list[int]:
         return self._users[position]
@@ -166,27 +179,43 @@ class Provenances(Sequence[Provenance]):
         return {path: name for p in speaking for path, name in origin_of(self._nodes[p]).modules}
 
     @cached_property
+    def _values(self) -> Values:
+        return self._read_values()
+
+    @cached_property
     def _owners(self) -> dict[str, str]:
         """Weight -> the module in its name."""
         return {name: owner for name in self._weights if (owner := _owner(name))}
 
     @cached_property
-    def _uses(self) -> Counter[str]:
+    def _owned(self) -> dict[int, set[str]]:
+        """Node -> those of its inputs that have an owner; the nodes with such inputs."""
         owned = self._owners.keys()
-        return Counter(chain.from_iterable(owned & node.input[:] for node in self._nodes))
+        each = ((place, owned & inputs) for place, (inputs, _) in enumerate(self._values))
+        return {place: weights for place, weights in each if weights}
+
+    @cached_property
+    def _uses(self) -> Counter[str]:
+        return Counter(chain.from_iterable(self._owned.values()))
 
     @cached_property
     def _makers(self) -> dict[str, int]:
-        return {name: i for i, node in enumerate(self._nodes) for name in node.output[:] if name}
+        made = enumerate(self._values)
+        return {name: place for place, (_, outputs) in made for name in outputs if name}
 
     @cached_property
     def _users(self) -> dict[int, list[int]]:
         users, makers = defaultdict[int, list[int]](list), self._makers
-        for position, node in enumerate(self._nodes):
-            for name in node.input[:]:
+        for position, (inputs, _) in enumerate(self._values):
+            for name in inputs:
                 if name in makers:
                     users[makers[name]].append(position)
         return users
+
+
+def values_of(nodes: Iterable[NodeProto]) -> Values:
+    """Read the inputs and the outputs of nodes."""
+    return [(node.input[:], node.output[:]) for node in nodes]
 
 
 def _is_placed(origin: Provenance) -> bool:

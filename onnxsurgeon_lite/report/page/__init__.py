@@ -6,16 +6,14 @@ The page shows a documented JSON (`data`), which is inside it. Plotly draws the 
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from typing import cast
 
-from onnxsurgeon_lite.atomic import write_bytes
 from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page.data import Page
 from onnxsurgeon_lite.report.page.sight import Sight
 from onnxsurgeon_lite.shown import Shown, versions
 
-__all__ = ["Page", "Sight", "page_of", "write_page"]
+__all__ = ["Page", "Sight", "page_of"]
 
 SHOWN_BY = {
     "BisectResult": "bisection.page",
@@ -50,10 +48,3 @@ def page_of(result: Shown, sight: Sight) -> Page:
         versions=versions(),
         result=results.data(result.contract()),
     )
-
-
-def write_page(path: Path, page: Page) -> None:
-    """Write a page, whole or not at all."""
-    from onnxsurgeon_lite.report.page.html import parts
-
-    write_bytes(path, *parts(page))

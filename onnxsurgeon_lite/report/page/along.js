@@ -112,7 +112,7 @@ function drawAlong(measure, chart) {
     traces.push(line(measure.limit, points.map(i => limits[i] || null), { color: css("--limit"), dash: "dot", width: 1.5 }));
   const layout = look({
     height: chart.clientWidth < 500 ? 360 : 280, hovermode: "closest", bargap: 0.15, shapes: shapesOf(measure),
-    xaxis: { title: { text: page.graphs.length ? "in the order of the graph" : "in the order of the set" }, zeroline: false },
+    xaxis: { title: { text: page.graphs.length ? "in the order of the graph" : "in the order of the set" }, zeroline: false, ...(points.length < 12 ? { dtick: 1 } : {}) },
     yaxis: { title: { text: measure.unit }, type: measure.log ? "log" : "linear", exponentformat: "power" },
   });
   chart.setAttribute("aria-label", measure.title);

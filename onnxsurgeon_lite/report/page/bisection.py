@@ -10,8 +10,8 @@ from onnxsurgeon_lite.report.bisection import (
     edits_text,
     headlines,
     kind_of,
+    value_verdict,
 )
-from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.measures import Row, node_of, table
 from onnxsurgeon_lite.report.page.sight import Sight
@@ -101,11 +101,14 @@ def _tensors(result: BisectResult, sight: Sight) -> Iterator[data.TensorPart]:
 
 
 def _values(culprit: Culprit) -> list[data.Table]:
-    rows = [
-        Row([v.role, v.name, verdict(v.comparison), *texts(v.comparison, True)], culprit.id)
-        for v in culprit.values
-        if v.comparison is not None
-    ]
+    if all(value.comparison is None for value in culprit.values):
+        return []
+    metrics = titles(True)
+    rows = []
+    for value in culprit.values:
+        cells = [] if value.comparison is None else texts(value.comparison, True)
+        said = [value.role, value.name, value_verdict(culprit, value), *cells]
+        rows.append(Row(said + [""] * (len(metrics) - len(cells)), culprit.id))
     called = f"{culprit.op_type} {culprit.name!r}" if culprit.name else culprit.op_type
     title = f"Values of {called} ({culprit.id})"
-    return table(title, ["role", "value", "verdict", *titles(True)], rows)
+    return table(title, ["role", "value", "verdict", *metrics], rows)

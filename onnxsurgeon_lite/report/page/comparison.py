@@ -1,11 +1,10 @@
 """What the page of a comparison shows."""
 
 from onnxsurgeon_lite.matching.sets import SetComparison
-from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.measures import Row, against_references, marks_of, table
 from onnxsurgeon_lite.report.page.sight import Sight
-from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
+from onnxsurgeon_lite.tensors.metrics import gap, texts, titles, verdict
 
 
 def page(result: SetComparison, sight: Sight) -> data.Page:

@@ -149,7 +149,7 @@ class Measure:
 
     Attributes:
         graph: number of the graph. nodes: numbers of the nodes, ids of those in bodies; -1 for what is of none.
-        names: what was measured, such as a value.
+        names: what was measured, such as a value; none where that is the nodes themselves.
         numbers: None where there is none. limits: what the number may be.
         bad: what is over its limit, or differs in another way.
         combine: how a module's number follows from those of its nodes.

@@ -3,53 +3,56 @@
 import itertools
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
+from typing import TypeVar
 
 from onnxsurgeon_lite.report.page.data import BoxKind, Drawing, Layout
 
 Box = tuple[BoxKind, int]
+Item = TypeVar("Item", bound=Hashable)
 _DIGITS = 2
 
 
-@dataclass
-class Lines:
-    """Lines between boxes, each with the values that run along it."""
+class Numbers(dict[Item, int]):
+    """Items in the order in which they were asked for, each with its number."""
 
-    values: dict[tuple[Box, Box], dict[int, None]] = field(default_factory=dict)
+    def __missing__(self, item: Item) -> int:
+        self[item] = number = len(self)
+        return number
+
+
+class Sketch:
+    """Boxes, each with its number, and lines between them, each with the values that run along it."""
+
+    def __init__(self, boxes: Iterable[Box] = ()) -> None:
+        self.boxes: Numbers[Box] = Numbers(zip(boxes, itertools.count(), strict=False))
+        self.lines: dict[tuple[int, int], dict[int, None]] = {}
 
     def add(self, start: Box, end: Box, value: int) -> None:
         """Let a value run from one box to another."""
-        self.values.setdefault((start, end), {})[value] = None
+        self.lines.setdefault((self.boxes[start], self.boxes[end]), {})[value] = None
 
 
-@dataclass
 class Draftsman:
     """Draws, and keeps the layouts."""
 
-    layouts: list[Layout] = field(default_factory=list)
-    _known: dict[object, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.layouts = list[Layout]()
+        self._known = dict[object, int]()
 
-    def draw(self, boxes: Iterable[Box], lines: Lines) -> Drawing:
+    def draw(self, sketch: Sketch) -> Drawing:
         """Lay boxes out so that values run downwards."""
-        places = {box: number for number, box in enumerate(boxes)}
-        for ends in lines.values:
-            for box in ends:
-                places.setdefault(box, len(places))
-        found = [
-            (places[start], places[end], [*values]) for (start, end), values in lines.values.items()
-        ]
-        between = tuple((start, end) for start, end, _ in found)
-        key = len(places), between
+        key = len(sketch.boxes), tuple(sketch.lines)
         if key not in self._known:
             self._known[key] = len(self.layouts)
             self.layouts.append(_layout(*key))
-        return Drawing([*places], found, self._known[key])
+        lines = [(start, end, [*values]) for (start, end), values in sketch.lines.items()]
+        return Drawing([*sketch.boxes], lines, self._known[key])
 
 
 def _layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:

@@ -12,6 +12,7 @@ function showGraphs() {
   if (!page.graphs.length) { part("model").remove(); return; }
   part("model").classList.toggle("sides", page.graphs.length > 1);
   page.graphs.forEach((_, graph) => views.push(new View(graph)));
+  views.forEach(view => view.show()); // each has its width now
   document.addEventListener("chosen", event => views.forEach(view => view.follow(event.detail.near)));
 }
 
@@ -29,7 +30,6 @@ class View {
     part("graphs").append(make("div", { class: "graph" },
       make("div", { class: "bar" }, make("h2", {}, page.graphs.length > 1 ? `${"AB"[graph]}: ${this.g.title}` : "The graph"), this.tools),
       this.path, this.area, this.legend));
-    this.show();
     document.addEventListener("picked", () => { this.shade(); this.show(); });
   }
 
@@ -94,6 +94,7 @@ class View {
       svg.append(box);
     });
     const focused = [this.area, this.path].some(each => each.contains(document.activeElement)), left = this.drawn;
+    const seen = { drawing: this.seen, left: this.area.scrollLeft, top: this.area.scrollTop };
     this.area.replaceChildren(svg);
     if (focused) { // a keyboard stays in the graph: at what was left, at what is chosen, or at the start
       const names = [`module ${left}`, `node ${this.g.doors.get(left)}`, `node ${this.chosen()}`];
@@ -101,6 +102,7 @@ class View {
     }
     this.drawn = this.open;
     this.scale(1);
+    this.first(seen, drawing);
     this.showPath();
     this.showLegend();
     this.outline();
@@ -146,8 +148,8 @@ class View {
     const rectangle = draw("rect", { width, height, rx: kind === "node" ? 6 : kind === "module" ? 12 : 22 });
     if (said.colors) rectangle.style.fill = said.colors.fill;
     box.append(draw("title", {}, said.label), rectangle);
-    if (opens !== undefined) box.append(draw("rect", { x: 3, y: 3, width: width - 6, height: height - 6, rx: kind === "node" ? 4 : 9, class: "inner" }));
     const ink = said.colors ? said.colors.text : "var(--text)";
+    if (opens !== undefined) box.append(draw("rect", { x: 3, y: 3, width: width - 6, height: height - 6, rx: kind === "node" ? 4 : 9, class: "inner", style: said.colors && `stroke:${ink}` }));
     const lines = [[said.first, 18, "first"], [said.second, 34, "second"]];
     for (const [text, dy, name] of lines) if (text) box.append(draw("text", { x: width / 2, y: said.second ? dy : 26, class: name, style: `fill:${ink}` }, text));
     if (said.sign) box.append(draw("circle", { cx: width - 4, cy: 4, r: 10, class: "badge" }), draw("text", { x: width - 4, y: 8, class: "badge" }, said.sign));
@@ -170,7 +172,7 @@ class View {
     const name = kind === "node" ? `${idOf(graph, number).replace(/.*\//, "")} ${g.node_name[number]}` : module.class_name || "module";
     return {
       first: kind === "node" ? cut(g.op_types[g.node_op[number]], 22) : middle(module.label, 21),
-      second: [middle(name, room), amount].filter(Boolean).join("  "),
+      second: [room < 6 ? "" : middle(name, room), amount].filter(Boolean).join("  "),
       kinds, sign: kinds.length ? KINDS[kinds[0]][0] : "", colors: shade ? colors(shade.share) : null,
       label: [title, amount, ...kinds.map(each => (at.some(mark => mark.kind === each) ? KINDS[each][1] : `holds ${KINDS[each][1]}`)), kind === "node" && g.opens.has(number) ? "opens" : "", ...own.slice(0, 2).map(mark => mark.text)].filter(Boolean).join("; "),
       reached: kind === "node" && g.node_reads[number].some(value => reached[graph].has(value)),
@@ -236,6 +238,15 @@ class View {
     for (const box of this.shown.values()) box.classList.remove("chosen");
     const box = this.shown.get(`node ${this.chosen()}`);
     if (box) box.classList.add("chosen");
+  }
+
+  /** Show what was in view of the same drawing; else what is marked, or the top above an output: a wide drawing has them anywhere. */
+  first(seen, drawing) {
+    const marked = this.svg.querySelector(".box > circle.badge"), out = this.svg.querySelector(".box.out");
+    if (seen.drawing === drawing) this.area.scrollTo(seen);
+    else if (marked) this.reveal(marked.parentNode);
+    else if (out) { this.reveal(out); this.area.scrollTop = 0; }
+    this.seen = drawing;
   }
 
   reveal(box) {

@@ -1,19 +1,18 @@
 """A model's graph as a page shows it: module by module, none with more boxes than can be read."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from onnxsurgeon_lite.graph.bodies import InnerGraph, bodies
-from onnxsurgeon_lite.graph.browse import Graph
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.graph.text import attribute_text
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.page.data import BoxKind, CloseUp, GraphPart, ModulePart
-from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Lines
+from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Numbers, Sketch
 from onnxsurgeon_lite.report.page.types import Texts, begin_types, has_bodies, learn_types, texts
 
 _MOST = 64  # boxes in a drawing, besides what enters and leaves
@@ -21,16 +20,6 @@ _ENDS = 16  # values that are drawn entering a module, and as many leaving it
 _NEAR = 32  # nodes of a close-up
 _MOST_INNER = 20_000  # nodes in bodies, at which no further one is drawn
 _TYPED = 64  # bodies whose types are inferred
-
-Item = TypeVar("Item", bound=Hashable)
-
-
-class Numbers(dict[Item, int], Generic[Item]):
-    """Items in the order in which they were asked for, each with its number."""
-
-    def __missing__(self, item: Item) -> int:
-        self[item] = len(self)
-        return self[item]
 
 
 def graph_part(
@@ -45,24 +34,33 @@ def graph_part(
         close: nodes whose neighborhood is drawn open, those in bodies by their ids.
         typed: waits for the types of its values; by default they are inferred.
     """
-    values, op_types, sources = Numbers[tuple[str, str]](), Numbers[str](), Numbers[str]()
+    return graph_parts(index, title, close, typed)[0]
+
+
+def graph_parts(
+    index: GraphIndex,
+    title: str,
+    close: Iterable[int | str] = (),
+    typed: Callable[[], Texts] | None = None,
+    alike: Iterable[tuple[GraphIndex, str, Callable[[], Texts]]] = (),
+) -> list[GraphPart]:
+    """Return a graph as `graph_part` does, then graphs that are drawn alike, given with their titles and types."""
+    op_types, sources = Numbers[str](), Numbers[str]()
     types, attributes = Numbers[str](), Numbers[str]()
     typed = typed or begin_types(index)
     places, left_out = _places(index)
-    edges = _Edges(places, values)
+    edges = _Edges(places)
     tree = _Tree.of(places)
-    for value, maker, reader in edges:
-        tree.connect(value, maker, reader, value not in edges.constants)
+    tree.connect(edges)
     draftsman = Draftsman()
-    nodes = [(place, position) for place in places for position in range(len(place.index.nodes))]
-    inner = [place.node_id(position) for place, position in nodes[len(index.nodes) :]]
+    inner = [place.node_id(at) for place in places[1:] for at in range(len(place.index.nodes))]
     numbers = {node: number for number, node in enumerate(inner, len(index.nodes))}
     part = GraphPart(
         title=title,
-        node_op=[op_types[place.index.rows[p].op_type] for place, p in nodes],
-        node_name=[shown(place.index.nodes[p].name) for place, p in nodes],
+        node_op=[op_types[row.op_type] for place in places for row in place.index.rows],
+        node_name=[shown(node.name) for place in places for node in place.index.nodes],
         node_module=tree.holder,
-        node_source=[sources[place.index.origins[p].source] for place, p in nodes],
+        node_source=[sources[origin.source] for place in places for origin in place.index.origins],
         node_attributes=[attributes[text] for text in _attributes(places)],
         node_reads=edges.reads,
         node_makes=edges.makes,
@@ -76,7 +74,7 @@ def graph_part(
             for node in dict.fromkeys(close)
             if (number := node if isinstance(node, int) else numbers.get(node, -1)) >= 0
         ],
-        values=[shown(name) for _, name in values],
+        values=[shown(name) for _, name in edges.values],
         value_type=[],
         layouts=draftsman.layouts,
         op_types=[*op_types],
@@ -85,35 +83,66 @@ def graph_part(
         attributes=[*attributes],
         left_out=left_out,
     )
-    known = {place.path: texts(place.index) for place in places[1:]} | {"": typed()}
-    part.value_type.extend(types[known[path].get(name, "")] for path, name in values)
+    known = [typed(), *(texts(place.index) for place in places[1:])]
+    part.value_type.extend(types[known[place].get(name, "")] for place, name in edges.values)
     part.types.extend(types)
-    return part
+    names = [name for _, name in edges.values]
+    return [part, *(_alike_part(part, names, *other) for other in alike)]
 
 
-@dataclass(frozen=True)
+def is_alike(one: GraphIndex, other: GraphIndex) -> bool:
+    """Return whether two graphs are surely drawn alike: they differ in weights and attributes alone."""
+    if has_bodies(one) or has_bodies(other) or len(one.nodes) != len(other.nodes):
+        return False
+    ends = ((each.inputs, each.outputs, each.initializers) for each in (one, other))
+    if not all([*a] == [*b] for a, b in zip(*ends, strict=True)) or one.rows != other.rows:
+        return False
+    head, tail = one.table.encoded.same(other.table.encoded)
+    between = slice(head, len(one.nodes) - tail)
+    pairs = zip(one.nodes[between], other.nodes[between], strict=True)
+    return all(a.name == b.name and a.metadata_props == b.metadata_props for a, b in pairs)
+
+
+def _alike_part(
+    part: GraphPart,
+    names: Sequence[str],
+    index: GraphIndex,
+    title: str,
+    typed: Callable[[], Texts],
+) -> GraphPart:
+    """Return a graph that is drawn as another one, which has values of these names."""
+    types, attributes, known = Numbers[str](), Numbers[str](), typed()
+    node_attributes = [attributes[text] for text in _attributes([_Place(index)])]
+    value_type = [types[known.get(name, "")] for name in names]
+    return replace(
+        part,
+        title=title,
+        close_ups=[],
+        node_attributes=node_attributes,
+        value_type=value_type,
+        types=[*types],
+        attributes=[*attributes],
+    )
+
+
+@dataclass(eq=False, repr=False)
 class _Place:
     """The main graph or a body, whose nodes are numbered one after the other.
 
     Attributes:
-        path: such as `@12/body`; '' is the main graph. body: its name in the node.
+        number: among the places. path: such as `@12/body`; '' is the main graph. body: its name in the node.
         first: number of its first node. around: number of the node whose body it is; -1 for none.
         outer: the place around it. captured: its values from there.
     """
 
     index: GraphIndex
+    number: int = 0
     path: str = ""
     body: str = ""
     first: int = 0
     around: int = -1
     outer: "_Place | None" = None
     captured: frozenset[str] = frozenset()
-
-    def home(self, name: str) -> tuple[str, str]:
-        """Return a value by the place that it belongs to."""
-        if self.outer is not None and name in self.captured:
-            return self.outer.home(name)
-        return self.path, name
 
     def node_id(self, position: int) -> str:
         """Return a node's id as results have it."""
@@ -133,7 +162,9 @@ def _places(index: GraphIndex) -> tuple[list[_Place], int]:
             inner = InnerGraph.of(outer.index, position, body)
             path = f"{outer.node_id(position)}/{body}"
             around = outer.first + position
-            places.append(_Place(inner.index, path, body, count, around, outer, inner.captured))
+            places.append(
+                _Place(inner.index, len(places), path, body, count, around, outer, inner.captured)
+            )
             count += len(inner.index.nodes)
             if len(places) < _TYPED:
                 learn_types(inner.index)
@@ -152,8 +183,11 @@ def _attributes(places: Iterable[_Place]) -> Iterator[str]:
     known: dict[bytes, str] = {}  # many nodes have the same
     for index in (place.index for place in places):
         for node, row in zip(index.nodes, index.rows, strict=True):
+            if not row.attributed:
+                yield ""
+                continue
             texts = []
-            for attribute in node.attribute if row.attributed else ():
+            for attribute in node.attribute:
                 encoded = attribute.SerializeToString()
                 if encoded not in known:
                     known[encoded] = f"{attribute.name}={attribute_text(attribute)}"
@@ -161,22 +195,48 @@ def _attributes(places: Iterable[_Place]) -> Iterator[str]:
             yield ", ".join(texts)
 
 
-@dataclass
+class _Names(dict[str, int]):
+    """Values that the nodes of a place know, each with its number among those of all places."""
+
+    def __init__(
+        self, place: _Place, outer: "_Names | None", values: list[tuple[int, str]]
+    ) -> None:
+        super().__init__()
+        self._place, self._outer, self._values = place, outer, values
+
+    def __missing__(self, name: str) -> int:
+        if self._outer is not None and name in self._place.captured:
+            number = self._outer[name]
+        else:
+            number = len(self._values)
+            self._values.append((self._place.number, name))
+        self[name] = number
+        return number
+
+
 class _Edges:
-    """The edges of graphs: (value, its maker, a reader); None for what feeds the model, or is its output."""
+    """The edges of graphs: (value, its maker, a reader); None for what feeds the model, or is its output.
 
-    places: Sequence[_Place]
-    values: Numbers[tuple[str, str]]
+    Attributes:
+        values: (number of the place that it belongs to, name) of each.
+        reads, makes: values of each node. makers: value -> the node that makes it.
+        constants: values that depend on no input.
+    """
 
-    def __post_init__(self) -> None:
-        self.inputs, *_ = ends = [self._inputs(place) for place in self.places]
+    def __init__(self, places: Sequence[_Place]) -> None:
+        self.places, self.values = places, list[tuple[int, str]]()
+        self.names = list[_Names]()
+        for place in places:
+            outer = None if place.outer is None else self.names[place.outer.number]
+            self.names.append(_Names(place, outer, self.values))
+        self.inputs, *_ = ends = [*map(self._inputs, places, self.names)]
         self.makes, self.reads = list[list[int]](), list[list[int]]()
         self.constants = set[int]()
-        for place in self.places:
-            index, number = place.index, self._numbers(place)
+        for place, names in zip(places, self.names, strict=True):
+            index, number, known = place.index, names.__getitem__, place.index.initializers
             self.makes += ([number(n) for n in row.outputs if n] for row in index.rows)
             self.reads += (
-                [number(n) for n in dict.fromkeys(needs) if n and n not in index.initializers]
+                [number(n) for n in dict.fromkeys(needs) if n and n not in known]
                 for needs in index.needs
             )
             for node in (place.first + position for position in index.order):
@@ -185,37 +245,52 @@ class _Edges:
         self.makers = {value: node for node, made in enumerate(self.makes) for value in made}
         self.given = {
             value: place.around
-            for place, fed in zip(self.places[1:], ends[1:], strict=True)
+            for place, fed in zip(places[1:], ends[1:], strict=True)
             for value in fed
         }
-        self.outputs = [*map(self._numbers(self.places[0]), self.places[0].index.outputs)]
+        self.outputs = [*map(self.names[0].__getitem__, places[0].index.outputs)]
 
-    def _numbers(self, place: _Place) -> Callable[[str], int]:
-        values = self.values
-        if place.outer is None:
-            return lambda name: values["", name]
-        return lambda name: values[place.home(name)]
-
-    def _inputs(self, place: _Place) -> list[int]:
+    def _inputs(self, place: _Place, names: _Names) -> list[int]:
         """Return what a graph is fed with; captured values are not."""
         known = place.index.initializers.keys() | place.captured
-        return [self.values[place.path, name] for name in place.index.inputs if name not in known]
+        return [names[name] for name in place.index.inputs if name not in known]
 
     def __iter__(self) -> Iterator[tuple[int, int | None, int | None]]:
         sources = self.given | self.makers  # a body is given its inputs by the node around it
         for reader, needed in enumerate(self.reads):
             for value in needed:
                 yield value, sources.get(value), reader
-        for place in self.places:
-            for value in map(self._numbers(place), place.index.outputs):
+        for place, names in zip(self.places, self.names, strict=True):
+            for value in map(names.__getitem__, place.index.outputs):
                 yield value, sources.get(value), None if place.outer is None else place.around
 
+    def around(self, node: int, place: _Place, radius: int) -> list[int]:
+        """Return the nodes of a place at most so many edges away, in topological order."""
+        near = edge = {node}
+        own = range(place.first, place.first + len(place.index.nodes))
+        for _ in range(radius):
+            values = {value for each in edge for value in (*self.reads[each], *self.makes[each])}
+            ends = (end for v in values for end in (self.makers.get(v), *self.readers.get(v, ())))
+            edge = {end for end in ends if end is not None and end in own} - near
+            near = near | edge
+        return sorted(near, key=lambda each: place.index.places[each - place.first])
 
-@dataclass
+    @cached_property
+    def readers(self) -> Mapping[int, Sequence[int]]:
+        """Value -> the nodes that read it."""
+        found = defaultdict[int, list[int]](list)
+        for reader, needed in enumerate(self.reads):
+            for value in needed:
+                found[value].append(reader)
+        return found
+
+
+@dataclass(eq=False, repr=False)
 class _Module:
     """A module that is being filled.
 
     Attributes:
+        sketch: the boxes with the lines between them, and what enters and leaves.
         ends: what enters and leaves -> its number among these; only the first are drawn.
         around: the node that opens to it; -1 for none.
     """
@@ -226,18 +301,18 @@ class _Module:
     class_name: str = ""
     around: int = -1
     boxes: list[Box] = field(default_factory=list)
-    lines: Lines = field(default_factory=Lines)
+    sketch: Sketch = field(init=False)
     ends: dict[BoxKind, dict[int, int]] = field(default_factory=lambda: {"in": {}, "out": {}})
 
     def enter(self, box: Box, value: int) -> None:
         """Let a value come in from elsewhere."""
         if self._is_drawn("in", value):
-            self.lines.add(("in", value), box, value)
+            self.sketch.add(("in", value), box, value)
 
     def leave(self, box: Box, value: int) -> None:
         """Let a value go elsewhere."""
         if self._is_drawn("out", value):
-            self.lines.add(box, ("out", value), value)
+            self.sketch.add(box, ("out", value), value)
 
     def _is_drawn(self, kind: BoxKind, value: int) -> bool:
         ends = self.ends[kind]
@@ -246,20 +321,21 @@ class _Module:
     def part(self, draftsman: Draftsman) -> ModulePart:
         """Return it, drawn."""
         undrawn = sum(max(0, len(ends) - _ENDS) for ends in self.ends.values())
-        drawing = draftsman.draw(self.boxes, self.lines)
+        drawing = draftsman.draw(self.sketch)
         return ModulePart(self.path, self.label, self.class_name, self.parent, drawing, undrawn)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Tree:
     """Modules, the whole model first, and where each node is in them.
 
     Attributes:
-        holder: node -> the module that it is drawn in.
+        holder: node -> the module that it is drawn in. box: node -> the number of its box there.
     """
 
     modules: list[_Module]
     holder: list[int]
+    box: list[int]
     _chains: dict[int, list[tuple[int, Box]]] = field(default_factory=dict)
 
     @classmethod
@@ -267,33 +343,44 @@ class _Tree:
         """Find where each node is."""
         modules = _modules(places)
         holder = [0] * (places[-1].first + len(places[-1].index.nodes))
+        own = [*holder]
         for number, module in enumerate(modules):
-            for kind, position in module.boxes:
+            module.sketch = Sketch(module.boxes)
+            for box, (kind, position) in enumerate(module.boxes):
                 if kind == "node":
-                    holder[position] = number
+                    holder[position], own[position] = number, box
         for module in modules:
             if module.around >= 0:
                 module.parent = holder[module.around]
-        return cls(modules, holder)
+        return cls(modules, holder, own)
 
-    def connect(self, value: int, maker: int | None, reader: int | None, far: bool) -> None:
-        """Add a value's lines, in the module that holds both ends and in those around one of them.
+    def connect(self, edges: _Edges) -> None:
+        """Add the lines of edges, in the modules that hold both ends and in those around one of them."""
+        holders, box = self.holder, self.box
+        lines = [module.sketch.lines for module in self.modules]
+        for value, maker, reader in edges:
+            if maker is not None and reader is not None and maker != reader:
+                holder = holders[maker]
+                if holder == holders[reader]:  # most of them, and soon told
+                    lines[holder].setdefault((box[maker], box[reader]), {})[value] = None
+                    continue
+            self._connect(value, maker, reader, value not in edges.constants)
+
+    def _connect(self, value: int, maker: int | None, reader: int | None, far: bool) -> None:
+        """Add the lines of an edge.
 
         Args:
             far: draw it in modules around one end, too.
         """
-        if maker is not None and reader is not None and maker != reader:
-            holder = self.holder[maker]
-            if holder == self.holder[reader]:  # most of them, and soon told
-                self.modules[holder].lines.add(("node", maker), ("node", reader), value)
-                return
         up, down = self._boxes(maker), self._boxes(reader)
-        both, least = 0, min(len(up), len(down))
-        while both < least and up[both][0] == down[both][0]:
+        both = 0
+        for above, below in zip(up, down, strict=False):
+            if above[0] != below[0]:
+                break
             both += 1
         if both and up[both - 1][1] != down[both - 1][1]:
             module, box = up[both - 1]
-            self.modules[module].lines.add(box, down[both - 1][1], value)
+            self.modules[module].sketch.add(box, down[both - 1][1], value)
         if not far and both:
             return
         for module, box in up[both:]:
@@ -312,7 +399,7 @@ class _Tree:
         """Return the modules around a module, each with the box that it is in there."""
         known = self._chains.get(number)
         if known is None:
-            known, module = list[tuple[int, Box]](), self.modules[number]
+            known, module = [], self.modules[number]
             if module.parent >= 0:
                 box: Box = ("node", module.around) if module.around >= 0 else ("module", number)
                 known = [*self._chain(module.parent), (module.parent, box)]
@@ -353,28 +440,33 @@ def _fill(modules: list[_Module], root: int, place: _Place) -> None:
     if place.outer is not None:  # its nodes lie in the modules of the node around it
         origin = place.outer.index.origins[place.around - place.outer.first]
         known |= dict.fromkeys(origin.around(), root)
-    holders: dict[tuple[object, ...], int] = {}  # of nodes with one origin
+    holders: dict[tuple[object, ...], list[Box]] = {}  # the boxes beside nodes of one origin
+    origins = [*index.origins]
     for position in index.order:
-        origin = index.origins[position]
+        origin = origins[position]
         key = origin.scope, origin.modules
-        if key not in holders:
-            holders[key] = _holder(modules, root, known, origin)
-        modules[holders[key]].boxes.append(("node", place.first + position))
+        boxes = holders.get(key)
+        if boxes is None:
+            boxes = holders[key] = modules[_holder(modules, root, known, origin)].boxes
+        boxes.append(("node", place.first + position))
 
 
 def _holder(modules: list[_Module], root: int, known: dict[str, int], origin: Provenance) -> int:
     """Return the module of an origin; make those around it that are not known."""
-    classes, parent = dict(origin.modules), root
-    for path in origin.around():
-        if path not in known:
-            known[path] = len(modules)
-            modules[parent].boxes.append(("module", known[path]))
-            label = path.removeprefix(f"{modules[parent].path}.")
-            modules.append(_Module(path, label, parent))
+    new, path = list[str](), origin.scope
+    while path not in known:
+        new.append(path)
+        path = path.rpartition(".")[0]
+    parent = known[path]
+    for path in reversed(new):
+        known[path] = len(modules)
+        modules[parent].boxes.append(("module", known[path]))
+        label = path.removeprefix(f"{modules[parent].path}.")
+        modules.append(_Module(path, label, parent))
         parent = known[path]
-        module = modules[parent]
-        if parent != root:
-            module.class_name = module.class_name or classes.get(path, "").rpartition(".")[2]
+    for path, name in origin.modules:
+        if path and (number := known.get(path, root)) != root:
+            modules[number].class_name = modules[number].class_name or name.rpartition(".")[2]
     return parent
 
 
@@ -405,21 +497,21 @@ def _label(modules: Sequence[_Module], boxes: Sequence[Box]) -> str:
 def _close_up(places: Sequence[_Place], node: int, edges: _Edges, draftsman: Draftsman) -> CloseUp:
     """Draw the nodes around one, as far as they are few."""
     place = next(each for each in reversed(places) if each.first <= node)
-    graph, near = Graph(place.index), [node]
+    near = [node]
     for radius in (1, 2):
-        wider = graph.around(place.index.node_id(node - place.first), radius).positions
+        wider = edges.around(node, place, radius)
         if len(wider) <= _NEAR:
-            near = [place.first + position for position in wider]
-    lines, chosen = Lines(), {*near}
+            near = wider
+    sketch, chosen = Sketch(("node", each) for each in near), {*near}
     read: set[int] = set()
     for reader in near:
         for value in edges.reads[reader]:
             read.add(value)
             maker = edges.makers.get(value)
             start: Box = ("node", maker) if maker in chosen and maker is not None else ("in", value)
-            lines.add(start, ("node", reader), value)
+            sketch.add(start, ("node", reader), value)
     for maker in near:
         for value in edges.makes[maker]:
             if value not in read:
-                lines.add(("node", maker), ("out", value), value)
-    return CloseUp(node, draftsman.draw([("node", each) for each in near], lines))
+                sketch.add(("node", maker), ("out", value), value)
+    return CloseUp(node, draftsman.draw(sketch))

@@ -1,13 +1,17 @@
 """A page as one HTML file that needs no other and asks for none."""
 
+import contextlib
 import json
 import os
+from collections.abc import Callable, Iterator
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 
+from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.report.json import plain
-from onnxsurgeon_lite.report.page.data import Page
+from onnxsurgeon_lite.report.page.data import GraphPart, Page
 
 _SCRIPTS = (
     *("page", "numbers", "choice", "verdict", "along", "graph", "details"),
@@ -18,23 +22,66 @@ _SCRIPTS = (
 
 def html(page: Page, live: bool = False) -> bytes:
     """Return the file; a live page asks its server for tensors."""
-    return b"".join(parts(page, live))
-
-
-def parts(page: Page, live: bool = False) -> list[bytes]:
-    """Return the parts of the file."""
-    names = (*_SCRIPTS, *(["live"] if live else []), "start")
-    scripts = [_plotly(), *(_own(f"{name}.js") for name in names)]
-    head, body = _own("page.html").split(b"<!-- here -->")
-    title = escape(page.title).encode(errors="replace")
     nonce = os.urandom(16).hex()
-    start = b'<script nonce="%b">' % nonce.encode()
+    return b"".join((*_opening(nonce, live), *_rest(page, nonce, live)))
+
+
+@contextlib.contextmanager
+def page_file(path: Path) -> Iterator[Callable[[Page], None]]:
+    """Begin a file, whole or none; yield what writes the page.
+
+    What is the same on every page is on its way to the disk while the rest is found.
+    """
+    nonce, errors = os.urandom(16).hex(), list[OSError]()
+
+    def begin() -> None:
+        try:
+            file.writelines(_opening(nonce))
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError as error:  # who finishes the page raises it
+            errors.append(error)
+
+    def finish(page: Page) -> None:
+        rest = _rest(page, nonce)
+        with opened.pop_all():
+            writer.join()
+            if errors:
+                raise errors[0]
+            file.writelines(rest)
+        staging.commit()
+
+    with Staging() as staging, contextlib.ExitStack() as opened:
+        file = opened.enter_context(staging.open(path))
+        writer = Thread(target=begin)
+        writer.start()
+        opened.callback(writer.join)
+        yield finish
+
+
+def _opening(nonce: str, live: bool = False) -> list[bytes]:
+    """Return what is the same on every page but for its nonce."""
+    head, _ = _own("page.html").split(b"<!-- plotly -->\n")
+    policy = _policy(nonce, live).encode()
+    return [head.replace(b"{policy}", policy), *_script(nonce, _plotly())]
+
+
+def _rest(page: Page, nonce: str, live: bool = False) -> list[bytes]:
+    """Return what comes behind that."""
+    names = (*_SCRIPTS, *(["live"] if live else []), "start")
+    _, behind = _own("page.html").split(b"<!-- plotly -->\n")
+    head, body = behind.split(b"<!-- style -->")
+    title = escape(page.title).encode(errors="replace")
     return [
-        head.replace(b"{policy}", _policy(nonce, live).encode()).replace(b"{title}", title),
+        head.replace(b"{title}", title),
         *(b"<style>", _own("page.css"), b"</style>", body),
         *(b'<script type="application/json" id="data">', _inert(page).encode(), b"</script>"),
-        *(part for script in scripts for part in (start, script, b"</script>")),
+        *(part for name in names for part in _script(nonce, _own(f"{name}.js"))),
     ]
+
+
+def _script(nonce: str, text: bytes) -> tuple[bytes, bytes, bytes]:
+    return b'<script nonce="%b">' % nonce.encode(), text, b"</script>"
 
 
 def _own(name: str) -> bytes:
@@ -54,10 +101,29 @@ def _inert(page: Page) -> str:
         check_circular=False, separators=(",", ":"), allow_nan=False, default=vars
     )
     try:
-        text = encoder.encode(page)
+        text = _encoded(page, encoder, {})
     except ValueError:  # a number that JSON lacks
         text = encoder.encode(plain(page))
     return text.replace("<", "\\u003c")
+
+
+def _encoded(part: Page | GraphPart, encoder: json.JSONEncoder, known: dict[int, str]) -> str:
+    """Return a part as JSON; what graphs that are drawn alike have in common is encoded once.
+
+    Args:
+        known: what is encoded of graphs, by the identity of the lists.
+    """
+    members = []
+    for name, value in vars(part).items():
+        if name == "graphs":
+            graphs = (_encoded(graph, encoder, known) for graph in value)
+            text = f"[{','.join(graphs)}]"
+        elif isinstance(part, Page):
+            text = encoder.encode(value)
+        elif (text := known.get(id(value), "")) == "":
+            text = known[id(value)] = encoder.encode(value)
+        members.append(f'"{name}":{text}')
+    return f"{{{','.join(members)}}}"
 
 
 def _policy(nonce: str, live: bool) -> str:

@@ -6,7 +6,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummaries
 from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import Point, Row, marks_of, of_nodes, table
+from onnxsurgeon_lite.report.page.measures import Row, marks_of, table
 from onnxsurgeon_lite.report.page.sight import Sight
 from onnxsurgeon_lite.shown import Shown
 
@@ -50,13 +50,24 @@ def _asked(result: Shown, index: GraphIndex) -> list[tuple[str, str]]:
 
 def _parameters(index: GraphIndex) -> data.Measure:
     """Count the parameters of each node; one that several read counts at the first."""
-    left = dict(index.initializers)
-    points = []
+    count = len(index.nodes)
+    numbers: list[data.Number] = [0] * count
+    left = {name: math.prod(tensor.dims) for name, tensor in index.initializers.items()}
     for position in index.order:
-        used = [left.pop(name) for name in index.needs[position] if name in left]
-        count = sum(math.prod(tensor.dims) for tensor in used)
-        points.append(Point(position, index.nodes[position].name, count))
-    return of_nodes("Parameters along the model", "parameters", points, combine="sum")
+        numbers[position] = sum([left.pop(name) for name in index.needs[position] if name in left])
+    return data.Measure(
+        title="Parameters along the model",
+        unit="parameters",
+        limit="",
+        graph=0,
+        nodes=[*range(count)],
+        names=[],
+        numbers=numbers,
+        limits=[None] * count,
+        bad=[False] * count,
+        combine="sum",
+        log=False,
+    )
 
 
 def _tables(result: Shown) -> list[data.Table]:

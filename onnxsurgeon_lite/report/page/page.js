@@ -39,7 +39,10 @@ function numberOf(graph, node) {
     if (page.graphs[graph].numbers.has(id)) return page.graphs[graph].numbers.get(id);
   return Number(/^@(\d+)/.exec(node)[1]);
 }
-for (const measure of page.measures) measure.nodes = measure.nodes.map(node => numberOf(measure.graph, node));
+for (const measure of page.measures) {
+  measure.nodes = measure.nodes.map(node => numberOf(measure.graph, node));
+  if (!measure.names.length) measure.names = measure.nodes.map(node => page.graphs[measure.graph].node_name[node]);
+}
 for (const each of [...page.marks, ...page.tensors]) each.node = numberOf(each.graph, each.node);
 for (const table of page.tables) table.nodes = table.nodes.map(at => at && [at[0], numberOf(...at)]);
 

@@ -3,16 +3,17 @@
 from collections import Counter
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from onnxsurgeon_lite.matching.diff.result import Difference, Kind, ModelDiff
-from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
 from onnxsurgeon_lite.report.differences import change_texts, lines_of, only_texts
-from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.measures import Row, marks_of, table
 from onnxsurgeon_lite.report.page.sight import Sight
-from onnxsurgeon_lite.tensors.metrics import texts, titles
+from onnxsurgeon_lite.tensors.metrics import texts, titles, verdict
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
 
 _ENDS = attrgetter("before"), attrgetter("after")
 
@@ -67,7 +68,7 @@ def _row(difference: Difference) -> Row:
     return Row(cells, *side)
 
 
-def match_page(result: MatchResult, sight: Sight) -> data.Page:
+def match_page(result: "MatchResult", sight: Sight) -> data.Page:
     """Return what the page of a match shows; where one side is a set of tensors, of the model alone."""
     *others, _ = sight.models
     pairs = result.matching.pairs
@@ -100,10 +101,10 @@ def match_page(result: MatchResult, sight: Sight) -> data.Page:
     )
 
 
-def _rows(found: list[Unmatched]) -> list[Row]:
+def _rows(found: "list[Unmatched]") -> list[Row]:
     return [Row([each.name, each.op_type, each.place]) for each in found]
 
 
-def _unmatched(found: list[Unmatched], makers: dict[str, int], graph: int) -> list[data.Mark]:
+def _unmatched(found: "list[Unmatched]", makers: dict[str, int], graph: int) -> list[data.Mark]:
     named = [(each.name, makers[each.name]) for each in found if each.name in makers]
     return [data.Mark(graph, node, "unmatched", f"{name!r} has no partner") for name, node in named]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onnxsurgeon_lite.graph.beside import begin
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.report.page.data import GraphPart, Mark, Measure, TensorPart
-from onnxsurgeon_lite.report.page.graph import graph_part
+from onnxsurgeon_lite.report.page.graph import graph_part, graph_parts, is_alike
 from onnxsurgeon_lite.report.page.types import Texts, begin_types, inferred
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Sight:
     notes: list[str] = field(default_factory=list)
     is_drawn: bool = True
     _typed: Callable[[], Texts] | None = None
+    _alike: list[tuple[GraphIndex, str, Callable[[], Texts]]] = field(default_factory=list)
     _others: list[Callable[[], GraphPart]] = field(default_factory=list)
 
     def title(self, between: str = "against") -> str:
@@ -43,10 +44,15 @@ class Sight:
         return f" {between} ".join(map(_title_of, self.models)) or "tensors"
 
     def begin(self, most: int) -> None:
-        """Begin, in processes of their own, with what takes long: types of the first graph, drawings of others."""
+        """Begin, in processes of their own, with what takes long: types, drawings of graphs unlike the first."""
         if self._typed is None and self.models:
-            self._typed = begin_types(self.models[0])
-            self._others = [*map(_begin_drawing, self.models[1:most])]
+            first, *others = self.models[:most]
+            self._typed = begin_types(first)
+            for other in others:
+                if is_alike(first, other):
+                    self._alike.append((other, _title_of(other), begin_types(other)))
+                else:
+                    self._others.append(_begin_drawing(other))
 
     def graphs(self, most: int, marks: Sequence[Mark] = ()) -> list[GraphPart]:
         """Return the graphs of the first models, laid out.
@@ -59,8 +65,9 @@ class Sight:
         self.begin(most)
         first = self.models[0]
         marked = dict.fromkeys(m.node for m in marks if not m.graph and m.kind not in _FAINT)
-        part = graph_part(first, _title_of(first), [*marked][:_CLOSE], self._typed)
-        return [part, *(wait() for wait in self._others)]
+        close = [*marked][:_CLOSE]
+        drawn = graph_parts(first, _title_of(first), close, self._typed, self._alike)
+        return [*drawn, *(wait() for wait in self._others)]
 
 
 def _begin_drawing(index: GraphIndex) -> Callable[[], GraphPart]:

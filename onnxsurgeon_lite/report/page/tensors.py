@@ -63,8 +63,10 @@ def _gap(error: Numbers | None, compared: Comparison | None) -> str:
     if compared is None:
         return ""
     off = 0.0 if error is None else _range(error)[1]
-    other = compared.match and off > compared.allowed
-    return f", off by up to {off:.4g}" if other else f", {gap(compared)}"
+    if compared.match and off > compared.allowed:
+        return f", off by up to {off:.4g}"
+    notes = [] if compared.match else compared.notes
+    return "; ".join([f", {gap(compared)}", *notes])
 
 
 def _numbers(value: RunValue) -> Numbers | None:

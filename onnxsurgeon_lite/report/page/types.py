@@ -24,15 +24,11 @@ def learn_types(index: GraphIndex) -> None:
 
 def texts(index: GraphIndex) -> Texts:
     """Return the types that are known."""
-    known: dict[bytes | None, str] = {None: ""}  # many values have one type
-    found = {}
-    for name in dict.fromkeys((*index.inputs, *index.producer, *index.outputs)):
-        kind = index.types.get(name)
-        key = None if kind is None else kind.SerializeToString()
-        if kind is not None and key not in known:
-            known[key] = _MADE_UP.sub("?", type_text(kind))
-        found[name] = known[key]
-    return found
+    names = dict.fromkeys((*index.inputs, *index.producer, *index.outputs))
+    found = {name: index.types.get(name) for name in names}
+    kinds = {id(kind): kind for kind in found.values()}  # many values have one type
+    said = {key: kind and _MADE_UP.sub("?", type_text(kind)) or "" for key, kind in kinds.items()}
+    return {name: said[id(kind)] for name, kind in found.items()}
 
 
 def has_bodies(index: GraphIndex) -> bool:
