@@ -130,6 +130,39 @@ def test_an_export_agrees_with_what_the_modules_returned(network, dynamo, tmp_pa
     assert sorted(result.outputs) == sorted(outputs)
 
 
+class Named(torch.nn.Module):
+    """What its module `out` returns is not what the model returns as `out`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.out = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, body):
+        return self.out(self.body(body).tanh()).relu() * 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_module_of_the_name_of_an_output_is_not_taken_for_it(tmp_path):
+    module, x, path = Named(), torch.randn(2, 8), tmp_path / "model.onnx"
+    names = {"input_names": ["body"], "output_names": ["out"], "verbose": False}
+    torch.onnx.export(module, x, path, dynamo=False, **names)
+    record_module(module, x, folder=tmp_path / "refs")
+    record_module(module, x, folder=tmp_path / "part", scopes=["out"])
+    broken = onnx.load(path)
+    node = next(node for node in broken.graph.node if node.op_type == "Mul")
+    node.op_type = "Add"
+    onnx.save(broken, tmp_path / "wrong.onnx")
+
+    healthy = osl.bisect(path, reference=tmp_path / "refs")
+    unknown = osl.bisect(path, reference=tmp_path / "part")
+    found = osl.bisect(tmp_path / "wrong.onnx", reference=tmp_path / "refs", cause=False)
+
+    assert (healthy.verdict, list(healthy.outputs)) == ("agrees", ["out"])
+    assert (unknown.verdict, unknown.culprits) == ("inconclusive", [])
+    assert [culprit.name for culprit in found.culprits] == [node.name]
+
+
 MASKED = """masked (float[2, 2, 8] scores, bool[8] allowed) => (float[2, 2, 8] shares) {
     mask = Where (allowed, zero, low)
     added = Add (scores, mask)

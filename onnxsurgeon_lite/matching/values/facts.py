@@ -15,7 +15,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import SIGNED, Runtime
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
-from onnxsurgeon_lite.tensors.references import ReferenceSet
+from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 from onnxsurgeon_lite.tensors.signature import Signature, signature_of
 
@@ -93,12 +93,13 @@ def side_of_references(references: ReferenceSet, outputs: Iterable[str] = ()) ->
     Args:
         outputs: names of the model's outputs, which is their order; else they are in that of the set.
     """
-    side = Side(references.place, outputs=[name for name in outputs if name in references])
+    values = [] if is_of_modules(references) else outputs
+    side = Side(references.place, outputs=[name for name in values if name in references])
     for rank, (name, entry) in enumerate(references.entries.items()):
         fact = Fact(name, rank, entry.scope, entry.class_name.rpartition(".")[2])
         fact.known = fact.stated = bool(entry.scope or entry.class_name)
         fact.op = INPUT if entry.is_input else ""
-        fact.returned = _is_returned(name, fact)
+        fact.returned = _is_returned(name, entry)
         fact.is_output = name in side.outputs or (not entry.scope and fact.returned)
         fact.see(references.read(name))
         side.facts[name] = fact
@@ -106,9 +107,15 @@ def side_of_references(references: ReferenceSet, outputs: Iterable[str] = ()) ->
     return side
 
 
-def _is_returned(name: str, fact: Fact) -> bool:
+def is_of_modules(references: ReferenceSet) -> bool:
+    """Return whether PyTorch modules returned all references: their paths may be names of a model by chance alone."""
+    computed = [(n, entry) for n, entry in references.entries.items() if not entry.is_input]
+    return bool(computed) and all(e.class_name and _is_returned(n, e) for n, e in computed)
+
+
+def _is_returned(name: str, entry: Entry) -> bool:
     """Return whether a reference has the name that a module's output gets: its path, or the class of the whole one."""
-    start = fact.scope or fact.class_name
+    start = entry.scope or entry.class_name.rpartition(".")[2]
     return name.startswith(start) and _PART.fullmatch(name, len(start)) is not None
 
 

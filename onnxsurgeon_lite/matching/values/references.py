@@ -12,7 +12,12 @@ from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import PRODUCTS, Quantizers, plain_name
 from onnxsurgeon_lite.matching.values.board import Pair, tells_layout
-from onnxsurgeon_lite.matching.values.facts import Side, side_of_model, side_of_references
+from onnxsurgeon_lite.matching.values.facts import (
+    Side,
+    is_of_modules,
+    side_of_model,
+    side_of_references,
+)
 from onnxsurgeon_lite.matching.values.mapping import (
     feeds_of_other,
     load_map,
@@ -369,6 +374,8 @@ def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
     Outputs of PyTorch modules have module paths as names; a model may have some of these by chance. Two exports of
     one network have the names of inputs and outputs in common.
     """
+    if is_of_modules(references):
+        return True
     names = [name for name, entry in references.entries.items() if not entry.is_input]
     computed = [name for name in names if not BodyName.of(name)]
     if len(computed) < len(names) and index.inputs.keys() >= set(computed):
