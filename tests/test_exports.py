@@ -163,6 +163,31 @@ def test_a_module_of_the_name_of_an_output_is_not_taken_for_it(tmp_path):
     assert [culprit.name for culprit in found.culprits] == [node.name]
 
 
+ONE_NUMBER = """net (float[4, 8] x) => (float[4, 8] {0}, float {1}, float {2}) {{
+    {0} = Tanh (x)
+    {3} = Exp ({0})
+    {1} = ReduceMean <keepdims = 0> ({3})
+    {2} = {4} <keepdims = 0> ({3})
+}}"""
+
+
+def test_outputs_of_one_number_are_compared_in_order(model_of, tmp_path):
+    given = {"x": np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)}
+    other = model_of(ONE_NUMBER.format(*"abcd", "ReduceMax"), "other.onnx")
+    osl.record(other, feeds=given, output=tmp_path / "refs")
+    osl.record(other, feeds=given, output=tmp_path / "names.npz")
+
+    right = model_of(ONE_NUMBER.format(*"pqrs", "ReduceMax"), "right.onnx")
+    wrong = model_of(ONE_NUMBER.format(*"pqrs", "ReduceMin"), "wrong.onnx")
+    healthy = osl.bisect(right, reference=tmp_path / "refs")
+    found = osl.bisect(wrong, reference=tmp_path / "refs", cause=False)
+    unknown = osl.bisect(right, reference=tmp_path / "names.npz")
+
+    assert (healthy.verdict, healthy.culprits) == ("agrees", [])
+    assert [(c.value, c.region) for c in found.culprits] == [("r", ["@3"])]
+    assert (unknown.verdict, unknown.culprits) == ("inconclusive", [])
+
+
 MASKED = """masked (float[2, 2, 8] scores, bool[8] allowed) => (float[2, 2, 8] shares) {
     mask = Where (allowed, zero, low)
     added = Add (scores, mask)

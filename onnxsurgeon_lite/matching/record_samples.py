@@ -77,7 +77,7 @@ def record_samples(
             f"{str(target)!r} holds one sample", f"name a folder: {str(target.with_suffix(''))!r}"
         )
     index, count = GraphIndex.of(job.model), 0
-    with FolderWriter(target) as writer:
+    with FolderWriter(target, index.outputs) as writer:
         for number, values in pool.run(job, job.items(pool.local), 1, progress):
             for name, value in values.items():
                 writer.add(name, value, place_of(index, name), number)

@@ -69,7 +69,7 @@ def record(
     if target.suffix in (".npz", ".safetensors"):
         return save_stream(target, stream)
     count = 0
-    with FolderWriter(target) as writer:
+    with FolderWriter(target, index.outputs) as writer:
         for name, value in stream:
             writer.add(name, value, place_of(index, name))
             count += 1

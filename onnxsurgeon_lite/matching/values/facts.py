@@ -91,10 +91,9 @@ def side_of_references(references: ReferenceSet, outputs: Iterable[str] = ()) ->
     """Collect the facts of a reference set, reading one tensor at a time.
 
     Args:
-        outputs: names of the model's outputs, which is their order; else they are in that of the set.
+        outputs: what the model returns, in order; without any, what the whole module returned.
     """
-    values = [] if is_of_modules(references) else outputs
-    side = Side(references.place, outputs=[name for name in values if name in references])
+    side = Side(references.place, outputs=[name for name in outputs if name in references])
     for rank, (name, entry) in enumerate(references.entries.items()):
         fact = Fact(name, rank, entry.scope, entry.class_name.rpartition(".")[2])
         fact.known = fact.stated = bool(entry.scope or entry.class_name)
@@ -105,6 +104,13 @@ def side_of_references(references: ReferenceSet, outputs: Iterable[str] = ()) ->
         side.facts[name] = fact
     side.outputs = side.outputs or [fact.name for fact in side.facts.values() if fact.is_output]
     return side
+
+
+def outputs_of(references: ReferenceSet, model: Iterable[str]) -> Iterable[str]:
+    """Return the outputs in a set: those that it tells, if it has all; else those of a model, by name."""
+    if references.outputs and all(name in references for name in references.outputs):
+        return references.outputs
+    return () if is_of_modules(references) else model
 
 
 def is_of_modules(references: ReferenceSet) -> bool:

@@ -15,6 +15,7 @@ from onnxsurgeon_lite.matching.values.board import Pair, tells_layout
 from onnxsurgeon_lite.matching.values.facts import (
     Side,
     is_of_modules,
+    outputs_of,
     side_of_model,
     side_of_references,
 )
@@ -108,7 +109,7 @@ def alignment(
         return Alignment(load_map(Path(how)), static_shapes(index))
     side = side_of_model(unquantized(index), feeds, runtime, progress, with_weights=False)
     named = with_modules(references, index)
-    theirs = side_of_references(named, index.outputs)
+    theirs = side_of_references(named, outputs_of(named, index.outputs))
     returned, matching = theirs.outputs, match(theirs, side)
     held = _held(matching, returned)
     pairs = [pair for pair in _comparable(matching, side) if pair.b in index.producer]
