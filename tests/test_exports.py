@@ -233,6 +233,35 @@ def test_the_order_of_equal_sizes_is_not_taken_for_known_in_the_middle(model_of)
     assert "@1" in culprit.region
 
 
+def test_numbers_that_the_other_model_has_in_two_orders_do_not_clear_a_node(model_of):
+    theirs = """net (float[3, 8, 4, 8] x, float[3, 4, 8, 8] q) => (float[3, 4, 8, 8] out) {
+        v = Tanh (x)
+        k = Transpose <perm = [0, 2, 1, 3]> (v)
+        kt = Transpose <perm = [0, 2, 3, 1]> (v)
+        out = MatMul (q, kt)
+    }"""
+    ours = """net (float[3, 8, 4, 8] x, float[3, 4, 8, 8] q) => (float[3, 4, 8, 8] y)
+    <int64[3] flat = {12, 8, 8}, int64[4] heads = {3, 4, 8, 8}> {
+        a = Tanh (x)
+        b = Transpose <perm = [0, 2, 3, 1]> (a)
+        c = Reshape (b, flat)
+        d = Transpose <perm = [0, 2, 1]> (c)
+        e = Reshape (d, heads)
+        y = MatMul (q, e)
+    }"""
+    rng = np.random.default_rng(0)
+    given = {
+        "x": rng.normal(size=(3, 8, 4, 8)).astype(np.float32),
+        "q": rng.normal(size=(3, 4, 8, 8)).astype(np.float32),
+    }
+
+    one, other = model_of(ours, "ours.onnx"), model_of(theirs, "theirs.onnx")
+    result = osl.bisect(one, against=other, feeds=given, cause=False)
+
+    [culprit] = result.culprits
+    assert {"@1", "@3"} & {*culprit.region}
+
+
 def test_an_output_in_another_order_of_axes_does_not_agree(model_of):
     text = """net (float[8, 8] x) => (float[8, 8] {2}) {{
         {0} = Tanh (x)
