@@ -336,7 +336,7 @@ def _record_calls(
             name = path or type(called).__name__
             numbered = f"{name}#{calls[path]}"
             parts = list(_flat(numbered if calls[path] > 1 else name, result))
-            if any(map(writer.holds, dict(parts))):
+            if any(writer.holds(part) for part, _ in parts):
                 parts = list(_flat(numbered, result))
             place = {"scope": path, "class": _class_name(type(called)), "source": _caller()}
             for part, value in parts:

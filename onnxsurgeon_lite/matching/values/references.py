@@ -375,14 +375,13 @@ def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
     Outputs of PyTorch modules have module paths as names; a model may have some of these by chance. Two exports of
     one network have the names of inputs and outputs in common.
     """
-    if is_of_modules(references):
-        return True
     names = [name for name, entry in references.entries.items() if not entry.is_input]
     computed = [name for name in names if not BodyName.of(name)]
     if len(computed) < len(names) and index.inputs.keys() >= set(computed):
         return False  # only values in bodies: their names are ids of this model
     values = [name for name in computed if name not in index.inputs]
-    inner = [name for name in values if name not in index.outputs] or values
+    inner = [name for name in values if name not in index.outputs]
+    inner = inner if inner or is_of_modules(references) else values
     held = {plain_name(name): name for name in index.producer} | {n: n for n in index.producer}
     shapes = static_shapes(index)
     fitting = [
