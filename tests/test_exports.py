@@ -130,6 +130,64 @@ def test_an_export_agrees_with_what_the_modules_returned(network, dynamo, tmp_pa
     assert sorted(result.outputs) == sorted(outputs)
 
 
+class Named(torch.nn.Module):
+    """What its module `out` returns is not what the model returns as `out`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.out = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, body):
+        return self.out(self.body(body).tanh()).relu() * 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_module_of_the_name_of_an_output_is_not_taken_for_it(tmp_path):
+    module, x, path = Named(), torch.randn(2, 8), tmp_path / "model.onnx"
+    names = {"input_names": ["body"], "output_names": ["out"], "verbose": False}
+    torch.onnx.export(module, x, path, dynamo=False, **names)
+    record_module(module, x, folder=tmp_path / "refs")
+    record_module(module, x, folder=tmp_path / "part", scopes=["out"])
+    broken = onnx.load(path)
+    node = next(node for node in broken.graph.node if node.op_type == "Mul")
+    node.op_type = "Add"
+    onnx.save(broken, tmp_path / "wrong.onnx")
+
+    healthy = osl.bisect(path, reference=tmp_path / "refs")
+    unknown = osl.bisect(path, reference=tmp_path / "part")
+    found = osl.bisect(tmp_path / "wrong.onnx", reference=tmp_path / "refs", cause=False)
+
+    assert (healthy.verdict, list(healthy.outputs)) == ("agrees", ["out"])
+    assert (unknown.verdict, unknown.culprits) == ("inconclusive", [])
+    assert [culprit.name for culprit in found.culprits] == [node.name]
+
+
+ONE_NUMBER = """net (float[4, 8] x) => (float[4, 8] {0}, float {1}, float {2}) {{
+    {0} = Tanh (x)
+    {3} = Exp ({0})
+    {1} = ReduceMean <keepdims = 0> ({3})
+    {2} = {4} <keepdims = 0> ({3})
+}}"""
+
+
+def test_outputs_of_one_number_are_compared_in_order(model_of, tmp_path):
+    given = {"x": np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)}
+    other = model_of(ONE_NUMBER.format(*"abcd", "ReduceMax"), "other.onnx")
+    osl.record(other, feeds=given, output=tmp_path / "refs")
+    osl.record(other, feeds=given, output=tmp_path / "names.npz")
+
+    right = model_of(ONE_NUMBER.format(*"pqrs", "ReduceMax"), "right.onnx")
+    wrong = model_of(ONE_NUMBER.format(*"pqrs", "ReduceMin"), "wrong.onnx")
+    healthy = osl.bisect(right, reference=tmp_path / "refs")
+    found = osl.bisect(wrong, reference=tmp_path / "refs", cause=False)
+    unknown = osl.bisect(right, reference=tmp_path / "names.npz")
+
+    assert (healthy.verdict, healthy.culprits) == ("agrees", [])
+    assert [(c.value, c.region) for c in found.culprits] == [("r", ["@3"])]
+    assert (unknown.verdict, unknown.culprits) == ("inconclusive", [])
+
+
 MASKED = """masked (float[2, 2, 8] scores, bool[8] allowed) => (float[2, 2, 8] shares) {
     mask = Where (allowed, zero, low)
     added = Add (scores, mask)
@@ -173,6 +231,35 @@ def test_the_order_of_equal_sizes_is_not_taken_for_known_in_the_middle(model_of)
 
     [culprit] = result.culprits
     assert "@1" in culprit.region
+
+
+def test_numbers_that_the_other_model_has_in_two_orders_do_not_clear_a_node(model_of):
+    theirs = """net (float[3, 8, 4, 8] x, float[3, 4, 8, 8] q) => (float[3, 4, 8, 8] out) {
+        v = Tanh (x)
+        k = Transpose <perm = [0, 2, 1, 3]> (v)
+        kt = Transpose <perm = [0, 2, 3, 1]> (v)
+        out = MatMul (q, kt)
+    }"""
+    ours = """net (float[3, 8, 4, 8] x, float[3, 4, 8, 8] q) => (float[3, 4, 8, 8] y)
+    <int64[3] flat = {12, 8, 8}, int64[4] heads = {3, 4, 8, 8}> {
+        a = Tanh (x)
+        b = Transpose <perm = [0, 2, 3, 1]> (a)
+        c = Reshape (b, flat)
+        d = Transpose <perm = [0, 2, 1]> (c)
+        e = Reshape (d, heads)
+        y = MatMul (q, e)
+    }"""
+    rng = np.random.default_rng(0)
+    given = {
+        "x": rng.normal(size=(3, 8, 4, 8)).astype(np.float32),
+        "q": rng.normal(size=(3, 4, 8, 8)).astype(np.float32),
+    }
+
+    one, other = model_of(ours, "ours.onnx"), model_of(theirs, "theirs.onnx")
+    result = osl.bisect(one, against=other, feeds=given, cause=False)
+
+    [culprit] = result.culprits
+    assert {"@1", "@3"} & {*culprit.region}
 
 
 def test_an_output_in_another_order_of_axes_does_not_agree(model_of):

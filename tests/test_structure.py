@@ -668,6 +668,33 @@ def test_a_mistake_in_every_layer_is_not_blamed_on_the_mask_that_they_share(tmp_
     assert "d1" in regions[1]
 
 
+def test_mistakes_that_share_the_shape_of_a_value_are_not_blamed_on_its_node(tmp_path):
+    turned = """{0}1 = Slice ({1}, {2}, long, zero) {0}2 = Slice ({1}, zero, {2}, zero)
+        {0} = Concat <axis = 0> ({0}1, {0}2)"""
+    nodes = f"""p = Pad (x, pads) n = Shape (p) {turned.format("a", "p", "one")} b = Reshape (a, n)
+        q = MatMul (b, w) k = MatMul (b, v) m = Add (q, k) t = Tanh (m) u = Sigmoid (t)
+        {turned.format("c", "u", "back")} d = Reshape (c, n) o = MatMul (d, w) e = Exp (o) y = Add (e, k)"""
+    sizes = {"zero": [0], "one": [1], "back": [7], "long": [99], "pads": [1, 0, 1, 0]}
+    right = parsed(
+        f"net (float[6,8] x) => (float[8,8] y) {{ {nodes} }}",
+        **{name: np.array(value, np.int64) for name, value in sizes.items()},
+        **{name: random(8, 8, seed=n) / 3 for n, name in enumerate("wv")},
+    )
+    feeds = {"x": random(6, 8, seed=3)}
+    values = osl.run(right, feeds, ["q", "k", "y"])
+    wrong = altered(altered(right, one=np.array([2])), back=np.array([6]))
+
+    found = osl.bisect(wrong, {**feeds, **values}, cause=False, output=tmp_path / "out")
+
+    names = [node.output[0] for node in right.graph.node]
+    regions = [{names[int(n[1:])] for n in culprit.region} for culprit in found.culprits]
+    assert [(culprit.value, culprit.seen) for culprit in found.culprits] == [
+        ("q", ["k"]),
+        ("y", []),
+    ]
+    assert ({"a", "b"} <= regions[0], {"c", "d"} <= regions[1]) == (True, True)
+
+
 DECODER = """
 import torch
 

@@ -90,6 +90,40 @@ def test_the_calls_of_a_shared_module_are_numbered(net, tmp_path):
     np.testing.assert_array_equal(stored.read("relu#2"), np.maximum(stored.read("block"), 0))
 
 
+class Named(torch.nn.Module):
+    """Its input, two of its modules and the class of the whole have names in common."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.head, self.Named = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, head):
+        return self.head(self.Named(self.head(head))).relu()
+
+
+def test_an_input_keeps_its_name_and_the_module_of_that_name_has_another(tmp_path):
+    module, x = Named(), torch.randn(2, 4)
+
+    stored = recorded(module, (x,), tmp_path / "refs")
+
+    assert list(stored) == ["head", "head#1", "Named", "head#2", "Named#1"]
+    np.testing.assert_array_equal(stored.read("head"), x.numpy())
+    np.testing.assert_array_equal(stored.read("head#1"), module.head(x).detach().numpy())
+    np.testing.assert_array_equal(stored.read("Named#1"), module(x).detach().numpy())
+    assert [stored.entries[name].scope for name in stored] == ["", "head", "Named", "head", ""]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_operator_of_the_name_of_an_input_is_noted(tmp_path):
+    x, folder = torch.randn(2, 4), tmp_path / "refs"
+
+    done = record_module(Named(), x, folder=folder, operators=True, input_names=["linear"])
+
+    assert done.notes == ["'linear' was not recorded again: another value has this name"]
+    np.testing.assert_array_equal(open_references(folder).read("linear"), x.numpy())
+
+
 def test_parts_of_outputs_are_named_and_keep_their_dtype(net, tmp_path):
     stored = recorded(net, (torch.randn(2, 4),), tmp_path / "refs")
 

@@ -7,7 +7,12 @@ from pathlib import Path
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.samples import Carried, Sample, SampleJob, Session
-from onnxsurgeon_lite.recording.from_model import computed, computed_wide, place_of
+from onnxsurgeon_lite.recording.from_model import (
+    computed,
+    computed_outputs,
+    computed_wide,
+    place_of,
+)
 from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.pool import Pool
@@ -77,7 +82,7 @@ def record_samples(
             f"{str(target)!r} holds one sample", f"name a folder: {str(target.with_suffix(''))!r}"
         )
     index, count = GraphIndex.of(job.model), 0
-    with FolderWriter(target) as writer:
+    with FolderWriter(target, computed_outputs(index)) as writer:
         for number, values in pool.run(job, job.items(pool.local), 1, progress):
             for name, value in values.items():
                 writer.add(name, value, place_of(index, name), number)

@@ -69,11 +69,16 @@ def record(
     if target.suffix in (".npz", ".safetensors"):
         return save_stream(target, stream)
     count = 0
-    with FolderWriter(target) as writer:
+    with FolderWriter(target, computed_outputs(index)) as writer:
         for name, value in stream:
             writer.add(name, value, place_of(index, name))
             count += 1
     return count
+
+
+def computed_outputs(index: GraphIndex) -> list[str]:
+    """Return the outputs of the graph that nodes compute, in order."""
+    return [name for name in index.outputs if name in index.producer]
 
 
 def place_of(index: GraphIndex, name: str) -> dict[str, str]:

@@ -7,8 +7,9 @@ This file imports only torch and the standard library, so you can copy it to the
 `factory()` returns a module, or `(module, args)`, or `(module, args, kwargs)`; `args` is a tuple of arguments for
 `forward`, or a list of such tuples, one per sample. The folder holds the output of every submodule under the module's
 path (`encoder.layer.0`). A second call of a module is `encoder.layer.0#2`, and the parts of a tuple or dict are
-`encoder.layer.0[0]`, `decoder[logits]`. The output of the root module has the name of its class. Modules are recorded
-in evaluation mode, like exporters do.
+`encoder.layer.0[0]`, `decoder[logits]`. The output of the root module has the name of its class. An input keeps its
+name: the first call of a module of that name is `encoder#1`. Modules are recorded in evaluation mode, like exporters
+do.
 """
 
 import argparse
@@ -333,9 +334,12 @@ def _record_calls(
         def hook(called: torch.nn.Module, args: object, result: object) -> None:
             calls[path] += 1
             name = path or type(called).__name__
-            name = f"{name}#{calls[path]}" if calls[path] > 1 else name
+            numbered = f"{name}#{calls[path]}"
+            parts = list(_flat(numbered if calls[path] > 1 else name, result))
+            if any(writer.holds(part) for part, _ in parts):
+                parts = list(_flat(numbered, result))
             place = {"scope": path, "class": _class_name(type(called)), "source": _caller()}
-            for part, value in _flat(name, result):
+            for part, value in parts:
                 writer.add(part, value, place)
 
         return hook
@@ -457,6 +461,7 @@ class _Folder:
         self.sample = 0
         self.entries: list[dict[str, object]] = []
         self.notes: list[str] = []
+        self._names = set[tuple[int, str]]()
         self._written: dict[object, tuple[weakref.ref[torch.Tensor], int, dict[str, object]]] = {}
         self._made = False
 
@@ -501,8 +506,15 @@ class _Folder:
     def _cannot_write(self, error: OSError) -> RecordError:
         return RecordError(f"cannot write to {str(self.folder)!r}: {error.strerror}")
 
+    def holds(self, name: str) -> bool:
+        """Return whether this sample has a value of this name."""
+        return (self.sample, name) in self._names
+
     def add(self, name: str, tensor: object, place: Mapping[str, str]) -> None:
         """Append a tensor; a tensor that has not changed since it was written is not written again."""
+        if self.holds(name):
+            self.notes.append(f"{name!r} was not recorded again: another value has this name")
+            return
         if not isinstance(tensor, torch.Tensor):
             self.notes.append(f"{name!r} was not recorded: it is {_kind(tensor)}")
             return
@@ -515,6 +527,7 @@ class _Folder:
         if alive is None or alive() is None or version != tensor._version:
             where = self._write(name, tensor)
             self._written[key] = weakref.ref(tensor), tensor._version, where
+        self._names.add((self.sample, name))
         self.entries.append({"name": name, "sample": self.sample, **where, **known})
 
     def _write(self, name: str, tensor: torch.Tensor) -> dict[str, object]:

@@ -13,6 +13,7 @@ from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
 
 _BRANCH = 3  # nodes of a branch of a fork: more of them may hold a mistake of their own
 _SAME = 0.7  # the share of the operators that two layers have in common
+_MEASURES = ("Shape", "Size")
 
 
 def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culprit]:
@@ -28,10 +29,11 @@ def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culpri
         shared = max(counts, key=counts.__getitem__)
         fork = [culprit for culprit in left if shared in regions[id(culprit)]]
         left = [culprit for culprit in left if shared not in regions[id(culprit)]]
-        repeated = {id(c) for c in fork if any(_alike(c, other, space) for other in fork)}
-        found += [culprit for culprit in fork if id(culprit) in repeated]
-        fork = [culprit for culprit in fork if id(culprit) not in repeated]
-        found += [_merged(fork, space)] if len(fork) > 1 else fork
+        layers: dict[tuple[str, ...], list[Culprit]] = {}  # by what they are alike to
+        for culprit in fork:
+            twins = tuple(other.value for other in fork if _alike(culprit, other, space))
+            layers.setdefault(twins, []).append(culprit)
+        found += [_merged(layer, space) for layer in layers.values()]
     return found
 
 
@@ -39,14 +41,29 @@ def _alike(one: Culprit, other: Culprit, space: Space) -> bool:
     """Return whether two culprits are as likely the same mistake, made twice, as one in the nodes that they share.
 
     One is computed from the other, and their own nodes are about the same operators in the same order: two layers. Or
-    what they share computes only masks and sizes: no float enters it.
+    what they share computes only masks and sizes: no float enters it, or no more than its shape has a say.
     """
     own, others = _operators(one, other, space), _operators(other, one, space)
     if min(len(own), len(others)) <= _BRANCH:
         return False
     in_a_row = other.value in space.below(one.outputs) or one.value in space.below(other.outputs)
     alike = SequenceMatcher(None, own, others).ratio() >= _SAME
-    return in_a_row and (alike or not _takes_floats({*one.region} & {*other.region}, space))
+    if alike or not in_a_row:
+        return in_a_row
+    return not _takes_floats(_telling(one, space) & _telling(other, space), space)
+
+
+def _telling(culprit: Culprit, space: Space) -> set[str]:
+    """Return the nodes of a region without those that measure a shape, and those of which only the shape is read."""
+    index = space.index
+    region = {int(node[1:]) for node in culprit.region}
+    left = set[int]()
+    for position in sorted(region, key=index.places.__getitem__, reverse=True):
+        node = index.nodes[position]
+        users = {user for name in node.output for user in index.consumers.get(name, ())} & region
+        if node.op_type not in _MEASURES and (not users or not users.isdisjoint(left)):
+            left.add(position)
+    return {f"@{position}" for position in left}
 
 
 def _takes_floats(nodes: Collection[str], space: Space) -> bool:
@@ -82,6 +99,8 @@ def _is_constant(node: str, space: Space) -> bool:
 
 def _merged(fork: Sequence[Culprit], space: Space) -> Culprit:
     """Return the culprit of the nodes that all regions share; the last one of them stands for it."""
+    if len(fork) == 1:
+        return fork[0]
     places = space.index.places
     first = min(fork, key=lambda culprit: (len(culprit.region), space.number[culprit.value]))
     seen = [culprit.value for culprit in fork if culprit is not first]

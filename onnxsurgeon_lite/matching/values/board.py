@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from onnxsurgeon_lite.graph.scopes import Provenance
-from onnxsurgeon_lite.matching.values.contents import agreeing
+from onnxsurgeon_lite.matching.values.contents import agreeing, in_two_orders
 from onnxsurgeon_lite.matching.values.facts import Fact, Side
 from onnxsurgeon_lite.matching.values.renumbered import moved, renumbered
 
@@ -44,12 +44,14 @@ class Board:
     Attributes:
         pairs: by name on side a. taken: name on side b -> name on side a.
         modules: module paths of side b.
+        unclear: values of side a whose numbers do not tell the order of their axes.
     """
 
     def __init__(self, a: Side, b: Side) -> None:
         self.a, self.b = a, b
         self.pairs: dict[str, Pair] = {}
         self.taken: dict[str, str] = {}
+        self.unclear = in_two_orders(a)
         self.modules = {path for f in b.facts.values() for path in Provenance(f.scope).around()}
         self._way = _wrapper(a, b)
         self._moves: dict[str, str] = {}

@@ -54,7 +54,8 @@ def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Cand
     partners: dict[str, set[str]] = defaultdict(set)
     for c in candidates:
         partners[c.a.name].add(c.b.name)
-        if board.free(c.a, c.b) and board.may_be_one(c.a, c.b):
+        is_told = c.a.name not in board.unclear or _tells_order(board, c.a, c.b)
+        if is_told and board.free(c.a, c.b) and board.may_be_one(c.a, c.b):
             levels[_fit(board, c)].append(c)
     # what a model computed says its modules; what a module returned has its name
     of_nodes = board.a.structured or any(fact.known for fact in board.a.facts.values())
@@ -92,6 +93,13 @@ def _fit(board: Board, c: Candidate) -> _Fit:
 def _is_returned(board: Board, a: Fact, b: Fact) -> bool:
     """Return whether a reference is what a module returns, and a value what leaves this module."""
     return a.returned and board.scope_of_a(a) in b.leaves
+
+
+def _tells_order(board: Board, a: Fact, b: Fact) -> bool:
+    """Return whether more than the numbers of two values tells that their axes are in one order."""
+    if _is_returned(board, a, b) or (a.is_output and b.is_output):
+        return True
+    return a.op == b.op != "Transpose" and board.inputs_agree(a, b)
 
 
 def _take(board: Board, c: Candidate) -> None:

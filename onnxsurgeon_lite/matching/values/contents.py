@@ -43,6 +43,12 @@ def candidates(a: Side, b: Side) -> list[Candidate]:
     ]
 
 
+def in_two_orders(side: Side) -> set[str]:
+    """Return the values whose numbers a side has in another order of axes, too, as a value of the same shape."""
+    found = candidates(side, side)
+    return {c.a.name for c in found if c.axes is not None and c.a.shape == c.b.shape}
+
+
 def agreeing(a: Fact, b: Fact, turned: bool = True) -> bool | None:
     """Return whether two values hold equal numbers, None when they carry too little information.
 

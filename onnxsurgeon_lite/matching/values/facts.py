@@ -15,7 +15,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import SIGNED, Runtime
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
-from onnxsurgeon_lite.tensors.references import ReferenceSet
+from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 from onnxsurgeon_lite.tensors.signature import Signature, signature_of
 
@@ -91,14 +91,14 @@ def side_of_references(references: ReferenceSet, outputs: Iterable[str] = ()) ->
     """Collect the facts of a reference set, reading one tensor at a time.
 
     Args:
-        outputs: names of the model's outputs, which is their order; else they are in that of the set.
+        outputs: what the model returns, in order; without any, what the whole module returned.
     """
     side = Side(references.place, outputs=[name for name in outputs if name in references])
     for rank, (name, entry) in enumerate(references.entries.items()):
         fact = Fact(name, rank, entry.scope, entry.class_name.rpartition(".")[2])
         fact.known = fact.stated = bool(entry.scope or entry.class_name)
         fact.op = INPUT if entry.is_input else ""
-        fact.returned = _is_returned(name, fact)
+        fact.returned = _is_returned(name, entry)
         fact.is_output = name in side.outputs or (not entry.scope and fact.returned)
         fact.see(references.read(name))
         side.facts[name] = fact
@@ -106,9 +106,22 @@ def side_of_references(references: ReferenceSet, outputs: Iterable[str] = ()) ->
     return side
 
 
-def _is_returned(name: str, fact: Fact) -> bool:
+def outputs_of(references: ReferenceSet, model: Iterable[str]) -> Iterable[str]:
+    """Return the outputs in a set: those that it tells, if it has all; else those of a model, by name."""
+    if references.outputs and all(name in references for name in references.outputs):
+        return references.outputs
+    return () if is_of_modules(references) else model
+
+
+def is_of_modules(references: ReferenceSet) -> bool:
+    """Return whether PyTorch modules returned all references: their paths may be names of a model by chance alone."""
+    computed = [(n, entry) for n, entry in references.entries.items() if not entry.is_input]
+    return bool(computed) and all(e.class_name and _is_returned(n, e) for n, e in computed)
+
+
+def _is_returned(name: str, entry: Entry) -> bool:
     """Return whether a reference has the name that a module's output gets: its path, or the class of the whole one."""
-    start = fact.scope or fact.class_name
+    start = entry.scope or entry.class_name.rpartition(".")[2]
     return name.startswith(start) and _PART.fullmatch(name, len(start)) is not None
 
 

@@ -114,7 +114,11 @@ def renamed(
 
     bodies = references.bodies
     return replace(
-        references, entries=entries, prefetch=prefetch, bodies=None if bodies is None else inside
+        references,
+        entries=entries,
+        prefetch=prefetch,
+        bodies=None if bodies is None else inside,
+        outputs=(),
     )
 
 

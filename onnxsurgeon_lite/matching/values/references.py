@@ -12,7 +12,13 @@ from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import PRODUCTS, Quantizers, plain_name
 from onnxsurgeon_lite.matching.values.board import Pair, tells_layout
-from onnxsurgeon_lite.matching.values.facts import Side, side_of_model, side_of_references
+from onnxsurgeon_lite.matching.values.facts import (
+    Side,
+    is_of_modules,
+    outputs_of,
+    side_of_model,
+    side_of_references,
+)
 from onnxsurgeon_lite.matching.values.mapping import (
     feeds_of_other,
     load_map,
@@ -103,7 +109,7 @@ def alignment(
         return Alignment(load_map(Path(how)), static_shapes(index))
     side = side_of_model(unquantized(index), feeds, runtime, progress, with_weights=False)
     named = with_modules(references, index)
-    theirs = side_of_references(named, index.outputs)
+    theirs = side_of_references(named, outputs_of(named, index.outputs))
     returned, matching = theirs.outputs, match(theirs, side)
     held = _held(matching, returned)
     pairs = [pair for pair in _comparable(matching, side) if pair.b in index.producer]
@@ -376,7 +382,8 @@ def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
     if len(computed) < len(names) and index.inputs.keys() >= set(computed):
         return False  # only values in bodies: their names are ids of this model
     values = [name for name in computed if name not in index.inputs]
-    inner = [name for name in values if name not in index.outputs] or values
+    inner = [name for name in values if name not in index.outputs]
+    inner = inner if inner or is_of_modules(references) else values
     held = {plain_name(name): name for name in index.producer} | {n: n for n in index.producer}
     shapes = static_shapes(index)
     fitting = [

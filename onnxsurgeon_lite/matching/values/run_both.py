@@ -9,7 +9,13 @@ from pathlib import Path
 from onnxsurgeon_lite.graph.index import GraphIndex, call_key
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.values.board import Pair
-from onnxsurgeon_lite.matching.values.facts import INPUT, Side, side_of_model, side_of_references
+from onnxsurgeon_lite.matching.values.facts import (
+    INPUT,
+    Side,
+    outputs_of,
+    side_of_model,
+    side_of_references,
+)
 from onnxsurgeon_lite.matching.values.mapping import feeds_of_other, save_map
 from onnxsurgeon_lite.matching.values.pairing import Matching, match
 from onnxsurgeon_lite.matching.values.references import with_modules
@@ -81,7 +87,7 @@ def match_references(
     """Match stored references with the values of a model on the same feeds."""
     side = side_of_model(model, feeds, runtime, progress, with_weights=False)
     named = with_modules(references, model)
-    return _result(side_of_references(named, model.outputs), side)
+    return _result(side_of_references(named, outputs_of(named, model.outputs)), side)
 
 
 def same_nodes(a: GraphIndex, b: GraphIndex, pairs: Iterable[Pair]) -> list[tuple[int, int]]:

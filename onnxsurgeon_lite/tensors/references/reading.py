@@ -184,7 +184,7 @@ def _open_folder(
     path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
 ) -> ReferenceSet:
     if (path / INDEX).is_file():
-        return ReferenceSet(str(path), own_samples(path).get(sample, {}))
+        return own_samples(path).get(sample, ReferenceSet(str(path), {}))
     if any(path.glob("*.pb")):
         return ReferenceSet(str(path), _pb_entries(path, inputs, outputs))
     samples = sample_folders(path)
@@ -209,8 +209,8 @@ def sample_folders(path: Path) -> list[Path]:
     return sorted(path.glob("test_data_set_*"), key=_number)
 
 
-def own_samples(path: Path) -> dict[int, dict[str, Entry]]:
-    """Return the entries of each sample of our own folder; its index is read once."""
+def own_samples(path: Path) -> dict[int, ReferenceSet]:
+    """Return each sample of our own folder; its index is read once."""
     index = _json_object(require_regular(path / INDEX, path, _LARGEST_INDEX).read_bytes())
     if index.get("version", 1) != 1:
         raise ReferenceSetError(
@@ -237,7 +237,8 @@ def own_samples(path: Path) -> dict[int, dict[str, Entry]]:
         samples[int(value.get("sample", 0))][name] = Entry(
             read, shape, value["dtype"], scope, class_name, source, is_input, length
         )
-    return dict(samples)
+    outputs = tuple(map(str, index.get("outputs", ())))
+    return {n: ReferenceSet(str(path), found, outputs=outputs) for n, found in samples.items()}
 
 
 def is_values_name(name: object) -> bool:

@@ -128,7 +128,7 @@ class Samples:
         if (path / INDEX).is_file():
             found = own_samples(path)
             numbers = sorted(found) or [0]
-            return len(numbers), lambda n: ReferenceSet(str(path), found.get(numbers[n], {}))
+            return len(numbers), lambda n: found.get(numbers[n], ReferenceSet(str(path), {}))
         files = sample_folders(path)
         if not files and not any(path.glob("*.pb")):
             files = sorted((*path.glob("*.npz"), *path.glob("*.safetensors")))

@@ -104,6 +104,7 @@ class ReferenceSet:
         doubts: remarks that matter only where values mismatch.
         left_over: tensors behind the last one that matches a value of the model.
         exchanged: what tells that the model's outputs are in another order.
+        outputs: what the recorded model returns, in order, if that is known.
         bodies: for computed tensors: value -> the values inside the node that produces it (`body/q[3]`).
         prefetch: for computed tensors: receives the names that are read next.
 
@@ -121,6 +122,7 @@ class ReferenceSet:
     doubts: tuple[str, ...] = ()
     left_over: tuple[str, ...] = ()
     exchanged: str = ""
+    outputs: tuple[str, ...] = ()
 
     @classmethod
     def of(

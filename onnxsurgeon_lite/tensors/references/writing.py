@@ -32,16 +32,18 @@ class FolderWriter:
 
     `index.json` is `{"format": "onnxsurgeon-references", "version": 1, "values": [...]}`; a value has `name`, `dtype`
     (ONNX's name, lower case), `shape`, `sample`, `offset` and `length` in `values.bin`, `scope`, `class` and `source`
-    when known, and `"kind": "input"` if it was fed to the model. The bytes are as in `raw_data`; strings are
-    a serialized `TensorProto`, sequences a `SequenceProto` (`"kind": "sequence"`). An older set stays whole until the
-    new index replaces its own: the new bytes have another name then, which the index tells as `"file"`. Before they are
-    complete they have no name, and a new folder does not exist, which appears whole.
+    when known, and `"kind": "input"` if it was fed to the model. `"outputs"` are the names of the model's outputs, in
+    order. The bytes are as in `raw_data`; strings are a serialized `TensorProto`, sequences a `SequenceProto`
+    (`"kind": "sequence"`). An older set stays whole until the new index replaces its own: the new bytes have another
+    name then, which the index tells as `"file"`. Before they are complete they have no name, and a new folder does not
+    exist, which appears whole.
     """
 
     _target: Remote | None = None
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, outputs: Iterable[str] = ()) -> None:
         self.folder = placed(folder)
+        self._outputs = [*outputs]
         self._index: list[dict[str, object]] = []
         self._staging = Staging()
         self._local = contextlib.ExitStack()
@@ -105,7 +107,8 @@ class FolderWriter:
     def _index_text(self) -> str:
         values = ",\n  ".join(map(json.dumps, self._index))
         file = f'"file": {json.dumps(self._name)}, ' if self._name != VALUES else ""
-        return f'{_BEGIN.decode()}, "version": 1, {file}"values": [\n  {values}\n]}}\n'
+        outputs = f'"outputs": {json.dumps(self._outputs)}, ' if self._outputs else ""
+        return f'{_BEGIN.decode()}, "version": 1, {file}{outputs}"values": [\n  {values}\n]}}\n'
 
 
 def values_files(folder: Path) -> list[Path]:
