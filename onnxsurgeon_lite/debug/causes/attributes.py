@@ -56,13 +56,14 @@ _RECURRENT = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "
 
 
 def attributes(place: Place) -> Iterator[Hypothesis]:
-    """Yield hypotheses about one attribute of one node, then about several of a node."""
+    """Yield hypotheses about one attribute of one node, about those of two nodes, then about several of a node."""
     for number, node in enumerate(place.index.nodes):
         known = place.attributes(node)
         for name, old in known.items():
             for new in _values(place, node, name, old):
                 if new != old:
                     yield changed(place, number, {name: new}, known)
+    yield from _exchanged(place)
     for number, node in enumerate(place.index.nodes):
         known = place.attributes(node)
         several = _windows(place, node, known) if node.op_type in _WINDOWS else ()
@@ -70,6 +71,26 @@ def attributes(place: Place) -> Iterator[Hypothesis]:
         several = _activations(node, known) if node.op_type in _RECURRENT else several
         for together in several:
             yield changed(place, number, together, known)
+
+
+def _exchanged(place: Place) -> Iterator[Hypothesis]:
+    """Yield attributes that two nodes of one operator have one for the other: the stride of the next convolution."""
+    for one, other in itertools.combinations(range(len(place.index.nodes)), 2):
+        nodes = [place.index.nodes[number] for number in (one, other)]
+        if nodes[0].op_type != nodes[1].op_type:
+            continue
+        mine, others = map(place.attributes, nodes)
+        for name in mine.keys() & others.keys() - {"kernel_shape"}:
+            if mine[name] != others[name] and type(mine[name]) is type(others[name]):
+                edits = tuple(
+                    SetAttr((place.node(number),), ((name, value),))
+                    for number, value in ((one, others[name]), (other, mine[name]))
+                )
+                titles = f"{place.title(one)} and {place.title(other)}"
+                values = f"{text(mine[name])} and {text(others[name])}"
+                sentence = f"{name} of {titles} are {values}; exchanged"
+                mistake = ("exchanged", nodes[0].op_type, name)
+                yield Hypothesis(name, sentence, edits, mistake)
 
 
 def changed(

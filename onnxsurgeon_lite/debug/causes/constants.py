@@ -38,6 +38,13 @@ _SCALARS = (
     *(1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 0.0, 1.0, -1.0, 2.0, 0.5, 1 / 255, 255.0, 0.044715, 1.702),
     *(math.sqrt(2), math.sqrt(0.5), math.sqrt(2 / math.pi), 1 / 6, 3.0, 6.0, 0.2, 0.01, 0.1, 1 / 3, 1e-4),
 )  # fmt: skip
+_WINDOW = (
+    *((step, 0) for step in (1, -1, 2, -2)),
+    *((0, step) for step in (1, -1)),
+    (1, 1),
+    (-1, -1),
+)
+"""By how much the ends of a window of attention are off."""
 _MASKS = (-np.inf, float(np.finfo(np.float32).min), -1e9, -1e4, -65504.0, -1e30, -1e5, 0.0)
 
 
@@ -80,9 +87,22 @@ def constants(place: Place) -> Iterator[Hypothesis]:
     indices_last = sorted(place.constants(), key=lambda found: found[-1].dtype.kind in "iu")
     for number, slot, name, array in indices_last:
         single = array.size == 1 and is_float(array.dtype)
-        if (number, slot) not in known and array.size <= _SMALL and not single:
+        other = (number, slot) not in known and not _is_of_sizes(place, number)
+        if other and array.size <= _SMALL and not single:
             yield from _of_constant(place, number, slot, name, array)
     yield from _together(place)
+
+
+def sizes(place: Place) -> Iterator[Hypothesis]:
+    """Yield hypotheses about one constant that shapes are computed from: the runtime refuses most of them."""
+    for number, slot, name, array in place.constants():
+        if _is_of_sizes(place, number) and array.size <= _SMALL:
+            yield from _of_constant(place, number, slot, name, array)
+
+
+def _is_of_sizes(place: Place, number: int) -> bool:
+    made = place.index.nodes[number].output[0]
+    return made in place.values and made != place.value and place.sizes(place.values[made], made)
 
 
 def folded(place: Place) -> Iterator[Hypothesis]:
@@ -341,6 +361,7 @@ def _masking(array: Array) -> Iterator[Variant]:
     if array.ndim < 2:
         return
     rows, columns = np.indices(array.shape[-2:])
+    yield from _bands(array, (columns - rows), low, high)
     for step in (0, 1, -1):
         for name, keeps in (("lower", rows + step >= columns), ("upper", rows + step <= columns)):
             for keep, drop in ((high, low), (low, high)):
@@ -350,6 +371,19 @@ def _masking(array: Array) -> Iterator[Variant]:
     for step, axis in itertools.product((1, -1), (-1, -2)):
         how = f"is off by one; moved by {step} along axis {axis}"
         yield "mask", how, np.roll(array, step, axis)
+
+
+def _bands(array: Array, ahead: Order, low: object, high: object) -> Iterator[Variant]:
+    """Yield windows of attention of another size, and none: a mask that keeps what is near."""
+    for keep, drop in ((high, low), (low, high)):
+        kept = ahead[(array == keep).reshape(-1, *ahead.shape)[0]]
+        first, last = int(kept.min()), int(kept.max())
+        ends = [(first + a, last + b) for a, b in _WINDOW] + [(ahead.min(), last)]
+        is_band = ((array == keep) == ((ahead >= first) & (ahead <= last))).all()
+        for begin, end in ends if is_band else ():
+            keeps = np.where((ahead >= begin) & (ahead <= end), keep, drop).astype(array.dtype)
+            how = f"keeps {first} .. {last} positions ahead; with {begin} .. {end}"
+            yield "mask", how, np.broadcast_to(keeps, array.shape).copy()
 
 
 def _moved(array: Array) -> Iterator[Variant]:

@@ -21,9 +21,11 @@ from onnxsurgeon_lite.debug.causes.constants import (
     folded,
     scalars,
     scaled_weights,
+    sizes,
     weights,
 )
 from onnxsurgeon_lite.debug.causes.feeding import feeding
+from onnxsurgeon_lite.debug.causes.grouped import grouped_kernels
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.masks import missing_masks
 from onnxsurgeon_lite.debug.causes.newton import solved_small
@@ -33,6 +35,7 @@ from onnxsurgeon_lite.debug.causes.operations import (
     missing_factors,
     operations,
     other_operations,
+    rare_operations,
 )
 from onnxsurgeon_lite.debug.causes.operators import (
     extra_operations,
@@ -52,6 +55,7 @@ from onnxsurgeon_lite.debug.causes.solving import (
     solved_numbers,
     solved_weights,
     sparse_weights,
+    taken_rows,
 )
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
 from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, wiring
@@ -90,6 +94,8 @@ FAMILIES: Sequence[Family] = (
     constants,
     folded,
     scaled_weights,
+    grouped_kernels,
+    taken_rows,
     elementwise,
     of_other_model,
     other_norms,
@@ -99,6 +105,8 @@ FAMILIES: Sequence[Family] = (
     other_operations,
     precision,
     feeding,
+    rare_operations,
+    sizes,
 )
 """Families of hypotheses, the cheapest first."""
 SOLVED: Sequence[Solving] = (solved_weights, solved_numbers, solved_small)
@@ -460,8 +468,8 @@ class Finder:
         entering = [n for n in dict.fromkeys(read) if n in self._known(references, feeds) - made]
         fork = replace(culprit, inputs=entering, outputs=outputs, seen=[])
         place = self._place(fork)
-        if place is None:
-            return []
+        if place is None or set(place.samples[0].wanted) == {culprit.value}:
+            return []  # the same region once more
         found = self._search(place, fork, until, FORKED, ())[0]
         for value in place.samples[0].wanted:
             found = (
@@ -568,7 +576,9 @@ class Finder:
         shapes = {value.shape for value in values if isinstance(value, np.ndarray)}
 
         def may_be_read(shape: tuple[int, ...]) -> bool:
-            return shape in shapes or (max(shape, default=0) > 1 and fits(shape, wanted))
+            return shape in shapes or (
+                max(shape, default=0) > 1 and any(fits(shape, other) for other in (wanted, *shapes))
+            )
 
         index = self.index
         here = index.rank.get(culprit.value, 0)

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.causes.operations import OF_THE_LAST_AXIS, composed,
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import described
 from onnxsurgeon_lite.graph.text import node_title
-from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
+from onnxsurgeon_lite.passes import Insert, Pass, Rewire, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _NEAREST = 8  # normalizations whose constants are tried
@@ -123,7 +123,8 @@ def missing_norms(place: Place) -> Iterator[Hypothesis]:
 
 
 def other_norms(place: Place) -> Iterator[Hypothesis]:
-    """Yield other constants of normalizations, and other kinds: with the same scale, or with solved ones."""
+    """Yield other groups and constants of normalizations, and other kinds: with the same scale, or with solved ones."""
+    yield from _other_groups(place)
     yield from _reset(place)
     for number, node in enumerate(place.index.nodes):
         if not node.op_type.endswith("Normalization"):
@@ -153,6 +154,42 @@ def other_norms(place: Place) -> Iterator[Hypothesis]:
                 ("normalization", node.op_type, norm.title),
             )
             yield Hypothesis("normalization", sentence, (edit,), mistake, unknowns, given.size)
+
+
+def _other_groups(place: Place) -> Iterator[Hypothesis]:
+    """Yield other numbers of groups, of channels that are laid out in groups to be normalized."""
+    for number, node in enumerate(place.index.nodes):
+        is_instance = node.op_type == "InstanceNormalization"
+        start, last = _grouped(place, number) if is_instance else ("", number)
+        given = place.operand(start) if last != number else None
+        if given is None:
+            continue
+        arrays = [place.constant(name) for name in node.input[1:]]
+        scale, bias = arrays if len(arrays) == 2 else (None, None)
+        if scale is None or bias is None or np.ptp(scale) or np.ptp(bias) or given.ndim < 3:
+            continue
+        before = place.index.producer[node.input[0]]
+        for groups in range(1, given.shape[1] + 1):
+            if given.shape[1] % groups or groups == scale.size:
+                continue
+            sizes = np.array([0, groups, -1])
+            edits = (
+                Rewire(
+                    place.index.nodes[before].input[1],
+                    str(sizes.tolist()),
+                    (place.node(before),),
+                    1,
+                ),
+                *(
+                    SetConstant(name, np.full(groups, old[0], old.dtype), (place.node(number),))
+                    for name, old in zip(node.input[1:], (scale, bias), strict=True)
+                ),
+            )
+            was = (
+                f"{place.title(number)} normalizes {given.shape[1]} channels in {scale.size} groups"
+            )
+            mistake = ("groups", scale.size, groups)
+            yield Hypothesis("groups", f"{was}; in {groups}", edits, mistake)
 
 
 def _grouped(place: Place, number: int) -> tuple[str, int]:
@@ -228,7 +265,16 @@ def _missing(place: Place) -> Iterator[Hypothesis]:
             edits = (there, norm.edit(place, *ends, place.values[right.name]))
             sentence = f"a {norm.title} is missing {right.where}; with one that was solved for,"
             name, unknowns = "missing normalization", norm.unknowns
-            yield Hypothesis(name, sentence, edits, (), unknowns, right.wanted.size)
+            vague = _is_normalized(place, right.maker)
+            equations = right.wanted.size
+            yield Hypothesis(name, sentence, edits, (), unknowns, equations, vague=vague)
+
+
+def _is_normalized(place: Place, maker: int) -> bool:
+    """Return whether a node's result is normalized already, but for its shape: a second time is hardly missing."""
+    while maker >= 0 and place.index.nodes[maker].op_type in ("Reshape", "Transpose"):
+        maker = place.index.producer.get(place.index.nodes[maker].input[0], -1)
+    return maker >= 0 and place.index.nodes[maker].op_type.endswith("Normalization")
 
 
 def _by_channel(x: Wide, y: Wide, shifts: bool = True) -> tuple[Wide, Wide]:

@@ -1,6 +1,6 @@
 """Mistakes in operations: another operator, one too many, one that is missing, one at another place."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations, product
@@ -47,12 +47,14 @@ _MOVED_NODES = 16  # nodes of a region in which nodes are moved
 _IN_FRONT = (
     ("Add", True, "{other!r} is not added to {name!r}"),
     ("Mul", True, "{other!r} is not multiplied with {name!r}"),
+)
+"""Operations of two operands: operator, True if the value that is read is the first one, what is missing."""
+_RARELY_IN_FRONT = (
     ("Sub", True, "{other!r} is not subtracted from {name!r}"),
     ("Div", True, "{name!r} is not divided by {other!r}"),
     ("Sub", False, "{name!r} is not subtracted from {other!r}"),
     ("Div", False, "{other!r} is not divided by {name!r}"),
 )
-"""Operations of two operands: operator, True if the value that is read is the first one, what is missing."""
 _FILLED: Mapping[str, Callable[[Wide, Wide], Wide]] = {
     "Add": lambda other, made: made + other,
     "Sub": lambda other, made: made - other,
@@ -73,9 +75,14 @@ def other_operations(place: Place) -> Iterator[Hypothesis]:
     """Yield operations that are missing in front of a node, or at another place."""
     yield from _lacking_operands_on_the_way(place)
     yield from _missing_on_the_way(place)
-    yield from _missing_operands_on_the_way(place)
+    yield from _missing_operands_on_the_way(place, _IN_FRONT)
     if len(place.index.nodes) <= _MOVED_NODES:
         yield from _moved(place)
+
+
+def rare_operations(place: Place) -> Iterator[Hypothesis]:
+    """Yield differences and quotients that are missing in front of a node."""
+    yield from _missing_operands_on_the_way(place, _RARELY_IN_FRONT)
 
 
 def _rearranged_at_the_end(place: Place) -> Iterator[Hypothesis]:
@@ -279,7 +286,7 @@ def _as_size(factor: float) -> tuple[str, float, bool]:
     return f"{factor:.6g}", float(f"{factor:.6g}"), False
 
 
-def _ways(place: Place) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
+def ways(place: Place) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
     """Yield (value, its numbers, nodes that read it) of floats on their way: to all readers, then to each."""
     for name, array in place.values.items():
         readers = tuple(place.index.consumers.get(name, ()))
@@ -291,7 +298,7 @@ def _ways(place: Place) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
 
 def _missing_on_the_way(place: Place) -> Iterator[Hypothesis]:
     """Yield operators and activations between a value and what reads it."""
-    for name, array, readers in _ways(place):
+    for name, array, readers in ways(place):
         to, who = tuple(map(place.node, readers)), " and ".join(map(place.title, readers))
         where = f"is missing between {name!r} and {who}; with it"
         kinds = tuple(place.index.nodes[reader].op_type for reader in readers)
@@ -332,10 +339,12 @@ def _scores(place: Place, name: str) -> str | None:
     return None
 
 
-def _missing_operands_on_the_way(place: Place) -> Iterator[Hypothesis]:
+def _missing_operands_on_the_way(
+    place: Place, missing: Sequence[tuple[str, bool, str]]
+) -> Iterator[Hypothesis]:
     """Yield values that do not go into what a node reads: residuals, embeddings, norms, gates."""
-    for op_type, first, said in _IN_FRONT:
-        for name, array, readers in _ways(place):
+    for op_type, first, said in missing:
+        for name, array, readers in ways(place):
             to = tuple(map(place.node, readers))
             for other, _ in _candidates(place, min(readers), array.shape):
                 if other != name or op_type == "Mul":

@@ -144,13 +144,23 @@ class Place:
         return which + each * self.different * is_float(self.wanted.dtype)
 
     @cached_property
-    def narrow(self) -> dict[str, float]:
-        """Values of the region that are integers or flags computed from what enters, with how much they can say."""
-        live, found = {*self.inputs}, dict[str, float]()
+    def live(self) -> set[str]:
+        """Values of the region that are computed from what enters, not from its shape or from constants alone."""
+        live = {*self.inputs}
         for node in self.index.nodes:
             if node.op_type not in ("Shape", "Size") and not live.isdisjoint(node.input):
                 live.update(node.output)
-        for name in live - self.inputs.keys() - {self.value}:
+        return live
+
+    def sizes(self, array: Array, name: str) -> bool:
+        """Return whether a value is integers that a shape was computed from: no one takes one for another."""
+        return array.dtype.kind == "i" and name in self.index.producer and name not in self.live
+
+    @cached_property
+    def narrow(self) -> dict[str, float]:
+        """Values of the region that are integers or flags computed from what enters, with how much they can say."""
+        found = dict[str, float]()
+        for name in self.live - self.inputs.keys() - {self.value}:
             array = self.values.get(name)
             if array is not None and array.dtype.kind in "biu":
                 most = 2 if array.dtype.kind == "b" else int(np.abs(wide(array)).max(initial=0)) + 2
