@@ -29,7 +29,7 @@ from onnxsurgeon_lite.debug.causes.grouped import grouped_kernels
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.masks import missing_masks
 from onnxsurgeon_lite.debug.causes.newton import solved_small
-from onnxsurgeon_lite.debug.causes.norms import missing_norms, other_norms
+from onnxsurgeon_lite.debug.causes.norms import missing_norms, other_groups, other_norms
 from onnxsurgeon_lite.debug.causes.operations import (
     RESHAPING,
     missing_factors,
@@ -117,6 +117,7 @@ OF_A_CONSTANT: Sequence[Family] = (scalars, constants, made_constant)
 
 WIDER: Sequence[Family] = (
     attributes,
+    other_groups,
     other_parts,
     constants,
     exchanged_operands,
@@ -214,11 +215,13 @@ class Finder:
 
     Attributes:
         known: causes of the culprits so far.
+        vague: the steps of those that fit, of which nothing tells what the mistake was.
     """
 
     case: Case
     result: BisectResult
     known: list[Cause] = field(default_factory=list)
+    vague: set[str] = field(default_factory=set)
 
     @property
     def index(self) -> GraphIndex:
@@ -254,9 +257,9 @@ class Finder:
         found, unexplained = self._search(place, culprit, until, *families)
         if not found and any(self._search_both(*pair, until) for pair in pairs):
             return
-        wider = None if found else self._place(culprit, self._before(culprit))
+        wider = None if self._sure(found) else self._place(culprit, self._before(culprit))
         if wider is not None and len(wider.positions) > len(place.positions):
-            found, _ = self._search(wider, culprit, until, WIDER, ())
+            found = self._search(wider, culprit, until, WIDER, ())[0] or found
         if not found and culprit.seen:
             found = self._search_fork(culprit, until)
         if len(found) > 1:
@@ -268,6 +271,10 @@ class Finder:
         culprit.unexplained = "" if found else unexplained
         self.known += culprit.causes[:1]
         self.result.notes += place.left_out
+
+    def _sure(self, causes: Sequence[Cause]) -> bool:
+        """Return whether one of several causes tells what the mistake was."""
+        return any(repr(cause.steps) not in self.vague for cause in causes)
 
     def _families(self) -> Sequence[Family]:
         """Return the families, and those that other packages bring."""
@@ -315,6 +322,7 @@ class Finder:
                 if not doubtful:
                     raise
         causes = dict((id(fit), cause) for fit, cause in doubtful)
+        self.vague |= {repr(cause.steps) for fit, cause in doubtful if fit.hypothesis.vague}
         chosen = [causes[id(fit)] for fit in ordered(fit for fit, _ in doubtful)]
         return chosen, "" if chosen else _unexplained(bench, fits)
 

@@ -20,6 +20,7 @@ _NEAREST = 8  # normalizations whose constants are tried
 _GROUPS = (1, 2, 4, 8, 16, 32)
 _FLAT = 1e-4  # a scale that differs less, or with a smaller bias, is a factor
 _EPSILONS = (1e-5, 1e-6, 1e-12)
+_BEHIND_A_NORM = ("Reshape", "Transpose", "Mul", "Add")
 _SCALED = " t = Mul(d, s) y = Add(t, b)"
 _NODES = {
     "LayerNormalization": "y = LayerNormalization <epsilon = {epsilon}> (x, s, b)",
@@ -124,7 +125,7 @@ def missing_norms(place: Place) -> Iterator[Hypothesis]:
 
 def other_norms(place: Place) -> Iterator[Hypothesis]:
     """Yield other groups and constants of normalizations, and other kinds: with the same scale, or with solved ones."""
-    yield from _other_groups(place)
+    yield from other_groups(place)
     yield from _reset(place)
     for number, node in enumerate(place.index.nodes):
         if not node.op_type.endswith("Normalization"):
@@ -156,7 +157,7 @@ def other_norms(place: Place) -> Iterator[Hypothesis]:
             yield Hypothesis("normalization", sentence, (edit,), mistake, unknowns, given.size)
 
 
-def _other_groups(place: Place) -> Iterator[Hypothesis]:
+def other_groups(place: Place) -> Iterator[Hypothesis]:
     """Yield other numbers of groups, of channels that are laid out in groups to be normalized."""
     for number, node in enumerate(place.index.nodes):
         is_instance = node.op_type == "InstanceNormalization"
@@ -271,9 +272,10 @@ def _missing(place: Place) -> Iterator[Hypothesis]:
 
 
 def _is_normalized(place: Place, maker: int) -> bool:
-    """Return whether a node's result is normalized already, but for its shape: a second time is hardly missing."""
-    while maker >= 0 and place.index.nodes[maker].op_type in ("Reshape", "Transpose"):
-        maker = place.index.producer.get(place.index.nodes[maker].input[0], -1)
+    """Return whether a node's result is normalized already, but for its shape and scale: hardly once more."""
+    while maker >= 0 and place.index.nodes[maker].op_type in _BEHIND_A_NORM:
+        read = [n for n in place.index.nodes[maker].input if place.constant(n) is None]
+        maker = place.index.producer.get(read[0], -1) if len(read) == 1 else -1
     return maker >= 0 and place.index.nodes[maker].op_type.endswith("Normalization")
 
 

@@ -43,7 +43,9 @@ _ACTIVATING = 12  # nodes of an activation
 RESHAPING = ("Reshape", "Flatten")
 OF_THE_LAST_AXIS = ("LayerNormalization", "RMSNormalization")
 """Normalizations that are the same for every position."""
-_MOVED_NODES = 16  # nodes of a region in which nodes are moved
+_MOVED_NODES = (
+    16  # nodes of a region in which all nodes are moved; in a larger one those that normalize
+)
 _IN_FRONT = (
     ("Add", True, "{other!r} is not added to {name!r}"),
     ("Mul", True, "{other!r} is not multiplied with {name!r}"),
@@ -76,8 +78,7 @@ def other_operations(place: Place) -> Iterator[Hypothesis]:
     yield from _lacking_operands_on_the_way(place)
     yield from _missing_on_the_way(place)
     yield from _missing_operands_on_the_way(place, _IN_FRONT)
-    if len(place.index.nodes) <= _MOVED_NODES:
-        yield from _moved(place)
+    yield from _moved(place)
 
 
 def rare_operations(place: Place) -> Iterator[Hypothesis]:
@@ -502,7 +503,10 @@ def factors(place: Place) -> Iterator[tuple[str, float]]:
 def _moved(place: Place) -> Iterator[Hypothesis]:
     """Yield a node with one input at another place: before the addition instead of after it."""
     index = place.index
+    few = len(index.nodes) <= _MOVED_NODES
     for number, node in enumerate(index.nodes):
+        if not few and not node.op_type.endswith("Normalization"):
+            continue
         data = [name for name in node.input if name and place.constant(name) is None]
         made = place.values.get(node.output[0])
         read = place.operand(data[0]) if len(data) == 1 else None

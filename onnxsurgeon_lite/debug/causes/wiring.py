@@ -9,6 +9,7 @@ from onnxsurgeon_lite.passes import Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _OPERANDS = 6  # of a node, which are exchanged
+_READERS = 4  # of a value, of which some are to read another one
 _PAIRS = 32  # pairs of values that are exchanged
 _ALIKE = {"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"}
 _UNLIKE = {"Slice", "Reshape", "Expand", "Unsqueeze", "Squeeze", "Pad", "Clip", "Range", "Tile"}
@@ -63,15 +64,18 @@ def _other_values(place: Place) -> Iterator[Hypothesis]:
 
 
 def _others_everywhere(place: Place) -> Iterator[Hypothesis]:
-    """Yield values that all nodes of the region could read instead, where several read one."""
+    """Yield values that several nodes of the region could read instead: all that read one, or keys and values alone."""
     known = {**place.nearby, **_data(place)}
     for old, read in _data(place).items():
-        to = [n for n in dict.fromkeys(place.index.consumers.get(old, ())) if n in place.leading]
-        for new, value in known.items() if len(to) > 1 else ():
-            if new != old and value.shape == read.shape and value.dtype == read.dtype:
-                edit = Rewire(old, new, tuple(map(place.node, to)))
-                sentence = f"{' and '.join(map(place.title, to))} read {old!r}; with {new!r}"
-                yield Hypothesis("wrong input", sentence, (edit,))
+        every = [n for n in dict.fromkeys(place.index.consumers.get(old, ())) if n in place.leading]
+        most = len(every) if len(every) <= _READERS else 0
+        several = [to for size in range(most, 1, -1) for to in combinations(every, size)]
+        for to in several or ([every] if len(every) > 1 else []):
+            for new, value in known.items():
+                if new != old and value.shape == read.shape and value.dtype == read.dtype:
+                    edit = Rewire(old, new, tuple(map(place.node, to)))
+                    sentence = f"{' and '.join(map(place.title, to))} read {old!r}; with {new!r}"
+                    yield Hypothesis("wrong input", sentence, (edit,))
 
 
 def _other_outputs(place: Place) -> Iterator[Hypothesis]:
