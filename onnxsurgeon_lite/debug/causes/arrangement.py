@@ -22,6 +22,7 @@ _TO_THE_END = np.iinfo(np.int64).max
 _HUGE = 2.0**31  # a larger index stands for the end
 _OFF = (1, -1, 2, -2)  # elements by which a slice is off
 _IMAGE = 4  # axes
+_CUTTING = ("Reshape", "Slice", "Add", "Concat")  # of an image to windows
 _FARTHEST = 4  # pixels by which an image is moved
 
 
@@ -67,10 +68,11 @@ def _pairs(place: Place) -> Iterator[Hypothesis]:
                 yield _several(place, names, len(shape) - 1, how, order)
     repeated = [n.output[0] for n in place.index.nodes if n.op_type in _REPEATING]
     values = {n: place.values[n] for n in repeated if n in place.values}
-    for one, other in _alike({n: v for n, v in values.items() if v.ndim > _HEADS + 1}):
-        for how, order in orders(values[one].shape[_HEADS]):
+    values = {n: v for n, v in values.items() if v.ndim > _HEADS + 1}
+    for names in (*_alike(values), *((name,) for name in values)):
+        for how, order in orders(values[names[0]].shape[_HEADS]):
             if "interleaved" in how:
-                yield _several(place, (one, other), _HEADS, how, order)
+                yield _several(place, names, _HEADS, how, order)
 
 
 def _alike(values: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
@@ -80,8 +82,8 @@ def _alike(values: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
 
 def _several(place: Place, names: Sequence[str], axis: int, how: str, order: Order) -> Hypothesis:
     edits = tuple(_taken(name, axis, order) for name in names)
-    values = " and ".join(map(repr, names))
-    sentence = f"the order of {values} is another: each {how.format(axis=axis)}"
+    values, each = " and ".join(map(repr, names)), "each" if len(names) > 1 else "it"
+    sentence = f"the order of {values} is another: {each} {how.format(axis=axis)}"
     fixed = place.is_open(names[0], axis)
     return Hypothesis("order of values", sentence, edits, ("order of values", how), fixed=fixed)
 
@@ -96,15 +98,15 @@ def order_of_inputs(place: Place) -> Iterator[Hypothesis]:
                 sentence, edit = f"{name!r} {how.format(axis=axis)}", _taken(name, axis, order)
                 fixed = place.is_open(name, axis)
                 yield Hypothesis("order of an input", sentence, (edit,), fixed=fixed)
-    yield from _rolled(place)
 
 
-def _rolled(place: Place) -> Iterator[Hypothesis]:
+def rolled(place: Place) -> Iterator[Hypothesis]:
     """Yield images that are moved along height and width at once, as shifted windows are."""
     for name, value in place.values.items():
-        readers = tuple(map(place.node, place.index.consumers.get(name, ())))
+        readers = [place.index.nodes[n].op_type for n in place.index.consumers.get(name, ())]
         behind = name == place.value
-        if value.ndim != _IMAGE or not is_float(value.dtype) or not (readers or behind):
+        read = behind or (readers and {*readers} <= {*_CUTTING})
+        if value.ndim != _IMAGE or not is_float(value.dtype) or not read:
             continue
         for axes, by in product(((1, 2), (2, 3)), range(1, _FARTHEST + 1)):
             for step in (by, -by) if all(value.shape[a] > by for a in axes) else ():

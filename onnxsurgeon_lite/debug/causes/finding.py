@@ -14,7 +14,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.bisection.bisect import Case
 from onnxsurgeon_lite.debug.bisection.diagnose import cast_like
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
-from onnxsurgeon_lite.debug.causes.arrangement import arrangement, order_of_inputs
+from onnxsurgeon_lite.debug.causes.arrangement import arrangement, order_of_inputs, rolled
 from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.constants import (
     constants,
@@ -29,7 +29,12 @@ from onnxsurgeon_lite.debug.causes.grouped import grouped_kernels
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.masks import missing_masks
 from onnxsurgeon_lite.debug.causes.newton import solved_small
-from onnxsurgeon_lite.debug.causes.norms import missing_norms, other_groups, other_norms
+from onnxsurgeon_lite.debug.causes.norms import (
+    missing_norms,
+    missing_together,
+    other_groups,
+    other_norms,
+)
 from onnxsurgeon_lite.debug.causes.operations import (
     RESHAPING,
     missing_factors,
@@ -84,6 +89,7 @@ FAMILIES: Sequence[Family] = (
     scalars,
     rotary,
     recurrent,
+    missing_together,
     exchanged_operands,
     weights,
     sparse_weights,
@@ -101,6 +107,7 @@ FAMILIES: Sequence[Family] = (
     other_norms,
     wiring,
     order_of_inputs,
+    rolled,
     missing_norms,
     other_operations,
     precision,
@@ -122,6 +129,7 @@ WIDER: Sequence[Family] = (
     constants,
     exchanged_operands,
     arrangement,
+    rolled,
     wiring,
 )
 """Families for a region with the nodes before it that only arrange what it reads."""

@@ -2,20 +2,27 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 
 import numpy as np
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted, wanted_at
-from onnxsurgeon_lite.debug.causes.operations import OF_THE_LAST_AXIS, composed, right_values
+from onnxsurgeon_lite.debug.causes.operations import (
+    OF_THE_LAST_AXIS,
+    Right,
+    composed,
+    missing_activation,
+    right_values,
+)
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import described
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
+_TOGETHER = 64  # choices among several missing steps
 _NEAREST = 8  # normalizations whose constants are tried
 _GROUPS = (1, 2, 4, 8, 16, 32)
 _FLAT = 1e-4  # a scale that differs less, or with a smaller bias, is a factor
@@ -259,16 +266,36 @@ def _like(place: Place, other: NodeProto) -> Iterator[Hypothesis]:
 def _missing(place: Place) -> Iterator[Hypothesis]:
     """Yield normalizations with a scale and a bias that are solved for."""
     for right in right_values(place):
-        for norm in _solved(right.made, right.wanted):
-            plain, made = f"{right.name}_plain", right.maker >= 0
-            ends = (plain, right.name) if made else (right.name, plain)
-            there = Insert(right.name, "Identity", before=made, output=plain)
-            edits = (there, norm.edit(place, *ends, place.values[right.name]))
-            sentence = f"a {norm.title} is missing {right.where}; with one that was solved for,"
-            name, unknowns = "missing normalization", norm.unknowns
-            vague = _is_normalized(place, right.maker)
-            equations = right.wanted.size
-            yield Hypothesis(name, sentence, edits, (), unknowns, equations, vague=vague)
+        yield from _missing_behind(place, right)
+
+
+def _missing_behind(place: Place, right: Right) -> Iterator[Hypothesis]:
+    for norm in _solved(right.made, right.wanted):
+        plain, made = f"{right.name}_plain", right.maker >= 0
+        ends = (plain, right.name) if made else (right.name, plain)
+        there = Insert(right.name, "Identity", before=made, output=plain)
+        edits = (there, norm.edit(place, *ends, place.values[right.name]))
+        sentence = f"a {norm.title} is missing {right.where}; with one that was solved for,"
+        name, unknowns, equations = "missing normalization", norm.unknowns, right.wanted.size
+        vague = _is_normalized(place, right.maker)
+        yield Hypothesis(name, sentence, edits, (), unknowns, equations, vague=vague)
+
+
+def missing_together(place: Place) -> Iterator[Hypothesis]:
+    """Yield several steps that only the references have, all at once: the normalizations of query and key."""
+    several: dict[str, list[Hypothesis]] = {}
+    for right in right_values(place):
+        found = (*_missing_behind(place, right), *missing_activation(right)) if right.step else ()
+        if found:
+            several.setdefault(right.step, []).extend(found)
+    for chosen in islice(product(*several.values()), _TOGETHER) if len(several) > 1 else ():
+        edits = tuple(edit for hypothesis in chosen for edit in hypothesis.edits)
+        missing = " and ".join(h.sentence.partition(";")[0] for h in chosen)
+        unknowns, equations = (
+            sum(n) for n in zip(*((h.unknowns, h.equations) for h in chosen), strict=True)
+        )
+        sentence = f"{missing}; with what was solved for,"
+        yield Hypothesis("missing operations", sentence, edits, (), unknowns, equations)
 
 
 def _is_normalized(place: Place, maker: int) -> bool:

@@ -1,7 +1,7 @@
 """Mistakes in operations: another operator, one too many, one that is missing, one at another place."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations, product
 from types import MappingProxyType
@@ -131,6 +131,7 @@ class Right:
     Attributes:
         where: where something is missing.
         maker: the node that makes it; -1 if what is read is wrong, not what is made.
+        step: the reference that no value of the model has, of which the right numbers are; else empty.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Right:
     wanted: Wide
     where: str
     maker: int = -1
+    step: str = ""
 
     def edit(
         self,
@@ -181,7 +183,7 @@ def right_values(place: Place) -> Iterator[Right]:
                 yield from _right(place, name, needed, f"behind {name!r}")
     for name, (step, right) in product(place.values, place.lacking.items()):
         where = f"behind {name!r}, where the references have {step!r}"
-        yield from _right(place, name, right, where)
+        yield from (replace(found, step=step) for found in _right(place, name, right, where))
 
 
 def _right(place: Place, name: str, wanted: Array, where: str, maker: int = -1) -> Iterator[Right]:
@@ -193,7 +195,7 @@ def _right(place: Place, name: str, wanted: Array, where: str, maker: int = -1) 
 def _missing_steps(place: Place) -> Iterator[Hypothesis]:
     """Yield what is missing behind values: an activation, an operand, a constant, a factor."""
     for right in right_values(place):
-        yield from _missing_activation(right)
+        yield from missing_activation(right)
         made = right.maker >= 0
         to = f"the result of {place.title(right.maker)}" if made else repr(right.name)
         read = [right.name, *(place.index.nodes[right.maker].input if made else ())]
@@ -207,7 +209,7 @@ def _missing_steps(place: Place) -> Iterator[Hypothesis]:
             yield from _missing_factor(right)
 
 
-def _missing_activation(right: Right) -> Iterator[Hypothesis]:
+def missing_activation(right: Right) -> Iterator[Hypothesis]:
     """Yield operators whose formula gives what is wanted."""
     for title, formula in FORMULAS.items():
         op_type, _, more = title.partition(" ")

@@ -146,15 +146,15 @@ class Place:
     @cached_property
     def live(self) -> set[str]:
         """Values of the region that are computed from what enters, not from its shape or from constants alone."""
-        live = {*self.inputs}
+        live = {name for name in self.inputs if constant(self.whole, name) is None}
         for node in self.index.nodes:
             if node.op_type not in ("Shape", "Size") and not live.isdisjoint(node.input):
                 live.update(node.output)
         return live
 
     def sizes(self, array: Array, name: str) -> bool:
-        """Return whether a value is integers that a shape was computed from: no one takes one for another."""
-        return array.dtype.kind == "i" and name in self.index.producer and name not in self.live
+        """Return whether a value is integers that a shape is computed from: no one takes one for another."""
+        return array.dtype.kind == "i" and name not in self.live
 
     @cached_property
     def narrow(self) -> dict[str, float]:
