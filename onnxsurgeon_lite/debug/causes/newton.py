@@ -1,7 +1,6 @@
-"""Small constants that are solved for by Gauss-Newton steps: variances, the biases of recurrent nodes."""
+"""Small constants that are solved for by Levenberg-Marquardt steps: variances, the biases of recurrent nodes."""
 
 from collections.abc import Iterator
-from itertools import product
 
 import numpy as np
 
@@ -15,8 +14,8 @@ from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 _MOST = 64  # numbers: their variants run side by side
 _ROUNDS = 12
 _STEP = 1e-2  # of a difference, relative to the largest number
-_SHORTER = (1.0, 0.5, 0.25, 0.1)  # of a step
-_RANKS = (1e-3, 1e-5)  # smaller singular values, relative to the largest, are none
+_DAMPED = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
+"""Below which share of the largest singular value the directions of a step count less."""
 _BETTER = 0.9  # times the error, at least, with each step
 _NOISE = 1e-6  # an error, relative to the reference, that no step makes smaller
 _CLOSE = 1e-3  # one that is worth a run
@@ -58,8 +57,7 @@ class _Solving:
         numbers, made = wide(self.array), wide(sampled(actual))
         best = self._error(made)
         for _ in range(_ROUNDS):
-            steps = product(self._steps(numbers, made), _SHORTER)
-            tried = [numbers + share * step for step, share in steps]
+            tried = [numbers + step for step in self._steps(numbers, made)]
             found = self._made(tried)
             least = min(map(self._error, found), default=np.inf)
             if not least < _BETTER * best:
@@ -71,15 +69,17 @@ class _Solving:
         return numbers if best <= _CLOSE else None
 
     def _steps(self, numbers: Wide, made: Wide) -> list[Wide]:
-        """Return the steps that would take all error back, if the place were linear: a careful one, a full one."""
+        """Return steps that would take error back if the place were linear, the boldest first."""
         width = _STEP * (float(np.abs(numbers).max()) or 1.0)
         moves = (width * np.eye(numbers.size)).reshape(-1, *numbers.shape)[self.free.ravel()]
         moved = self._made([numbers + each for each in moves])
         if len(moved) < len(moves) or not np.isfinite([made, *moved]).all():
             return []
         slopes = (np.array(moved) - made).T / width
-        left = self.wanted - made
-        changes = (np.linalg.lstsq(slopes, left, rcond=rank)[0] for rank in _RANKS)
+        left, sizes, right = np.linalg.svd(slopes, full_matrices=False)
+        along = left.T @ (self.wanted - made)
+        damped = (sizes**2 + np.square(share * sizes.max(initial=0.0)) for share in _DAMPED)
+        changes = (right.T @ (along * sizes / each) for each in damped if each.all())
         return [np.tensordot(change, moves, 1) / width for change in changes]
 
     def _error(self, made: Wide) -> float:
