@@ -69,10 +69,10 @@ def _pairs(place: Place) -> Iterator[Hypothesis]:
     repeated = [n.output[0] for n in place.index.nodes if n.op_type in _REPEATING]
     values = {n: place.values[n] for n in repeated if n in place.values}
     values = {n: v for n, v in values.items() if v.ndim > _HEADS + 1}
-    for names in (*_alike(values), *((name,) for name in values)):
-        for how, order in orders(values[names[0]].shape[_HEADS]):
+    for together in (*_alike(values), *((name,) for name in values)):
+        for how, order in orders(values[together[0]].shape[_HEADS]):
             if "interleaved" in how:
-                yield _several(place, names, _HEADS, how, order)
+                yield _several(place, together, _HEADS, how, order)
 
 
 def _alike(values: Mapping[str, Array]) -> Iterator[tuple[str, str]]:

@@ -361,7 +361,7 @@ def _masking(array: Array) -> Iterator[Variant]:
     if array.ndim < 2:
         return
     rows, columns = np.indices(array.shape[-2:])
-    yield from _bands(array, (columns - rows), low, high)
+    yield from _bands(array, np.asarray(columns - rows), (low, high))
     for step in (0, 1, -1):
         for name, keeps in (("lower", rows + step >= columns), ("upper", rows + step <= columns)):
             for keep, drop in ((high, low), (low, high)):
@@ -373,12 +373,14 @@ def _masking(array: Array) -> Iterator[Variant]:
         yield "mask", how, np.roll(array, step, axis)
 
 
-def _bands(array: Array, ahead: Order, low: object, high: object) -> Iterator[Variant]:
+def _bands(array: Array, ahead: Order, numbers: Sequence[bool | float]) -> Iterator[Variant]:
     """Yield windows of attention of another size, and none: a mask that keeps what is near."""
-    for keep, drop in ((high, low), (low, high)):
+    for drop, keep in itertools.permutations(numbers):
         kept = ahead[(array == keep).reshape(-1, *ahead.shape)[0]]
+        if not kept.size:
+            continue
         first, last = int(kept.min()), int(kept.max())
-        ends = [(first + a, last + b) for a, b in _WINDOW] + [(ahead.min(), last)]
+        ends = [(first + a, last + b) for a, b in _WINDOW] + [(int(ahead.min()), last)]
         is_band = ((array == keep) == ((ahead >= first) & (ahead <= last))).all()
         for begin, end in ends if is_band else ():
             keeps = np.where((ahead >= begin) & (ahead <= end), keep, drop).astype(array.dtype)
@@ -419,6 +421,7 @@ def orders(size: int) -> Iterator[tuple[str, Order]]:
     for parts in divisors:
         how = f"is interleaved along axis {{axis}}; taken as {parts} parts of {size // parts}"
         yield how, everything.reshape(size // parts, parts).T.reshape(-1)
+    yield from _of_heads(everything)
     yield from rotary_orders(size)
     for step in (1, -1, 2, -2):
         if size > abs(step) + 1:
@@ -442,6 +445,17 @@ def _chunks(everything: Order) -> Iterator[tuple[str, Order]]:
                 taken = f"taken as {[*order]}"
                 how = f"has its {parts} parts along axis {{axis}} in another order; {taken}"
                 yield how, np.concatenate([chunks[part] for part in order])
+
+
+def _of_heads(everything: Order) -> Iterator[tuple[str, Order]]:
+    """Yield orders of Q K V of several heads: head by head, or part by part."""
+    for parts in (3, 2):
+        whole = everything.size // parts if everything.size % parts == 0 else 0
+        for heads in [d for d in range(2, whole) if whole % d == 0][:_MOST_PARTS]:
+            by_part = everything.reshape(parts, heads, -1).swapaxes(0, 1).reshape(-1)
+            what = f"has {parts} parts of each of {heads} heads along axis {{axis}}"
+            yield f"{what} part by part; taken head by head", by_part
+            yield f"{what} head by head; taken part by part", np.argsort(by_part)
 
 
 def _halves(everything: Order, parts: int) -> Iterator[tuple[str, Order]]:

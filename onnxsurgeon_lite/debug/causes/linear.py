@@ -203,7 +203,7 @@ def kernel_windows(
         for name, usual in (("pads", 0), ("strides", 1), ("dilations", 1)):
             value = known.get(name)
             ends = value if isinstance(value, list) else []
-            known[name] = [number for end in ends for number in (usual, end)]
+            known[name] = [int(number) for end in ends for number in (usual, end)]
     windows = _windows(read, kernel, known)
     fits = windows is not None and windows.shape[:3] == (out.shape[0], *out.shape[2:])
     return windows if fits else None, out

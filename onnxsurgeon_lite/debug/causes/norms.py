@@ -177,27 +177,19 @@ def other_groups(place: Place) -> Iterator[Hypothesis]:
         if scale is None or bias is None or np.ptp(scale) or np.ptp(bias) or given.ndim < 3:
             continue
         before = place.index.producer[node.input[0]]
-        for groups in range(1, given.shape[1] + 1):
-            if given.shape[1] % groups or groups == scale.size:
+        node_before, channels = place.index.nodes[before], given.shape[1]
+        for groups in range(1, channels + 1):
+            if channels % groups or groups == scale.size:
                 continue
             sizes = np.array([0, groups, -1])
-            edits = (
-                Rewire(
-                    place.index.nodes[before].input[1],
-                    str(sizes.tolist()),
-                    (place.node(before),),
-                    1,
-                ),
-                *(
-                    SetConstant(name, np.full(groups, old[0], old.dtype), (place.node(number),))
-                    for name, old in zip(node.input[1:], (scale, bias), strict=True)
-                ),
-            )
-            was = (
-                f"{place.title(number)} normalizes {given.shape[1]} channels in {scale.size} groups"
-            )
+            split = Rewire(node_before.input[1], str(sizes.tolist()), (place.node(before),), 1)
+            edits: list[Pass] = [split]
+            for name, old in zip(node.input[1:], (scale, bias), strict=True):
+                right = np.full(groups, old[0], old.dtype)
+                edits.append(SetConstant(name, right, (place.node(number),)))
+            was = f"{place.title(number)} normalizes {channels} channels in {scale.size} groups"
             mistake = ("groups", scale.size, groups)
-            yield Hypothesis("groups", f"{was}; in {groups}", edits, mistake)
+            yield Hypothesis("groups", f"{was}; in {groups}", tuple(edits), mistake)
 
 
 def _grouped(place: Place, number: int) -> tuple[str, int]:

@@ -470,8 +470,7 @@ def missing_factors(place: Place) -> Iterator[Hypothesis]:
     for number, node in enumerate(place.index.nodes):
         for name in dict.fromkeys(node.input):
             array = place.operand(name) if name else None
-            made = place.index.producer.get(name)
-            if made is not None and place.index.nodes[made].op_type not in _PRODUCTS:
+            if not _may_be_scaled(place, name):
                 continue
             if array is None or not is_float(array.dtype) or place.constant(name) is not None:
                 continue
@@ -489,6 +488,17 @@ def missing_factors(place: Place) -> Iterator[Hypothesis]:
             edit = Insert(place.value, "Mul", constants=(("factor", factor),), before=True)
             sentence = f"the result of {place.maker} is not multiplied by {what}; with it"
             yield Hypothesis("missing factor", sentence, (edit,), ("factor", what))
+
+
+def _may_be_scaled(place: Place, name: str) -> bool:
+    """Return whether a value enters the region, or is a product, which may have a bias."""
+    made = place.index.producer.get(name)
+    node = None if made is None else place.index.nodes[made]
+    if node is None or node.op_type in _PRODUCTS:
+        return True
+    computed = [read for read in node.input if place.constant(read) is None]
+    biased = node.op_type == "Add" and len(computed) == 1 < len(node.input)
+    return biased and _may_be_scaled(place, computed[0])
 
 
 def factors(place: Place) -> Iterator[tuple[str, float]]:

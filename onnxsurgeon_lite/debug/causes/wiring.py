@@ -67,10 +67,11 @@ def _others_everywhere(place: Place) -> Iterator[Hypothesis]:
     """Yield values that several nodes of the region could read instead: all that read one, or keys and values alone."""
     known = {**place.nearby, **_data(place)}
     for old, read in _data(place).items():
-        every = [n for n in dict.fromkeys(place.index.consumers.get(old, ())) if n in place.leading]
-        most = len(every) if len(every) <= _READERS else 0
-        several = [to for size in range(most, 1, -1) for to in combinations(every, size)]
-        for to in several or ([every] if len(every) > 1 else []):
+        readers = dict.fromkeys(place.index.consumers.get(old, ()))
+        every = tuple(n for n in readers if n in place.leading)
+        least = 2 if len(every) <= _READERS else len(every)
+        sizes = range(len(every), least - 1, -1)
+        for to in (to for size in sizes for to in combinations(every, size)):
             for new, value in known.items():
                 if new != old and value.shape == read.shape and value.dtype == read.dtype:
                     edit = Rewire(old, new, tuple(map(place.node, to)))
