@@ -102,13 +102,13 @@ def test_a_key_that_is_not_turned_is_turned_by_the_angles_of_the_query(half):
             " {0}r = Concat <axis = -1> ({0}e, {0}f) "
         )
     end = "t = Transpose <perm = [0,2,1]> ({}) y = MatMul(qr, t)"
-    head = "g (float[2,7,8] q, float[2,7,8] k) => (float[2,7,7] y) { "
-    angles = np.outer(np.arange(7), 100 ** (-np.arange(4) / 4)).astype(np.float32)
+    head = "g (float[2,7,6] q, float[2,7,6] k) => (float[2,7,7] y) { "
+    angles = np.outer(np.arange(7), 100 ** (-np.arange(3) / 3)).astype(np.float32)
     angles = angles if half else np.tile(angles, 2)
     tables = {"cos": np.cos(angles), "sin": np.sin(angles)}
     right = model(f"{head}{turn.format('q')}{turn.format('k')}{end.format('kr')} }}", **tables)
     wrong = model(f"{head}{turn.format('q')}{end.format('k')} }}", **tables)
-    feeds = {"q": numbers(2, 7, 8), "k": numbers(2, 7, 8, seed=1)}
+    feeds = {"q": numbers(2, 7, 6), "k": numbers(2, 7, 6, seed=1)}
 
     sentence = named(wrong, right, "y", **feeds)
 
@@ -296,3 +296,69 @@ def test_a_region_is_not_searched_once_more_as_a_fork(monkeypatch):
     osl.bisect(wrong, known, feeds={"x": numbers(6, 6, seed=2)})
 
     assert len(searched) == len(set(searched))
+
+
+def test_query_and_key_are_not_turned_and_no_table_is_there():
+    turn = (
+        "{0}1, {0}2 = Split <axis = -1, num_outputs = 2> ({0}) {0}n = Neg({0}2)"
+        " {0}t = Concat <axis = -1> ({0}n, {0}1) {0}c = Mul({0}, cos) {0}s = Mul({0}t, sin)"
+        " {0}r = Add({0}c, {0}s) "
+    )
+    end = "t = Transpose <perm = [0,2,1]> ({}) y = MatMul({}, t)"
+    head = "g (float[2,7,8] q, float[2,7,8] k) => (float[2,7,7] y) { "
+    angles = np.tile(np.outer(np.arange(7), 10000 ** (-np.arange(4) / 4)), 2).astype(np.float32)
+    tables = {"cos": np.cos(angles), "sin": np.sin(angles)}
+    turns = turn.format("q") + turn.format("k")
+    right = model(f"{head}{turns}{end.format('kr', 'qr')} }}", **tables)
+    feeds = {"q": numbers(2, 7, 8), "k": numbers(2, 7, 8, seed=1)}
+
+    sentence = named(model(f"{head}{end.format('k', 'q')} }}"), right, "y", **feeds)
+
+    assert "is not turned by the rotary embedding of 'cos of base 10000" in sentence
+    assert "'q'" in sentence
+    assert "'k'" in sentence
+
+
+def test_two_factors_are_missing_at_once():
+    nodes = "a = MatMul(x, u) {} b = Add(x, {}) n = Tanh(b) c = MatMul(n, v) {} y = Add(b, {})"
+    text = f"g (float[5,8] x) => (float[5,8] y) {{{{ {nodes} }}}}"
+    weights = {"u": numbers(8, 8), "v": numbers(8, 8, seed=1)}
+    halved = text.format("ah = Mul(a, half)", "ah", "ch = Mul(c, half)", "ch")
+    right = model(halved, half=np.float32(0.5), **weights)
+
+    sentence = named(model(text.format("", "a", "", "c"), **weights), right, "y", x=numbers(5, 8))
+
+    assert "'a' is not multiplied by" in sentence
+    assert "and 'c' is not multiplied by" in sentence
+
+
+def test_a_factor_is_missing_behind_a_bias():
+    text = "g (float[5,8] x) => (float[5,8] y) {{ a = MatMul(x, w) b = Add(a, c) {} s = Add(x, {}) y = Tanh(s) }}"
+    weights = {"w": numbers(8, 8), "c": numbers(8, seed=1)}
+    right = model(text.format("h = Mul(b, half)", "h"), half=np.float32(0.5), **weights)
+
+    sentence = named(model(text.format("", "b"), **weights), right, "y", x=numbers(5, 8, seed=2))
+
+    assert "'b' is not multiplied by 0.5" in sentence or "'b' is not multiplied by 1/2" in sentence
+
+
+def test_query_key_and_value_of_every_head_are_laid_out_part_by_part():
+    nodes = "h = Neg(x) r = Reshape(h, s) t = Transpose <perm = [2,0,3,1,4]> (r) y = Tanh(t)"
+    other = nodes.replace("2,0,3,1,4", "3,0,2,1,4")
+    text = "g (float[2,5,24] x) => (float[3,2,4,5,2] y) {{ {} }}"
+    right = model(text.format(nodes), s=np.array([2, 5, 3, 4, 2]))
+    wrong = model(text.format(other), s=np.array([2, 5, 4, 3, 2]))
+
+    sentence = named(wrong, right, "hy", x=numbers(2, 5, 24))
+
+    assert "has 3 parts of each of 4 heads along axis 2" in sentence
+
+
+def test_a_kernel_of_three_axes_has_two_of_them_exchanged():
+    text = "g (float[1,2,7,7,7] x) => (float[1,3,5,5,5] y) { y = Conv(x, w) }"
+    kernel = numbers(3, 2, 3, 3, 3)
+    wrong = model(text, w=kernel.swapaxes(3, 4))
+
+    sentence = named(wrong, model(text, w=kernel), "y", x=numbers(1, 2, 7, 7, 7, seed=1))
+
+    assert "'w' of Conv (@0) has its axes laid out in the order [0, 1, 2, 4, 3]" in sentence

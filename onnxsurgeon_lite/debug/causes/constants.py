@@ -398,7 +398,7 @@ def _moved(array: Array) -> Iterator[Variant]:
         else:
             turned = array.reshape(array.shape[::-1]).T.copy()
             yield "transposed constant", "is laid out as its transpose; read that way", turned
-    for axes in itertools.permutations(range(array.ndim)) if array.ndim in (3, 4) else ():
+    for axes in itertools.permutations(range(array.ndim)) if array.ndim in (3, 4, 5) else ():
         laid_out = array.reshape([array.shape[axis] for axis in axes])
         name = _EXCHANGED.get(axes, f"axes laid out in the order {[*axes]}")
         how = f"has its {name}; changed back"
@@ -415,13 +415,13 @@ def orders(size: int) -> Iterator[tuple[str, Order]]:
     everything = np.arange(size)
     if size < 2:
         return
-    yield from _chunks(everything)
     yield "is reversed along axis {axis}; turned around", everything[::-1]
+    yield from _chunks(everything)
+    yield from _of_heads(everything)
     divisors = [d for d in range(2, size) if size % d == 0][:_MOST_PARTS]
     for parts in divisors:
         how = f"is interleaved along axis {{axis}}; taken as {parts} parts of {size // parts}"
         yield how, everything.reshape(size // parts, parts).T.reshape(-1)
-    yield from _of_heads(everything)
     yield from rotary_orders(size)
     for step in (1, -1, 2, -2):
         if size > abs(step) + 1:

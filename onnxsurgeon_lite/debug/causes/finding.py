@@ -63,6 +63,7 @@ from onnxsurgeon_lite.debug.causes.solving import (
     taken_rows,
 )
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
+from onnxsurgeon_lite.debug.causes.twice import twice
 from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, wiring
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -112,6 +113,7 @@ FAMILIES: Sequence[Family] = (
     other_operations,
     precision,
     feeding,
+    twice,
     rare_operations,
     sizes,
 )
@@ -130,6 +132,7 @@ WIDER: Sequence[Family] = (
     exchanged_operands,
     arrangement,
     rolled,
+    order_of_inputs,
     wiring,
 )
 """Families for a region with the nodes before it that only arrange what it reads."""
@@ -143,6 +146,7 @@ FORKED: Sequence[Family] = (
     extra_operations,
     other_operations,
     wiring,
+    twice,
 )
 """Families for a region with several values that are wrong."""
 

@@ -30,6 +30,7 @@ _WIDEST = 512  # features of a head
 _MOST = 512  # missing turns
 _LARGEST = 1 << 20  # elements of a table
 _CLOSE = 1e-4  # to a circle
+_USUAL = 4  # shapes for which tables are made
 _TURNED = (
     "c = MatMul(x1, spread) s = MatMul(x2, spread) t = MatMul(x, turn)"
     " a = Mul(x, c) b = Mul(t, s) y = Add(a, b)"
@@ -168,7 +169,7 @@ def _other_turns(place: Place) -> Iterator[Hypothesis]:
 def _missing_turns(place: Place) -> Iterator[Hypothesis]:
     """Yield values that are not turned by the angles of which the model has the cosines and the sines."""
     values = {n: v for n, v in {**place.nearby, **place.values}.items() if _may_be_table(v)}
-    constants = dict(_tables(place))
+    constants = {**dict(_tables(place)), **_usual_tables(place)}
     pairs = [
         (one, other)
         for known in (values, constants)
@@ -178,7 +179,9 @@ def _missing_turns(place: Place) -> Iterator[Hypothesis]:
     known = {**constants, **values}
     for (cos, sin), (name, array, readers) in product(pairs, ways(place)):
         size, half = array.shape[-1] if array.ndim else 0, known[cos].shape[-1]
-        if name in (cos, sin) or half not in (size, size // _PAIR) or not _PAIR < size <= _WIDEST:
+        if name in (cos, sin) or half not in (size, size / _PAIR):
+            continue
+        if size % _PAIR or not _PAIR < size <= _WIDEST:
             continue
         if not fits((*known[cos].shape[:-1], 1), array.shape):
             continue
@@ -194,6 +197,19 @@ def _missing_turns(place: Place) -> Iterator[Hypothesis]:
             which = f"the rotary embedding of {cos!r} and {sin!r}"
             sentence = f"{name!r} is not turned by {which} for {who}; with it"
             yield Hypothesis("missing rotary", sentence, (there, turned), ("turned", turn.how))
+
+
+def _usual_tables(place: Place) -> dict[str, Array]:
+    """Return the cosines and the sines of the usual base, for the first values that could be turned."""
+    shapes = {array.shape[-2:] for _, array, _ in ways(place) if array.ndim > 2}
+    found: dict[str, Array] = {}
+    for rows, size in sorted(shapes)[:_USUAL]:
+        if _PAIR < size <= _WIDEST and size % _PAIR == 0 and 1 < rows <= _LARGEST // size:
+            frequencies = _BASES[0] ** (-np.arange(size // _PAIR) / (size // _PAIR))
+            for name, (wave, _) in zip(("cos", "sin"), _WAVES, strict=False):
+                table = _table(wave, rows, 1, frequencies).astype(np.float32)
+                found[f"{name} of base {_BASES[0]:g} and {size} features"] = table
+    return found
 
 
 def _tables(place: Place) -> Iterator[tuple[str, Array]]:

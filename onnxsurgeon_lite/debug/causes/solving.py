@@ -364,9 +364,11 @@ def _weight(place: Place, view: Linear, right: Wide, rank: int, unknowns: int) -
 
 def borrowed(place: Place, name: str, array: Array) -> str:
     """Say from which other layer a constant is; '' if no other one has these numbers."""
-    alike = ((n, place.constant(n)) for n in place.beside)
-    other = next((n for n, a in alike if a is not None and np.array_equal(a, array)), None)
-    if other is not None and np.ptp(array):
+    whole = place.whole
+    alike = (n for n, t in whole.initializers.items() if n != name and tuple(t.dims) == array.shape)
+    equal = (n for n in alike if np.array_equal(whole.model.array(whole.initializers[n]), array))
+    other = next(equal, None) if np.ptp(array) else None
+    if other is not None:
         return f"is another layer's: a copy of {other!r}"
     readers = [p for p in place.whole.consumers.get(name, []) if p not in place.positions]
     if array.ndim > 1 and readers:

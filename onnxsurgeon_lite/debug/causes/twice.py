@@ -1,0 +1,28 @@
+"""The same mistake at two nodes of one region: two factors that are missing, two values that are not turned."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from onnxsurgeon_lite.debug.causes.attributes import attributes
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.operations import missing_factors
+from onnxsurgeon_lite.debug.causes.operators import extra_operations, other_operators
+from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.debug.causes.rotary import rotary
+
+_ALIKE = 16  # hypotheses about one mistake, of which each two are tried
+_FAMILIES = (rotary, attributes, extra_operations, other_operators, missing_factors)
+
+
+def twice(place: Place) -> Iterator[Hypothesis]:
+    """Yield each two hypotheses about the same mistake, together."""
+    alike: dict[str, list[Hypothesis]] = {}
+    for family in _FAMILIES:
+        for hypothesis in family(place):
+            if hypothesis.mistake:
+                alike.setdefault(repr(hypothesis.mistake), []).append(hypothesis)
+    for several in alike.values():
+        for one, other in combinations(several[:_ALIKE], 2):
+            sentence = f"{one.sentence.partition(';')[0]}, and {other.sentence}"
+            edits, fixed = (*one.edits, *other.edits), one.fixed or other.fixed
+            yield Hypothesis(one.name, sentence, edits, one.mistake, fixed=fixed)
