@@ -9,6 +9,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Attribute, Place
 from onnxsurgeon_lite.passes.set_attr import SetAttr
+from onnxsurgeon_lite.tensors.dtypes import is_float
 
 _EPSILONS = (1e-5, 1e-6, 1e-3, 1e-12, 1e-8, 1e-7, 1e-4, 1e-2)
 _FLAGS = (
@@ -75,12 +76,14 @@ def attributes(place: Place) -> Iterator[Hypothesis]:
 
 def _exchanged(place: Place) -> Iterator[Hypothesis]:
     """Yield attributes that two nodes of one operator have one for the other: the stride of the next convolution."""
-    for one, other in itertools.combinations(range(len(place.index.nodes)), 2):
+    made = (place.values.get(node.output[0]) for node in place.index.nodes)
+    data = [number for number, v in enumerate(made) if v is not None and is_float(v.dtype)]
+    for one, other in itertools.combinations(data, 2):
         nodes = [place.index.nodes[number] for number in (one, other)]
         if nodes[0].op_type != nodes[1].op_type:
             continue
         mine, others = map(place.attributes, nodes)
-        for name in mine.keys() & others.keys() - {"kernel_shape"}:
+        for name in sorted(mine.keys() & others.keys() - {"kernel_shape"}):
             if mine[name] != others[name] and type(mine[name]) is type(others[name]):
                 edits = tuple(
                     SetAttr((place.node(number),), ((name, value),))

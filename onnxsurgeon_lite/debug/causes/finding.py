@@ -4,7 +4,7 @@ import itertools
 import math
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -14,57 +14,20 @@ import numpy as np
 from onnxsurgeon_lite.debug.bisection.bisect import Case
 from onnxsurgeon_lite.debug.bisection.diagnose import cast_like
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
-from onnxsurgeon_lite.debug.causes.arrangement import arrangement, order_of_inputs, rolled
-from onnxsurgeon_lite.debug.causes.attributes import attributes
-from onnxsurgeon_lite.debug.causes.constants import (
-    constants,
-    folded,
-    scalars,
-    scaled_weights,
-    sizes,
-    weights,
+from onnxsurgeon_lite.debug.causes.families import (
+    FAMILIES,
+    FORKED,
+    OF_A_CONSTANT,
+    SOLVED,
+    TOGETHER,
+    WIDER,
+    Family,
+    Solving,
 )
-from onnxsurgeon_lite.debug.causes.feeding import feeding
-from onnxsurgeon_lite.debug.causes.grouped import grouped_kernels
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.masks import missing_masks
-from onnxsurgeon_lite.debug.causes.newton import solved_small
-from onnxsurgeon_lite.debug.causes.norms import (
-    missing_norms,
-    missing_together,
-    other_groups,
-    other_norms,
-)
-from onnxsurgeon_lite.debug.causes.operations import (
-    RESHAPING,
-    missing_factors,
-    operations,
-    other_operations,
-    rare_operations,
-)
-from onnxsurgeon_lite.debug.causes.operators import (
-    extra_operations,
-    extra_steps,
-    other_arithmetic,
-    other_operators,
-    other_parts,
-)
-from onnxsurgeon_lite.debug.causes.other_model import of_other_model
+from onnxsurgeon_lite.debug.causes.operations import RESHAPING, operations, other_operations
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, wide
-from onnxsurgeon_lite.debug.causes.precision import precision
-from onnxsurgeon_lite.debug.causes.recurrent import recurrent
-from onnxsurgeon_lite.debug.causes.rotary import rotary
-from onnxsurgeon_lite.debug.causes.solving import (
-    elementwise,
-    made_constant,
-    solved_numbers,
-    solved_weights,
-    sparse_weights,
-    taken_rows,
-)
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
-from onnxsurgeon_lite.debug.causes.twice import twice
-from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, wiring
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant
@@ -76,79 +39,6 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-
-Family = Callable[[Place], Iterable[Hypothesis]]
-Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
-
-FAMILIES: Sequence[Family] = (
-    attributes,
-    extra_operations,
-    extra_steps,
-    other_operators,
-    other_arithmetic,
-    other_parts,
-    scalars,
-    rotary,
-    recurrent,
-    missing_together,
-    exchanged_operands,
-    weights,
-    sparse_weights,
-    arrangement,
-    operations,
-    missing_factors,
-    missing_masks,
-    constants,
-    folded,
-    scaled_weights,
-    grouped_kernels,
-    taken_rows,
-    elementwise,
-    of_other_model,
-    other_norms,
-    wiring,
-    order_of_inputs,
-    rolled,
-    missing_norms,
-    other_operations,
-    precision,
-    feeding,
-    twice,
-    rare_operations,
-    sizes,
-)
-"""Families of hypotheses, the cheapest first."""
-SOLVED: Sequence[Solving] = (solved_weights, solved_numbers, solved_small)
-"""Families whose numbers are computed from the reference; tried where no known mistake fits."""
-
-OF_A_CONSTANT: Sequence[Family] = (scalars, constants, made_constant)
-"""Families for a value that is a constant itself."""
-
-WIDER: Sequence[Family] = (
-    attributes,
-    other_groups,
-    other_parts,
-    constants,
-    exchanged_operands,
-    arrangement,
-    rolled,
-    order_of_inputs,
-    wiring,
-)
-"""Families for a region with the nodes before it that only arrange what it reads."""
-
-TOGETHER: Sequence[Family] = (attributes, extra_operations, operations, extra_steps, wiring)
-"""Families for two regions, of which one reads the other."""
-
-FORKED: Sequence[Family] = (
-    attributes,
-    exchanged_operands,
-    extra_operations,
-    other_operations,
-    wiring,
-    twice,
-)
-"""Families for a region with several values that are wrong."""
 
 _ARRANGING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Mul", "Div", "Cast", "Slice", "Gather")  # fmt: skip
 _STEPS_BEFORE = 4

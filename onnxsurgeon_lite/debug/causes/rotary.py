@@ -1,11 +1,13 @@
 """Mistakes in rotary embeddings: another base, exponents of the whole width instead of the half, other pairs."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, permutations, product
 
 import numpy as np
+from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
@@ -30,6 +32,7 @@ _WIDEST = 512  # features of a head
 _MOST = 512  # missing turns
 _LARGEST = 1 << 20  # elements of a table
 _CLOSE = 1e-4  # to a circle
+_SCORING = ("MatMul", "Einsum", "Attention")  # hold a query against keys
 _USUAL = 4  # shapes for which tables are made
 _TURNED = (
     "c = MatMul(x1, spread) s = MatMul(x2, spread) t = MatMul(x, turn)"
@@ -167,7 +170,9 @@ def _other_turns(place: Place) -> Iterator[Hypothesis]:
 
 
 def _missing_turns(place: Place) -> Iterator[Hypothesis]:
-    """Yield values that are not turned by the angles of which the model has the cosines and the sines."""
+    """Yield values that are not turned by angles whose cosines and sines the model has, or by usual ones."""
+    if all(node.op_type not in _SCORING for node in place.index.nodes):
+        return
     values = {n: v for n, v in {**place.nearby, **place.values}.items() if _may_be_table(v)}
     constants = {**dict(_tables(place)), **_usual_tables(place)}
     pairs = [
@@ -215,6 +220,8 @@ def _usual_tables(place: Place) -> dict[str, Array]:
 def _tables(place: Place) -> Iterator[tuple[str, Array]]:
     """Yield the constants of the whole model that may be cosines or sines."""
     for name, tensor in place.whole.initializers.items():
+        if not isinstance(tensor, TensorProto) or math.prod(tensor.dims) > _LARGEST:
+            continue
         if len(tensor.dims) > 1 and 1 < tensor.dims[-1] <= _WIDEST:
             array = place.whole.model.array(tensor)
             if _may_be_table(array):

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.causes.attributes import changed, numbers, text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
@@ -364,10 +365,15 @@ def _weight(place: Place, view: Linear, right: Wide, rank: int, unknowns: int) -
 
 def borrowed(place: Place, name: str, array: Array) -> str:
     """Say from which other layer a constant is; '' if no other one has these numbers."""
-    whole = place.whole
-    alike = (n for n, t in whole.initializers.items() if n != name and tuple(t.dims) == array.shape)
-    equal = (n for n in alike if np.array_equal(whole.model.array(whole.initializers[n]), array))
-    other = next(equal, None) if np.ptp(array) else None
+    tensors = ((n, t) for n, t in place.whole.initializers.items() if n != name)
+    alike = (
+        n
+        for n, tensor in tensors
+        if isinstance(tensor, TensorProto)
+        and tuple(tensor.dims) == array.shape
+        and np.array_equal(place.whole.model.array(tensor), array)
+    )
+    other = next(alike, None) if np.ptp(array) else None
     if other is not None:
         return f"is another layer's: a copy of {other!r}"
     readers = [p for p in place.whole.consumers.get(name, []) if p not in place.positions]
