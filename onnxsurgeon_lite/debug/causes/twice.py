@@ -1,7 +1,7 @@
 """The same mistake at two nodes of one region: two factors that are missing, two values that are not turned."""
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, islice
 
 from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
@@ -11,11 +11,16 @@ from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.debug.causes.rotary import rotary
 
 _ALIKE = 16  # hypotheses about one mistake, of which each two are tried
-_FAMILIES = (rotary, attributes, extra_operations, other_operators, missing_factors)
+_MOST = 1024  # pairs
+_FAMILIES = (rotary, missing_factors, extra_operations, other_operators, attributes)
 
 
 def twice(place: Place) -> Iterator[Hypothesis]:
     """Yield each two hypotheses about the same mistake, together."""
+    yield from islice(_pairs(place), _MOST)
+
+
+def _pairs(place: Place) -> Iterator[Hypothesis]:
     alike: dict[str, list[Hypothesis]] = {}
     for family in _FAMILIES:
         for hypothesis in family(place):
