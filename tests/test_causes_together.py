@@ -6,6 +6,7 @@ from test_causes import found, model, numbers, references
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.causes import finding
+from onnxsurgeon_lite.debug.causes.constants import scalars
 from onnxsurgeon_lite.debug.causes.finding import Finder
 from onnxsurgeon_lite.debug.causes.operations import other_operations
 from onnxsurgeon_lite.debug.causes.wiring import wiring
@@ -362,3 +363,29 @@ def test_a_kernel_of_three_axes_has_two_of_them_exchanged():
     sentence = named(wrong, model(text, w=kernel), "y", x=numbers(1, 2, 7, 7, 7, seed=1))
 
     assert "'w' of Conv (@0) has its axes laid out in the order [0, 1, 2, 4, 3]" in sentence
+
+
+def test_a_factor_follows_from_a_size_that_a_product_sums_over(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (scalars,))
+    nodes = "r = Reshape(x, sizes) t = Transpose <perm = [0,2,1]> (r) m = MatMul(r, t) s = Div(m, c) y = Softmax(s)"
+    text = f"g (float[3,42] x) => (float[3,6,6] y) {{ {nodes} }}"
+    right, wrong = (
+        model(text, c=np.float32(np.sqrt(n)), sizes=np.array([3, 6, 7])) for n in (7, 42)
+    )
+
+    sentence = named(wrong, right, "y", x=numbers(3, 42))
+
+    assert "'c' of Div (@3) is 6.48074; with 2.64575" in sentence
+
+
+def test_a_pool_gives_what_is_behind_it_its_size():
+    pool = "h = MaxPool <kernel_shape = [3,3], strides = [2,2], {}> (x)"
+    text = f"g (float[1,2,11,11] x) => (float[1,3,n,m] y) {{{{ {pool} y = Conv (h, w) }}}}"
+    weights = {"w": numbers(3, 2, 1, 1)}
+    right, wrong = (
+        model(text.format(pads), **weights) for pads in ("pads = [0,0,0,0]", "pads = [1,1,1,1]")
+    )
+
+    sentence = named(wrong, right, "y", x=numbers(1, 2, 11, 11, seed=1))
+
+    assert "pads of MaxPool (@0) is [1, 1, 1, 1]; with [0, 0, 0, 0]" in sentence

@@ -151,21 +151,30 @@ def _permutations(place: Place, node: NodeProto, rank: int) -> Iterator[list[int
 def _windows(
     place: Place, node: NodeProto, known: Mapping[str, Attribute]
 ) -> Iterator[dict[str, Attribute]]:
-    """Yield strides, dilations and paddings that give the result its shape."""
+    """Yield strides, dilations and paddings that give the result its shape, or that of the wrong value behind it."""
     given, made = place.operand(node.input[0]), place.values.get(node.output[0])
+    shapes = [array.shape for array in (made, place.wanted) if array is not None]
     if node.output[0] == place.value:
-        made = place.wanted
+        shapes = shapes[-1:]
     kernel = _kernel(place, node, known)
-    if given is None or made is None or not kernel:
-        return
+    for shape in dict.fromkeys(shape[2:] for shape in shapes if kernel):
+        if given is not None and given.ndim == len(kernel) + 2 == len(shape) + 2:
+            yield from _sized(node, known, kernel, given.shape[2:], shape)
+
+
+def _sized(
+    node: NodeProto,
+    known: Mapping[str, Attribute],
+    kernel: list[int],
+    read: Sequence[int],
+    made: Sequence[int],
+) -> Iterator[dict[str, Attribute]]:
     axes = len(kernel)
-    if given.ndim != axes + 2:
-        return
     ceil = bool(known.get("ceil_mode", 0))
     transposed, pool = node.op_type == "ConvTranspose", node.op_type.endswith("Pool")
     kernels = [kernel, *([size] * axes for size in _KERNELS if pool)]
     for kernel, stride, dilation in itertools.product(kernels, _STEPS, _STEPS):
-        sizes = [*zip(given.shape[2:], made.shape[2:], kernel, strict=True)]
+        sizes = [*zip(read, made, kernel, strict=True)]
         choices = [_paddings(i, o, k, stride, dilation, ceil, transposed) for i, o, k in sizes]
         for pads in itertools.islice(_same_first(choices), 16):
             found: dict[str, Attribute] = {

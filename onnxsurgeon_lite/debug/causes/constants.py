@@ -279,9 +279,10 @@ def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
 
 def _sizes(place: Place, number: int) -> Iterator[float]:
     """Yield factors that follow from dimensions: 1/sqrt(d), sqrt(d), 1/d, d."""
-    shapes = [
-        v.shape for n in place.index.nodes[number].input if (v := place.operand(n)) is not None
-    ]
+    read = place.index.nodes[number].input
+    makers = (place.index.producer.get(name, -1) for name in read)
+    read = [*read, *(n for maker in makers if maker >= 0 for n in place.index.nodes[maker].input)]
+    shapes = [v.shape for name in read if (v := place.operand(name)) is not None]
     shapes += [v.shape for v in place.inputs.values() if isinstance(v, np.ndarray)]
     for size in dict.fromkeys(size for shape in shapes for size in shape if size > 1):
         yield from (size**-0.5, size**0.5, 1 / size, float(size))
