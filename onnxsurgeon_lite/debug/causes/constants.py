@@ -385,7 +385,7 @@ def _bands(array: Array, ahead: Order, numbers: Sequence[bool | float]) -> Itera
         is_band = ((array == keep) == ((ahead >= first) & (ahead <= last))).all()
         for begin, end in ends if is_band else ():
             keeps = np.where((ahead >= begin) & (ahead <= end), keep, drop).astype(array.dtype)
-            how = f"keeps {first} .. {last} positions ahead; with {begin} .. {end}"
+            how = f"is a mask that keeps {first} .. {last} positions ahead; with {begin} .. {end}"
             yield "mask", how, np.broadcast_to(keeps, array.shape).copy()
 
 
