@@ -1,7 +1,8 @@
 """Mistakes in arrangement: channels, heads or halves of a value in another order."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, islice
+from dataclasses import replace
+from itertools import combinations, islice, product
 
 import numpy as np
 from onnx import NodeProto
@@ -19,6 +20,10 @@ _HEADS = 1  # the axis of heads
 _REPEATING = ("Tile", "Expand", "Concat", "Gather", "Reshape")
 _TO_THE_END = np.iinfo(np.int64).max
 _HUGE = 2.0**31  # a larger index stands for the end
+_OFF = (1, -1, 2, -2)  # elements by which a slice is off
+_IMAGE = 4  # axes
+_CUTTING = ("Reshape", "Slice", "Add", "Concat")  # of an image to windows
+_FARTHEST = 4  # pixels by which an image is moved
 
 
 def arrangement(place: Place) -> Iterator[Hypothesis]:
@@ -63,10 +68,11 @@ def _pairs(place: Place) -> Iterator[Hypothesis]:
                 yield _several(place, names, len(shape) - 1, how, order)
     repeated = [n.output[0] for n in place.index.nodes if n.op_type in _REPEATING]
     values = {n: place.values[n] for n in repeated if n in place.values}
-    for one, other in _alike({n: v for n, v in values.items() if v.ndim > _HEADS + 1}):
-        for how, order in orders(values[one].shape[_HEADS]):
+    values = {n: v for n, v in values.items() if v.ndim > _HEADS + 1}
+    for together in (*_alike(values), *((name,) for name in values)):
+        for how, order in orders(values[together[0]].shape[_HEADS]):
             if "interleaved" in how:
-                yield _several(place, (one, other), _HEADS, how, order)
+                yield _several(place, together, _HEADS, how, order)
 
 
 def _alike(values: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
@@ -76,8 +82,8 @@ def _alike(values: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
 
 def _several(place: Place, names: Sequence[str], axis: int, how: str, order: Order) -> Hypothesis:
     edits = tuple(_taken(name, axis, order) for name in names)
-    values = " and ".join(map(repr, names))
-    sentence = f"the order of {values} is another: each {how.format(axis=axis)}"
+    values, each = " and ".join(map(repr, names)), "each" if len(names) > 1 else "it"
+    sentence = f"the order of {values} is another: {each} {how.format(axis=axis)}"
     fixed = place.is_open(names[0], axis)
     return Hypothesis("order of values", sentence, edits, ("order of values", how), fixed=fixed)
 
@@ -92,6 +98,32 @@ def order_of_inputs(place: Place) -> Iterator[Hypothesis]:
                 sentence, edit = f"{name!r} {how.format(axis=axis)}", _taken(name, axis, order)
                 fixed = place.is_open(name, axis)
                 yield Hypothesis("order of an input", sentence, (edit,), fixed=fixed)
+
+
+def rolled(place: Place) -> Iterator[Hypothesis]:
+    """Yield images that are moved along height and width at once, as shifted windows are."""
+    for name, value in place.values.items():
+        readers = [place.index.nodes[n].op_type for n in place.index.consumers.get(name, ())]
+        behind = name == place.value
+        read = behind or (readers and {*readers} <= {*_CUTTING})
+        if value.ndim != _IMAGE or not is_float(value.dtype) or not read:
+            continue
+        for axes, by in product(((1, 2), (2, 3)), range(1, _FARTHEST + 1)):
+            for step in (by, -by) if all(value.shape[a] > by for a in axes) else ():
+                orders_of = [np.roll(np.arange(value.shape[a]), step) for a in axes]
+                there = f"{name}_rolled"
+                first, second = (
+                    _taken(v, a, o, before=behind)
+                    for v, a, o in zip(
+                        (name, name if behind else there), axes, orders_of, strict=True
+                    )
+                )
+                edits = (replace(first, output=None if behind else there), second)
+                fixed = any(place.is_open(name, a) for a in axes)
+                sentence = (
+                    f"{name!r} is off by {by} along axes {axes[0]} and {axes[1]}; moved by {step}"
+                )
+                yield Hypothesis("rolled", sentence, edits, ("rolled", axes, step), fixed=fixed)
 
 
 def _taken(value: str, axis: int, order: Order, before: bool = False) -> Insert:
@@ -117,6 +149,7 @@ def _slices(place: Place) -> Iterator[Hypothesis]:
     if several:
         sentence = "slices take interleaved parts instead of split ones, or the other way; changed"
         yield Hypothesis("slices", sentence, tuple(several))
+    yield from _moved_slices(place)
 
 
 def _slices_of_any_size(place: Place, number: int, node: NodeProto) -> Iterator[Hypothesis]:
@@ -163,20 +196,31 @@ def _is_open(place: Place, node: NodeProto) -> bool:
     return place.is_open(node.input[0], _axis(place, node))
 
 
-def _moved_slices(
-    place: Place, number: int, node: NodeProto
-) -> Iterator[tuple[str, list[Pass], bool]]:
-    """Yield slices whose begin and end are off together."""
+def _moved_slices(place: Place) -> Iterator[Hypothesis]:
+    """Yield all slices of a region off by as much: those of height and width."""
+    nodes = [*enumerate(place.index.nodes)]
+    slices = [(n, node) for n, node in nodes if node.op_type == "Slice" and len(node.input) > 2]
+    for step in _OFF if len(slices) > 1 else ():
+        moved = [_moved_slice(place, number, node, step) for number, node in slices]
+        edits = tuple(edit for found in moved if found is not None for edit in found[1])
+        titles = " and ".join(place.title(number) for number, _ in slices)
+        sentence = f"{titles} are off by {abs(step)}; moved by {step}"
+        fixed = any(_is_open(place, node) for _, node in slices)
+        yield Hypothesis("slices", sentence, edits, ("slices", step), fixed=fixed)
+
+
+def _moved_slice(
+    place: Place, number: int, node: NodeProto, step: int
+) -> tuple[str, list[Pass]] | None:
+    """Return (begin and end, edits) of a slice whose begin and end are off together."""
     starts, ends = (place.constant(name) for name in node.input[1:3])
     if starts is None or ends is None:
-        return
-    for step in (1, -1, 2, -2):
-        begin, moved = starts + step, wide(ends) + step
-        stays, last = np.abs(moved) > _HUGE, (wide(ends) < 0) & (moved >= 0)
-        end = np.where(stays, ends, np.where(last, _TO_THE_END, ends + step))
-        edits = [_read(place, number, slot + 1, a) for slot, a in enumerate((begin, end))]
-        how = f"is off by {abs(step)}; with {begin.tolist()} .. {end.tolist()}"
-        yield how, edits, False
+        return None
+    begin, moved = starts + step, wide(ends) + step
+    stays, last = np.abs(moved) > _HUGE, (wide(ends) < 0) & (moved >= 0)
+    end = np.where(stays, ends, np.where(last, _TO_THE_END, ends + step))
+    edits = [_read(place, number, slot + 1, a) for slot, a in enumerate((begin, end))]
+    return f"{begin.tolist()} .. {end.tolist()}", edits
 
 
 def _read(place: Place, number: int, slot: int, numbers: Array) -> Pass:
@@ -189,7 +233,10 @@ def _read(place: Place, number: int, slot: int, numbers: Array) -> Pass:
 
 def _slicings(place: Place, number: int, node: NodeProto) -> Iterator[tuple[str, list[Pass], bool]]:
     """Yield (what is wrong, edits, True if it is the same part in the other layout) of a slice of one axis."""
-    yield from _moved_slices(place, number, node)
+    for by in _OFF:
+        moved = _moved_slice(place, number, node, by)
+        if moved is not None:
+            yield f"is off by {abs(by)}; with {moved[0]}", moved[1], False
     if len(node.input) < 5:
         return
     given, made = place.operand(node.input[0]), place.values.get(node.output[0])
@@ -204,12 +251,12 @@ def _slicings(place: Place, number: int, node: NodeProto) -> Iterator[tuple[str,
     strided = step == parts
     part = start if strided else start // taken
     for other in range(parts):
-        for by in (True, False):
-            if (other, by) == (part, strided):
+        for strides in (True, False):
+            if (other, strides) == (part, strided):
                 continue
-            begin, end = (other, _TO_THE_END) if by else (other * taken, (other + 1) * taken)
-            numbers = {1: begin, 2: end, 4: parts if by else 1}
+            begin, end = (other, _TO_THE_END) if strides else (other * taken, (other + 1) * taken)
+            numbers = {1: begin, 2: end, 4: parts if strides else 1}
             edits = [_read(place, number, s, np.array([n])) for s, n in numbers.items()]
-            which = f"every {parts}. element from {begin}" if by else f"[{begin}:{end}]"
+            which = f"every {parts}. element from {begin}" if strides else f"[{begin}:{end}]"
             was = f"every {parts}. element from {start}" if strided else f"from {start} on"
             yield f"takes {was}; with {which}", edits, other == part

@@ -9,6 +9,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Attribute, Place
 from onnxsurgeon_lite.passes.set_attr import SetAttr
+from onnxsurgeon_lite.tensors.dtypes import is_float
 
 _EPSILONS = (1e-5, 1e-6, 1e-3, 1e-12, 1e-8, 1e-7, 1e-4, 1e-2)
 _FLAGS = (
@@ -56,13 +57,14 @@ _RECURRENT = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "
 
 
 def attributes(place: Place) -> Iterator[Hypothesis]:
-    """Yield hypotheses about one attribute of one node, then about several of a node."""
+    """Yield hypotheses about one attribute of one node, about those of two nodes, then about several of a node."""
     for number, node in enumerate(place.index.nodes):
         known = place.attributes(node)
         for name, old in known.items():
             for new in _values(place, node, name, old):
                 if new != old:
                     yield changed(place, number, {name: new}, known)
+    yield from _exchanged(place)
     for number, node in enumerate(place.index.nodes):
         known = place.attributes(node)
         several = _windows(place, node, known) if node.op_type in _WINDOWS else ()
@@ -70,6 +72,28 @@ def attributes(place: Place) -> Iterator[Hypothesis]:
         several = _activations(node, known) if node.op_type in _RECURRENT else several
         for together in several:
             yield changed(place, number, together, known)
+
+
+def _exchanged(place: Place) -> Iterator[Hypothesis]:
+    """Yield attributes that two nodes of one operator have one for the other: the stride of the next convolution."""
+    made = (place.values.get(node.output[0]) for node in place.index.nodes)
+    data = [number for number, v in enumerate(made) if v is not None and is_float(v.dtype)]
+    for one, other in itertools.combinations(data, 2):
+        nodes = [place.index.nodes[number] for number in (one, other)]
+        if nodes[0].op_type != nodes[1].op_type:
+            continue
+        mine, others = map(place.attributes, nodes)
+        for name in sorted(mine.keys() & others.keys() - {"kernel_shape"}):
+            if mine[name] != others[name] and type(mine[name]) is type(others[name]):
+                edits = tuple(
+                    SetAttr((place.node(number),), ((name, value),))
+                    for number, value in ((one, others[name]), (other, mine[name]))
+                )
+                titles = f"{place.title(one)} and {place.title(other)}"
+                values = f"{text(mine[name])} and {text(others[name])}"
+                sentence = f"{name} of {titles} are {values}; exchanged"
+                mistake = ("exchanged", nodes[0].op_type, name)
+                yield Hypothesis(name, sentence, edits, mistake)
 
 
 def changed(
@@ -127,21 +151,30 @@ def _permutations(place: Place, node: NodeProto, rank: int) -> Iterator[list[int
 def _windows(
     place: Place, node: NodeProto, known: Mapping[str, Attribute]
 ) -> Iterator[dict[str, Attribute]]:
-    """Yield strides, dilations and paddings that give the result its shape."""
+    """Yield strides, dilations and paddings that give the result its shape, or that of the wrong value behind it."""
     given, made = place.operand(node.input[0]), place.values.get(node.output[0])
+    shapes = [array.shape for array in (made, place.wanted) if array is not None]
     if node.output[0] == place.value:
-        made = place.wanted
+        shapes = shapes[-1:]
     kernel = _kernel(place, node, known)
-    if given is None or made is None or not kernel:
-        return
+    for shape in dict.fromkeys(shape[2:] for shape in shapes if kernel):
+        if given is not None and given.ndim == len(kernel) + 2 == len(shape) + 2:
+            yield from _sized(node, known, kernel, given.shape[2:], shape)
+
+
+def _sized(
+    node: NodeProto,
+    known: Mapping[str, Attribute],
+    kernel: list[int],
+    read: Sequence[int],
+    made: Sequence[int],
+) -> Iterator[dict[str, Attribute]]:
     axes = len(kernel)
-    if given.ndim != axes + 2:
-        return
     ceil = bool(known.get("ceil_mode", 0))
     transposed, pool = node.op_type == "ConvTranspose", node.op_type.endswith("Pool")
     kernels = [kernel, *([size] * axes for size in _KERNELS if pool)]
     for kernel, stride, dilation in itertools.product(kernels, _STEPS, _STEPS):
-        sizes = [*zip(given.shape[2:], made.shape[2:], kernel, strict=True)]
+        sizes = [*zip(read, made, kernel, strict=True)]
         choices = [_paddings(i, o, k, stride, dilation, ceil, transposed) for i, o, k in sizes]
         for pads in itertools.islice(_same_first(choices), 16):
             found: dict[str, Attribute] = {

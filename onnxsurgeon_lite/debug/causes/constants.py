@@ -38,6 +38,13 @@ _SCALARS = (
     *(1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 0.0, 1.0, -1.0, 2.0, 0.5, 1 / 255, 255.0, 0.044715, 1.702),
     *(math.sqrt(2), math.sqrt(0.5), math.sqrt(2 / math.pi), 1 / 6, 3.0, 6.0, 0.2, 0.01, 0.1, 1 / 3, 1e-4),
 )  # fmt: skip
+_WINDOW = (
+    *((step, 0) for step in (1, -1, 2, -2)),
+    *((0, step) for step in (1, -1)),
+    (1, 1),
+    (-1, -1),
+)
+"""By how much the ends of a window of attention are off."""
 _MASKS = (-np.inf, float(np.finfo(np.float32).min), -1e9, -1e4, -65504.0, -1e30, -1e5, 0.0)
 
 
@@ -80,9 +87,22 @@ def constants(place: Place) -> Iterator[Hypothesis]:
     indices_last = sorted(place.constants(), key=lambda found: found[-1].dtype.kind in "iu")
     for number, slot, name, array in indices_last:
         single = array.size == 1 and is_float(array.dtype)
-        if (number, slot) not in known and array.size <= _SMALL and not single:
+        other = (number, slot) not in known and not _is_of_sizes(place, number)
+        if other and array.size <= _SMALL and not single:
             yield from _of_constant(place, number, slot, name, array)
     yield from _together(place)
+
+
+def sizes(place: Place) -> Iterator[Hypothesis]:
+    """Yield hypotheses about one constant that shapes are computed from: the runtime refuses most of them."""
+    for number, slot, name, array in place.constants():
+        if _is_of_sizes(place, number) and array.size <= _SMALL:
+            yield from _of_constant(place, number, slot, name, array)
+
+
+def _is_of_sizes(place: Place, number: int) -> bool:
+    made = place.index.nodes[number].output[0]
+    return made in place.values and made != place.value and place.sizes(place.values[made], made)
 
 
 def folded(place: Place) -> Iterator[Hypothesis]:
@@ -259,9 +279,10 @@ def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
 
 def _sizes(place: Place, number: int) -> Iterator[float]:
     """Yield factors that follow from dimensions: 1/sqrt(d), sqrt(d), 1/d, d."""
-    shapes = [
-        v.shape for n in place.index.nodes[number].input if (v := place.operand(n)) is not None
-    ]
+    read = place.index.nodes[number].input
+    makers = (place.index.producer.get(name, -1) for name in read)
+    read = [*read, *(n for maker in makers if maker >= 0 for n in place.index.nodes[maker].input)]
+    shapes = [v.shape for name in read if (v := place.operand(name)) is not None]
     shapes += [v.shape for v in place.inputs.values() if isinstance(v, np.ndarray)]
     for size in dict.fromkeys(size for shape in shapes for size in shape if size > 1):
         yield from (size**-0.5, size**0.5, 1 / size, float(size))
@@ -341,6 +362,7 @@ def _masking(array: Array) -> Iterator[Variant]:
     if array.ndim < 2:
         return
     rows, columns = np.indices(array.shape[-2:])
+    yield from _bands(array, np.asarray(columns - rows), (low, high))
     for step in (0, 1, -1):
         for name, keeps in (("lower", rows + step >= columns), ("upper", rows + step <= columns)):
             for keep, drop in ((high, low), (low, high)):
@@ -350,6 +372,21 @@ def _masking(array: Array) -> Iterator[Variant]:
     for step, axis in itertools.product((1, -1), (-1, -2)):
         how = f"is off by one; moved by {step} along axis {axis}"
         yield "mask", how, np.roll(array, step, axis)
+
+
+def _bands(array: Array, ahead: Order, numbers: Sequence[bool | float]) -> Iterator[Variant]:
+    """Yield windows of attention of another size, and none: a mask that keeps what is near."""
+    for drop, keep in itertools.permutations(numbers):
+        kept = ahead[(array == keep).reshape(-1, *ahead.shape)[0]]
+        if not kept.size:
+            continue
+        first, last = int(kept.min()), int(kept.max())
+        ends = [(first + a, last + b) for a, b in _WINDOW] + [(int(ahead.min()), last)]
+        is_band = ((array == keep) == ((ahead >= first) & (ahead <= last))).all()
+        for begin, end in ends if is_band else ():
+            keeps = np.where((ahead >= begin) & (ahead <= end), keep, drop).astype(array.dtype)
+            how = f"is a mask that keeps {first} .. {last} positions ahead; with {begin} .. {end}"
+            yield "mask", how, np.broadcast_to(keeps, array.shape).copy()
 
 
 def _moved(array: Array) -> Iterator[Variant]:
@@ -362,7 +399,7 @@ def _moved(array: Array) -> Iterator[Variant]:
         else:
             turned = array.reshape(array.shape[::-1]).T.copy()
             yield "transposed constant", "is laid out as its transpose; read that way", turned
-    for axes in itertools.permutations(range(array.ndim)) if array.ndim in (3, 4) else ():
+    for axes in itertools.permutations(range(array.ndim)) if array.ndim in (3, 4, 5) else ():
         laid_out = array.reshape([array.shape[axis] for axis in axes])
         name = _EXCHANGED.get(axes, f"axes laid out in the order {[*axes]}")
         how = f"has its {name}; changed back"
@@ -379,8 +416,9 @@ def orders(size: int) -> Iterator[tuple[str, Order]]:
     everything = np.arange(size)
     if size < 2:
         return
-    yield from _chunks(everything)
     yield "is reversed along axis {axis}; turned around", everything[::-1]
+    yield from _chunks(everything)
+    yield from _of_heads(everything)
     divisors = [d for d in range(2, size) if size % d == 0][:_MOST_PARTS]
     for parts in divisors:
         how = f"is interleaved along axis {{axis}}; taken as {parts} parts of {size // parts}"
@@ -408,6 +446,17 @@ def _chunks(everything: Order) -> Iterator[tuple[str, Order]]:
                 taken = f"taken as {[*order]}"
                 how = f"has its {parts} parts along axis {{axis}} in another order; {taken}"
                 yield how, np.concatenate([chunks[part] for part in order])
+
+
+def _of_heads(everything: Order) -> Iterator[tuple[str, Order]]:
+    """Yield orders of Q K V of several heads: head by head, or part by part."""
+    for parts in (3, 2):
+        whole = everything.size // parts if everything.size % parts == 0 else 0
+        for heads in [d for d in range(2, whole) if whole % d == 0][:_MOST_PARTS]:
+            by_part = everything.reshape(parts, heads, -1).swapaxes(0, 1).reshape(-1)
+            what = f"has {parts} parts of each of {heads} heads along axis {{axis}}"
+            yield f"{what} part by part; taken head by head", by_part
+            yield f"{what} head by head; taken part by part", np.argsort(by_part)
 
 
 def _halves(everything: Order, parts: int) -> Iterator[tuple[str, Order]]:

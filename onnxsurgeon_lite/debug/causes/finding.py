@@ -4,7 +4,7 @@ import itertools
 import math
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -14,47 +14,20 @@ import numpy as np
 from onnxsurgeon_lite.debug.bisection.bisect import Case
 from onnxsurgeon_lite.debug.bisection.diagnose import cast_like
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
-from onnxsurgeon_lite.debug.causes.arrangement import arrangement, order_of_inputs
-from onnxsurgeon_lite.debug.causes.attributes import attributes
-from onnxsurgeon_lite.debug.causes.constants import (
-    constants,
-    folded,
-    scalars,
-    scaled_weights,
-    weights,
+from onnxsurgeon_lite.debug.causes.families import (
+    FAMILIES,
+    FORKED,
+    OF_A_CONSTANT,
+    SOLVED,
+    TOGETHER,
+    WIDER,
+    Family,
+    Solving,
 )
-from onnxsurgeon_lite.debug.causes.feeding import feeding
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.masks import missing_masks
-from onnxsurgeon_lite.debug.causes.newton import solved_small
-from onnxsurgeon_lite.debug.causes.norms import missing_norms, other_norms
-from onnxsurgeon_lite.debug.causes.operations import (
-    RESHAPING,
-    missing_factors,
-    operations,
-    other_operations,
-)
-from onnxsurgeon_lite.debug.causes.operators import (
-    extra_operations,
-    extra_steps,
-    other_arithmetic,
-    other_operators,
-    other_parts,
-)
-from onnxsurgeon_lite.debug.causes.other_model import of_other_model
+from onnxsurgeon_lite.debug.causes.operations import RESHAPING, operations, other_operations
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, wide
-from onnxsurgeon_lite.debug.causes.precision import precision
-from onnxsurgeon_lite.debug.causes.recurrent import recurrent
-from onnxsurgeon_lite.debug.causes.rotary import rotary
-from onnxsurgeon_lite.debug.causes.solving import (
-    elementwise,
-    made_constant,
-    solved_numbers,
-    solved_weights,
-    sparse_weights,
-)
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
-from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, wiring
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant
@@ -66,68 +39,6 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-
-Family = Callable[[Place], Iterable[Hypothesis]]
-Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
-
-FAMILIES: Sequence[Family] = (
-    attributes,
-    extra_operations,
-    extra_steps,
-    other_operators,
-    other_arithmetic,
-    other_parts,
-    scalars,
-    rotary,
-    recurrent,
-    exchanged_operands,
-    weights,
-    sparse_weights,
-    arrangement,
-    operations,
-    missing_factors,
-    missing_masks,
-    constants,
-    folded,
-    scaled_weights,
-    elementwise,
-    of_other_model,
-    other_norms,
-    wiring,
-    order_of_inputs,
-    missing_norms,
-    other_operations,
-    precision,
-    feeding,
-)
-"""Families of hypotheses, the cheapest first."""
-SOLVED: Sequence[Solving] = (solved_weights, solved_numbers, solved_small)
-"""Families whose numbers are computed from the reference; tried where no known mistake fits."""
-
-OF_A_CONSTANT: Sequence[Family] = (scalars, constants, made_constant)
-"""Families for a value that is a constant itself."""
-
-WIDER: Sequence[Family] = (
-    attributes,
-    other_parts,
-    constants,
-    exchanged_operands,
-    arrangement,
-    wiring,
-)
-"""Families for a region with the nodes before it that only arrange what it reads."""
-
-TOGETHER: Sequence[Family] = (attributes, extra_operations, operations, extra_steps, wiring)
-"""Families for two regions, of which one reads the other."""
-
-FORKED: Sequence[Family] = (
-    attributes,
-    exchanged_operands,
-    extra_operations,
-    other_operations,
-    wiring,
-)
-"""Families for a region with several values that are wrong."""
 
 _ARRANGING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Mul", "Div", "Cast", "Slice", "Gather")  # fmt: skip
 _STEPS_BEFORE = 4
@@ -206,11 +117,13 @@ class Finder:
 
     Attributes:
         known: causes of the culprits so far.
+        vague: the steps of those that fit, of which nothing tells what the mistake was.
     """
 
     case: Case
     result: BisectResult
     known: list[Cause] = field(default_factory=list)
+    vague: set[str] = field(default_factory=set)
 
     @property
     def index(self) -> GraphIndex:
@@ -246,9 +159,9 @@ class Finder:
         found, unexplained = self._search(place, culprit, until, *families)
         if not found and any(self._search_both(*pair, until) for pair in pairs):
             return
-        wider = None if found else self._place(culprit, self._before(culprit))
+        wider = None if self._sure(found) else self._place(culprit, self._before(culprit))
         if wider is not None and len(wider.positions) > len(place.positions):
-            found, _ = self._search(wider, culprit, until, WIDER, ())
+            found = self._search(wider, culprit, until, WIDER, ())[0] or found
         if not found and culprit.seen:
             found = self._search_fork(culprit, until)
         if len(found) > 1:
@@ -260,6 +173,10 @@ class Finder:
         culprit.unexplained = "" if found else unexplained
         self.known += culprit.causes[:1]
         self.result.notes += place.left_out
+
+    def _sure(self, causes: Sequence[Cause]) -> bool:
+        """Return whether one of several causes tells what the mistake was."""
+        return any(repr(cause.steps) not in self.vague for cause in causes)
 
     def _families(self) -> Sequence[Family]:
         """Return the families, and those that other packages bring."""
@@ -307,6 +224,7 @@ class Finder:
                 if not doubtful:
                     raise
         causes = dict((id(fit), cause) for fit, cause in doubtful)
+        self.vague |= {repr(cause.steps) for fit, cause in doubtful if fit.hypothesis.vague}
         chosen = [causes[id(fit)] for fit in ordered(fit for fit, _ in doubtful)]
         return chosen, "" if chosen else _unexplained(bench, fits)
 
@@ -460,8 +378,8 @@ class Finder:
         entering = [n for n in dict.fromkeys(read) if n in self._known(references, feeds) - made]
         fork = replace(culprit, inputs=entering, outputs=outputs, seen=[])
         place = self._place(fork)
-        if place is None:
-            return []
+        if place is None or set(place.samples[0].wanted) == {culprit.value}:
+            return []  # the same region once more
         found = self._search(place, fork, until, FORKED, ())[0]
         for value in place.samples[0].wanted:
             found = (
@@ -568,7 +486,9 @@ class Finder:
         shapes = {value.shape for value in values if isinstance(value, np.ndarray)}
 
         def may_be_read(shape: tuple[int, ...]) -> bool:
-            return shape in shapes or (max(shape, default=0) > 1 and fits(shape, wanted))
+            return shape in shapes or (
+                max(shape, default=0) > 1 and any(fits(shape, other) for other in (wanted, *shapes))
+            )
 
         index = self.index
         here = index.rank.get(culprit.value, 0)

@@ -163,17 +163,11 @@ def _conv(
     place: Place, number: int, node: NodeProto, given: Wide, weight: Array, wanted: Wide
 ) -> Linear | None:
     known = place.attributes(node)
-    if (
-        weight.ndim != 4
-        or known.get("group", 1) != 1
-        or known.get("auto_pad", "NOTSET") != "NOTSET"
-    ):
+    if known.get("group", 1) != 1 or known.get("auto_pad", "NOTSET") != "NOTSET":
         return None
-    bias = place.operand(node.input[2]) if len(node.input) > 2 and node.input[2] else None
-    windows = _windows(given, weight.shape[2:], known)
-    if windows is None or windows.shape[:3] != (wanted.shape[0], *wanted.shape[2:]):
+    windows, out = kernel_windows(place, number, weight, wanted)
+    if windows is None:
         return None
-    out = wanted - (0 if bias is None else bias.astype(np.float64).reshape(1, -1, 1, 1))
     rows = windows.reshape(-1, int(np.prod(windows.shape[3:])))
     results = np.moveaxis(out, 1, -1).reshape(-1, wanted.shape[1])
     step = max(1, len(rows) // _ROWS)
@@ -188,6 +182,31 @@ def _conv(
         rows[::step],
         results[::step],
     )
+
+
+def kernel_windows(
+    place: Place, number: int, weight: Array, wanted: Wide
+) -> tuple[Wide | None, Wide]:
+    """Return (what a convolution of one or two axes reads, as `_windows` has it, the wanted result without its bias).
+
+    The first is None if there is none.
+    """
+    node = place.index.nodes[number]
+    known, given = dict(place.attributes(node)), place.operand(node.input[0])
+    bias = place.operand(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+    out = wanted - (0 if bias is None else wide(bias).reshape(1, -1, *[1] * (wanted.ndim - 2)))
+    if given is None or weight.ndim not in (3, 4) or given.ndim != weight.ndim:
+        return None, out
+    kernel, read = weight.shape[2:], wide(given)
+    if weight.ndim == 3:  # as an image of one row
+        kernel, read, out = (1, *kernel), read[:, :, None], out[:, :, None]
+        for name, usual in (("pads", 0), ("strides", 1), ("dilations", 1)):
+            value = known.get(name)
+            ends = value if isinstance(value, list) else []
+            known[name] = [int(number) for end in ends for number in (usual, end)]
+    windows = _windows(read, kernel, known)
+    fits = windows is not None and windows.shape[:3] == (out.shape[0], *out.shape[2:])
+    return windows if fits else None, out
 
 
 def _windows(given: Wide, kernel: tuple[int, ...], known: Mapping[str, object]) -> Wide | None:

@@ -1,4 +1,4 @@
-"""Small constants that are solved for by Gauss-Newton steps: variances, the biases of recurrent nodes."""
+"""Small constants that are solved for by Levenberg-Marquardt steps: variances, the biases of recurrent nodes."""
 
 from collections.abc import Iterator
 
@@ -12,12 +12,12 @@ from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _MOST = 64  # numbers: their variants run side by side
-_ROUNDS = 8
+_ROUNDS = 12
 _STEP = 1e-2  # of a difference, relative to the largest number
-_SHORTER = (1.0, 0.5, 0.25, 0.1)  # of a step
-_RANK = 1e-3  # smaller singular values, relative to the largest, are none
+_DAMPED = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
+"""Below which share of the largest singular value the directions of a step count less."""
 _BETTER = 0.9  # times the error, at least, with each step
-_NOISE = 1e-6  # an error, relative to the largest number, that no step makes smaller
+_NOISE = 1e-6  # an error, relative to the reference, that no step makes smaller
 _CLOSE = 1e-3  # one that is worth a run
 
 
@@ -47,6 +47,7 @@ class _Solving:
         self.place, self.bench, self.token = place, bench, place.node(number)
         self.name, self.array, self.free = name, array, free
         self.wanted = np.nan_to_num(wide(sampled(place.wanted)))
+        self.scale = float(np.sqrt(np.mean(np.square(self.wanted)))) or 1.0
 
     def solved(self) -> Wide | None:
         """Return the numbers at which the error is the smallest; None where the steps lead nowhere."""
@@ -56,8 +57,7 @@ class _Solving:
         numbers, made = wide(self.array), wide(sampled(actual))
         best = self._error(made)
         for _ in range(_ROUNDS):
-            step = self._step(numbers, made)
-            tried = [numbers + share * step for share in _SHORTER] if step is not None else []
+            tried = [numbers + step for step in self._steps(numbers, made)]
             found = self._made(tried)
             least = min(map(self._error, found), default=np.inf)
             if not least < _BETTER * best:
@@ -68,19 +68,24 @@ class _Solving:
                 break
         return numbers if best <= _CLOSE else None
 
-    def _step(self, numbers: Wide, made: Wide) -> Wide | None:
-        """Return the step that would take all error back, if the place were linear."""
+    def _steps(self, numbers: Wide, made: Wide) -> list[Wide]:
+        """Return steps that would take error back if the place were linear, the boldest first."""
         width = _STEP * (float(np.abs(numbers).max()) or 1.0)
         moves = (width * np.eye(numbers.size)).reshape(-1, *numbers.shape)[self.free.ravel()]
         moved = self._made([numbers + each for each in moves])
         if len(moved) < len(moves) or not np.isfinite([made, *moved]).all():
-            return None
+            return []
         slopes = (np.array(moved) - made).T / width
-        change = np.linalg.lstsq(slopes, self.wanted - made, rcond=_RANK)[0]
-        return np.tensordot(change, moves, 1) / width
+        left, sizes, right = np.linalg.svd(slopes, full_matrices=False)
+        along = left.T @ (self.wanted - made)
+        damped = (sizes**2 + np.square(share * sizes.max(initial=0.0)) for share in _DAMPED)
+        changes = (right.T @ (along * sizes / each) for each in damped if each.all())
+        return [np.tensordot(change, moves, 1) / width for change in changes]
 
     def _error(self, made: Wide) -> float:
-        error = float(np.abs(made - self.wanted).max(initial=0.0)) / (self.place.scale or 1.0)
+        """Return the root mean square error: a step that makes it smaller may make the largest one larger."""
+        with np.errstate(all="ignore"):
+            error = float(np.sqrt(np.mean(np.square(made - self.wanted)))) / self.scale
         return error if np.isfinite(error) else np.inf
 
     def _made(self, variants: list[Wide]) -> list[Wide]:

@@ -2,24 +2,32 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 
 import numpy as np
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted, wanted_at
-from onnxsurgeon_lite.debug.causes.operations import OF_THE_LAST_AXIS, composed, right_values
+from onnxsurgeon_lite.debug.causes.operations import (
+    OF_THE_LAST_AXIS,
+    Right,
+    composed,
+    missing_activation,
+    right_values,
+)
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import described
 from onnxsurgeon_lite.graph.text import node_title
-from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
+from onnxsurgeon_lite.passes import Insert, Pass, Rewire, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
+_TOGETHER = 64  # choices among several missing steps
 _NEAREST = 8  # normalizations whose constants are tried
 _GROUPS = (1, 2, 4, 8, 16, 32)
 _FLAT = 1e-4  # a scale that differs less, or with a smaller bias, is a factor
 _EPSILONS = (1e-5, 1e-6, 1e-12)
+_BEHIND_A_NORM = ("Reshape", "Transpose", "Mul", "Add")
 _SCALED = " t = Mul(d, s) y = Add(t, b)"
 _NODES = {
     "LayerNormalization": "y = LayerNormalization <epsilon = {epsilon}> (x, s, b)",
@@ -123,7 +131,8 @@ def missing_norms(place: Place) -> Iterator[Hypothesis]:
 
 
 def other_norms(place: Place) -> Iterator[Hypothesis]:
-    """Yield other constants of normalizations, and other kinds: with the same scale, or with solved ones."""
+    """Yield other groups and constants of normalizations, and other kinds: with the same scale, or with solved ones."""
+    yield from other_groups(place)
     yield from _reset(place)
     for number, node in enumerate(place.index.nodes):
         if not node.op_type.endswith("Normalization"):
@@ -153,6 +162,34 @@ def other_norms(place: Place) -> Iterator[Hypothesis]:
                 ("normalization", node.op_type, norm.title),
             )
             yield Hypothesis("normalization", sentence, (edit,), mistake, unknowns, given.size)
+
+
+def other_groups(place: Place) -> Iterator[Hypothesis]:
+    """Yield other numbers of groups, of channels that are laid out in groups to be normalized."""
+    for number, node in enumerate(place.index.nodes):
+        is_instance = node.op_type == "InstanceNormalization"
+        start, last = _grouped(place, number) if is_instance else ("", number)
+        given = place.operand(start) if last != number else None
+        if given is None:
+            continue
+        arrays = [place.constant(name) for name in node.input[1:]]
+        scale, bias = arrays if len(arrays) == 2 else (None, None)
+        if scale is None or bias is None or np.ptp(scale) or np.ptp(bias) or given.ndim < 3:
+            continue
+        before = place.index.producer[node.input[0]]
+        node_before, channels = place.index.nodes[before], given.shape[1]
+        for groups in range(1, channels + 1):
+            if channels % groups or groups == scale.size:
+                continue
+            sizes = np.array([0, groups, -1])
+            split = Rewire(node_before.input[1], str(sizes.tolist()), (place.node(before),), 1)
+            edits: list[Pass] = [split]
+            for name, old in zip(node.input[1:], (scale, bias), strict=True):
+                right = np.full(groups, old[0], old.dtype)
+                edits.append(SetConstant(name, right, (place.node(number),)))
+            was = f"{place.title(number)} normalizes {channels} channels in {scale.size} groups"
+            mistake = ("groups", scale.size, groups)
+            yield Hypothesis("groups", f"{was}; in {groups}", tuple(edits), mistake)
 
 
 def _grouped(place: Place, number: int) -> tuple[str, int]:
@@ -221,14 +258,44 @@ def _like(place: Place, other: NodeProto) -> Iterator[Hypothesis]:
 def _missing(place: Place) -> Iterator[Hypothesis]:
     """Yield normalizations with a scale and a bias that are solved for."""
     for right in right_values(place):
-        for norm in _solved(right.made, right.wanted):
-            plain, made = f"{right.name}_plain", right.maker >= 0
-            ends = (plain, right.name) if made else (right.name, plain)
-            there = Insert(right.name, "Identity", before=made, output=plain)
-            edits = (there, norm.edit(place, *ends, place.values[right.name]))
-            sentence = f"a {norm.title} is missing {right.where}; with one that was solved for,"
-            name, unknowns = "missing normalization", norm.unknowns
-            yield Hypothesis(name, sentence, edits, (), unknowns, right.wanted.size)
+        yield from _missing_behind(place, right)
+
+
+def _missing_behind(place: Place, right: Right) -> Iterator[Hypothesis]:
+    for norm in _solved(right.made, right.wanted):
+        plain, made = f"{right.name}_plain", right.maker >= 0
+        ends = (plain, right.name) if made else (right.name, plain)
+        there = Insert(right.name, "Identity", before=made, output=plain)
+        edits = (there, norm.edit(place, *ends, place.values[right.name]))
+        sentence = f"a {norm.title} is missing {right.where}; with one that was solved for,"
+        name, unknowns, equations = "missing normalization", norm.unknowns, right.wanted.size
+        vague = _is_normalized(place, right.maker)
+        yield Hypothesis(name, sentence, edits, (), unknowns, equations, vague=vague)
+
+
+def missing_together(place: Place) -> Iterator[Hypothesis]:
+    """Yield several steps that only the references have, all at once: the normalizations of query and key."""
+    several: dict[str, list[Hypothesis]] = {}
+    for right in right_values(place):
+        found = (*_missing_behind(place, right), *missing_activation(right)) if right.step else ()
+        if found:
+            several.setdefault(right.step, []).extend(found)
+    for chosen in islice(product(*several.values()), _TOGETHER) if len(several) > 1 else ():
+        edits = tuple(edit for hypothesis in chosen for edit in hypothesis.edits)
+        missing = " and ".join(h.sentence.partition(";")[0] for h in chosen)
+        unknowns, equations = (
+            sum(n) for n in zip(*((h.unknowns, h.equations) for h in chosen), strict=True)
+        )
+        sentence = f"{missing}; with what was solved for,"
+        yield Hypothesis("missing operations", sentence, edits, (), unknowns, equations)
+
+
+def _is_normalized(place: Place, maker: int) -> bool:
+    """Return whether a node's result is normalized already, but for its shape and scale: hardly once more."""
+    while maker >= 0 and place.index.nodes[maker].op_type in _BEHIND_A_NORM:
+        read = [n for n in place.index.nodes[maker].input if place.constant(n) is None]
+        maker = place.index.producer.get(read[0], -1) if len(read) == 1 else -1
+    return maker >= 0 and place.index.nodes[maker].op_type.endswith("Normalization")
 
 
 def _by_channel(x: Wide, y: Wide, shifts: bool = True) -> tuple[Wide, Wide]:

@@ -1,7 +1,7 @@
 """Mistakes in operations: another operator, one too many, one that is missing, one at another place."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations, product
 from types import MappingProxyType
@@ -43,16 +43,20 @@ _ACTIVATING = 12  # nodes of an activation
 RESHAPING = ("Reshape", "Flatten")
 OF_THE_LAST_AXIS = ("LayerNormalization", "RMSNormalization")
 """Normalizations that are the same for every position."""
-_MOVED_NODES = 16  # nodes of a region in which nodes are moved
+_MOVED_NODES = (
+    16  # nodes of a region in which all nodes are moved; in a larger one those that normalize
+)
 _IN_FRONT = (
     ("Add", True, "{other!r} is not added to {name!r}"),
     ("Mul", True, "{other!r} is not multiplied with {name!r}"),
+)
+"""Operations of two operands: operator, True if the value that is read is the first one, what is missing."""
+_RARELY_IN_FRONT = (
     ("Sub", True, "{other!r} is not subtracted from {name!r}"),
     ("Div", True, "{name!r} is not divided by {other!r}"),
     ("Sub", False, "{name!r} is not subtracted from {other!r}"),
     ("Div", False, "{other!r} is not divided by {name!r}"),
 )
-"""Operations of two operands: operator, True if the value that is read is the first one, what is missing."""
 _FILLED: Mapping[str, Callable[[Wide, Wide], Wide]] = {
     "Add": lambda other, made: made + other,
     "Sub": lambda other, made: made - other,
@@ -73,9 +77,13 @@ def other_operations(place: Place) -> Iterator[Hypothesis]:
     """Yield operations that are missing in front of a node, or at another place."""
     yield from _lacking_operands_on_the_way(place)
     yield from _missing_on_the_way(place)
-    yield from _missing_operands_on_the_way(place)
-    if len(place.index.nodes) <= _MOVED_NODES:
-        yield from _moved(place)
+    yield from _missing_operands_on_the_way(place, _IN_FRONT)
+    yield from _moved(place)
+
+
+def rare_operations(place: Place) -> Iterator[Hypothesis]:
+    """Yield differences and quotients that are missing in front of a node."""
+    yield from _missing_operands_on_the_way(place, _RARELY_IN_FRONT)
 
 
 def _rearranged_at_the_end(place: Place) -> Iterator[Hypothesis]:
@@ -123,6 +131,7 @@ class Right:
     Attributes:
         where: where something is missing.
         maker: the node that makes it; -1 if what is read is wrong, not what is made.
+        step: the reference that no value of the model has, of which the right numbers are; else empty.
     """
 
     name: str
@@ -130,6 +139,7 @@ class Right:
     wanted: Wide
     where: str
     maker: int = -1
+    step: str = ""
 
     def edit(
         self,
@@ -173,7 +183,7 @@ def right_values(place: Place) -> Iterator[Right]:
                 yield from _right(place, name, needed, f"behind {name!r}")
     for name, (step, right) in product(place.values, place.lacking.items()):
         where = f"behind {name!r}, where the references have {step!r}"
-        yield from _right(place, name, right, where)
+        yield from (replace(found, step=step) for found in _right(place, name, right, where))
 
 
 def _right(place: Place, name: str, wanted: Array, where: str, maker: int = -1) -> Iterator[Right]:
@@ -185,7 +195,7 @@ def _right(place: Place, name: str, wanted: Array, where: str, maker: int = -1) 
 def _missing_steps(place: Place) -> Iterator[Hypothesis]:
     """Yield what is missing behind values: an activation, an operand, a constant, a factor."""
     for right in right_values(place):
-        yield from _missing_activation(right)
+        yield from missing_activation(right)
         made = right.maker >= 0
         to = f"the result of {place.title(right.maker)}" if made else repr(right.name)
         read = [right.name, *(place.index.nodes[right.maker].input if made else ())]
@@ -199,7 +209,7 @@ def _missing_steps(place: Place) -> Iterator[Hypothesis]:
             yield from _missing_factor(right)
 
 
-def _missing_activation(right: Right) -> Iterator[Hypothesis]:
+def missing_activation(right: Right) -> Iterator[Hypothesis]:
     """Yield operators whose formula gives what is wanted."""
     for title, formula in FORMULAS.items():
         op_type, _, more = title.partition(" ")
@@ -279,7 +289,7 @@ def _as_size(factor: float) -> tuple[str, float, bool]:
     return f"{factor:.6g}", float(f"{factor:.6g}"), False
 
 
-def _ways(place: Place) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
+def ways(place: Place) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
     """Yield (value, its numbers, nodes that read it) of floats on their way: to all readers, then to each."""
     for name, array in place.values.items():
         readers = tuple(place.index.consumers.get(name, ()))
@@ -291,7 +301,7 @@ def _ways(place: Place) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
 
 def _missing_on_the_way(place: Place) -> Iterator[Hypothesis]:
     """Yield operators and activations between a value and what reads it."""
-    for name, array, readers in _ways(place):
+    for name, array, readers in ways(place):
         to, who = tuple(map(place.node, readers)), " and ".join(map(place.title, readers))
         where = f"is missing between {name!r} and {who}; with it"
         kinds = tuple(place.index.nodes[reader].op_type for reader in readers)
@@ -332,10 +342,12 @@ def _scores(place: Place, name: str) -> str | None:
     return None
 
 
-def _missing_operands_on_the_way(place: Place) -> Iterator[Hypothesis]:
+def _missing_operands_on_the_way(
+    place: Place, missing: Sequence[tuple[str, bool, str]]
+) -> Iterator[Hypothesis]:
     """Yield values that do not go into what a node reads: residuals, embeddings, norms, gates."""
-    for op_type, first, said in _IN_FRONT:
-        for name, array, readers in _ways(place):
+    for op_type, first, said in missing:
+        for name, array, readers in ways(place):
             to = tuple(map(place.node, readers))
             for other, _ in _candidates(place, min(readers), array.shape):
                 if other != name or op_type == "Mul":
@@ -458,8 +470,7 @@ def missing_factors(place: Place) -> Iterator[Hypothesis]:
     for number, node in enumerate(place.index.nodes):
         for name in dict.fromkeys(node.input):
             array = place.operand(name) if name else None
-            made = place.index.producer.get(name)
-            if made is not None and place.index.nodes[made].op_type not in _PRODUCTS:
+            if not _may_be_scaled(place, name):
                 continue
             if array is None or not is_float(array.dtype) or place.constant(name) is not None:
                 continue
@@ -479,6 +490,17 @@ def missing_factors(place: Place) -> Iterator[Hypothesis]:
             yield Hypothesis("missing factor", sentence, (edit,), ("factor", what))
 
 
+def _may_be_scaled(place: Place, name: str) -> bool:
+    """Return whether a value enters the region, or is a product, which may have a bias."""
+    made = place.index.producer.get(name)
+    node = None if made is None else place.index.nodes[made]
+    if node is None or node.op_type in _PRODUCTS:
+        return True
+    computed = [read for read in node.input if place.constant(read) is None]
+    biased = node.op_type == "Add" and len(computed) == 1 < len(node.input)
+    return biased and _may_be_scaled(place, computed[0])
+
+
 def factors(place: Place) -> Iterator[tuple[str, float]]:
     """Yield (as text, factor) of the factors that sizes of the region suggest."""
     shapes = [value.shape for value in (*place.values.values(), *place.nearby.values())]
@@ -493,7 +515,10 @@ def factors(place: Place) -> Iterator[tuple[str, float]]:
 def _moved(place: Place) -> Iterator[Hypothesis]:
     """Yield a node with one input at another place: before the addition instead of after it."""
     index = place.index
+    few = len(index.nodes) <= _MOVED_NODES
     for number, node in enumerate(index.nodes):
+        if not few and not node.op_type.endswith("Normalization"):
+            continue
         data = [name for name in node.input if name and place.constant(name) is None]
         made = place.values.get(node.output[0])
         read = place.operand(data[0]) if len(data) == 1 else None

@@ -144,13 +144,23 @@ class Place:
         return which + each * self.different * is_float(self.wanted.dtype)
 
     @cached_property
-    def narrow(self) -> dict[str, float]:
-        """Values of the region that are integers or flags computed from what enters, with how much they can say."""
-        live, found = {*self.inputs}, dict[str, float]()
+    def live(self) -> set[str]:
+        """Values of the region that are computed from what enters, not from its shape or from constants alone."""
+        live = {name for name in self.inputs if constant(self.whole, name) is None}
         for node in self.index.nodes:
             if node.op_type not in ("Shape", "Size") and not live.isdisjoint(node.input):
                 live.update(node.output)
-        for name in live - self.inputs.keys() - {self.value}:
+        return live
+
+    def sizes(self, array: Array, name: str) -> bool:
+        """Return whether a value is integers that a shape is computed from: no one takes one for another."""
+        return array.dtype.kind == "i" and name not in self.live
+
+    @cached_property
+    def narrow(self) -> dict[str, float]:
+        """Values of the region that are integers or flags computed from what enters, with how much they can say."""
+        found = dict[str, float]()
+        for name in self.live - self.inputs.keys() - {self.value}:
             array = self.values.get(name)
             if array is not None and array.dtype.kind in "biu":
                 most = 2 if array.dtype.kind == "b" else int(np.abs(wide(array)).max(initial=0)) + 2
@@ -320,8 +330,9 @@ class Place:
             return bool((error <= 1e-3 * (self.scale or 1.0)).all())
 
     def outside(self, steps: Iterable[Pass]) -> tuple[Pass, ...]:
-        """Return edits of the place as edits of the whole model."""
-        return tuple(map(self._outside, steps))
+        """Return edits of the place as edits of the whole model, whose ids an edit may change for the next one."""
+        every = (*steps,)
+        return tuple(self._outside(step, len(every) > 1) for step in every)
 
     def repeated(self, steps: Sequence[Pass]) -> tuple[Pass, ...]:
         """Return edits of attributes and operators as edits of the whole model, at all nodes that are wired alike."""
@@ -343,24 +354,31 @@ class Place:
         operators = [None if p is None else whole.nodes[p].op_type for p in (*makers, *readers)]
         return node.op_type, len(makers), *operators
 
-    def _outside(self, step: Pass) -> Pass:
+    def _outside(self, step: Pass, several: bool) -> Pass:
         fields = {
-            field: tuple(map(self.selector, getattr(step, field)))
+            field: tuple(self.selector(token, several) for token in getattr(step, field))
             for field in ("nodes", "to")
             if getattr(step, field, ())
         }
         return replace(step, **fields) if fields else step  # type: ignore[type-var]
 
-    def selector(self, token: str) -> str:
-        """Return what selects a node in the whole model: its name if that is unique and plain, else its id."""
-        return self.selected(self.positions[self.number(token)])
+    def selector(self, token: str, several: bool = False) -> str:
+        """Return what selects a node in the whole model: its name, its value for one of several edits, else its id."""
+        return self.selected(self.positions[self.number(token)], several)
 
-    def selected(self, position: int) -> str:
+    def selected(self, position: int, several: bool = False) -> str:
         """Return what selects a node of the whole model."""
-        name = self.whole.nodes[position].name
-        plain = name and not is_glob(name) and "," not in name and not name.startswith("@")
-        unique = plain and len(self.whole.named[name]) == 1 and name not in self.whole
-        return name if unique else f"@{position}"
+        whole, node = self.whole, self.whole.nodes[position]
+        if _is_plain(node.name) and len(whole.named[node.name]) == 1 and node.name not in whole:
+            return node.name
+        value = node.output[0]
+        by_value = several and _is_plain(value) and value not in whole.named
+        return value if by_value else f"@{position}"
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a selector means a name alone."""
+    return bool(name) and not is_glob(name) and "," not in name and not name.startswith("@")
 
 
 def wide(array: Array) -> Wide:

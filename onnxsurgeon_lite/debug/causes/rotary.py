@@ -1,16 +1,19 @@
 """Mistakes in rotary embeddings: another base, exponents of the whole width instead of the half, other pairs."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import permutations, product
+from itertools import islice, permutations, product
 
 import numpy as np
+from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.operations import composed
-from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.operations import composed, ways
+from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, fits, wide
+from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
@@ -26,13 +29,23 @@ _WAVES: tuple[tuple[Wave, Wave], ...] = (
 _BASES = (1e4, 5e5, 1e6, 1e5, 1e3, 1e2, 2e4, 4e4, 1.6e5, 1e7, 8e6, 2e6, 5e6)
 _PAIR = 2
 _WIDEST = 512  # features of a head
+_MOST = 512  # missing turns
+_LARGEST = 1 << 20  # elements of a table
+_CLOSE = 1e-4  # to a circle
+_SCORING = ("MatMul", "Einsum", "Attention")  # hold a query against keys
+_USUAL = 4  # shapes for which tables are made
+_TURNED = (
+    "c = MatMul(x1, spread) s = MatMul(x2, spread) t = MatMul(x, turn)"
+    " a = Mul(x, c) b = Mul(t, s) y = Add(a, b)"
+)
 _LEAST = 3  # frequencies: two of them always are a geometric sequence
 
 
 def rotary(place: Place) -> Iterator[Hypothesis]:
-    """Yield other bases of frequencies, then other pairs of features that are turned together."""
+    """Yield other bases of frequencies, other pairs of features that are turned together, and missing turns."""
     yield from _other_bases(place)
     yield from _other_turns(place)
+    yield from islice(_missing_turns(place), _MOST)
 
 
 def _other_bases(place: Place) -> Iterator[Hypothesis]:
@@ -119,8 +132,19 @@ class _Turn:
     def edit(self, place: Place, start: str, end: str) -> Pass:
         """Return the edit that turns one value to another."""
         made = place.values[start]
-        matrix = (np.eye(self.order.size)[:, self.order] * self.sign).astype(made.dtype)
-        return composed(place, start, end, made, "y = MatMul(x, turn)", {"turn": matrix})
+        turn = {"turn": self.matrix(made.dtype)}
+        return composed(place, start, end, made, "y = MatMul(x, turn)", turn)
+
+    def matrix(self, dtype: "np.dtype[np.generic]") -> Array:
+        """Return the matrix that turns features."""
+        return np.asarray(np.eye(self.order.size)[:, self.order] * self.sign).astype(dtype)
+
+    def spread(self, pairs: int, dtype: "np.dtype[np.generic]") -> Array:
+        """Return the matrix that gives both features of a pair its angle; tables may have it for each already."""
+        features = np.arange(self.order.size)
+        of_pairs = features if pairs == features.size else np.minimum(features, self.order)
+        of_pairs = np.unique(of_pairs, return_inverse=True)[1]
+        return np.eye(pairs)[:, of_pairs].astype(dtype)
 
 
 def _other_turns(place: Place) -> Iterator[Hypothesis]:
@@ -143,6 +167,80 @@ def _other_turns(place: Place) -> Iterator[Hypothesis]:
                 names = ", ".join(repr(end) for _, end in ends)
                 sentence = f"rotary embeddings turn {how} in {names}; with {turn.how}"
                 yield Hypothesis("rotary pairs", sentence, edits, ("rotary pairs", turn.how))
+
+
+def _missing_turns(place: Place) -> Iterator[Hypothesis]:
+    """Yield values that are not turned by angles whose cosines and sines the model has, or by usual ones."""
+    if all(node.op_type not in _SCORING for node in place.index.nodes):
+        return
+    values = {n: v for n, v in {**place.nearby, **place.values}.items() if _may_be_table(v)}
+    constants = {**dict(_tables(place)), **_usual_tables(place)}
+    pairs = [
+        (one, other)
+        for known in (values, constants)
+        for one, other in permutations(known, 2)
+        if _is_circle(known[one], known[other])
+    ]
+    known = {**constants, **values}
+    for (cos, sin), (name, array, readers) in product(pairs, ways(place)):
+        size, half = array.shape[-1] if array.ndim else 0, known[cos].shape[-1]
+        if name in (cos, sin) or half not in (size, size / _PAIR):
+            continue
+        if size % _PAIR or not _PAIR < size <= _WIDEST:
+            continue
+        if not fits((*known[cos].shape[:-1], 1), array.shape):
+            continue
+        to, who = tuple(map(place.node, readers)), " and ".join(map(place.title, readers))
+        for turn in _Turn.all_of(size):
+            new = f"{name}_turned"
+            there = Insert(name, "Identity", to=to, output=new)
+            numbers = {"turn": turn.matrix(array.dtype), "spread": turn.spread(half, array.dtype)}
+            tables = {"x1": known[cos], "x2": known[sin]}
+            unread = {cos: known[cos], sin: known[sin]} if cos in values else {}
+            numbers |= {} if unread else tables
+            turned = composed(place, name, new, array, _TURNED, numbers, unread)
+            which = f"the rotary embedding of {cos!r} and {sin!r}"
+            sentence = f"{name!r} is not turned by {which} for {who}; with it"
+            yield Hypothesis("missing rotary", sentence, (there, turned), ("turned", turn.how))
+
+
+def _usual_tables(place: Place) -> dict[str, Array]:
+    """Return the cosines and the sines of the usual base, for the first values that could be turned."""
+    shapes = {array.shape[-2:] for _, array, _ in ways(place) if array.ndim > 2}
+    found: dict[str, Array] = {}
+    for rows, size in sorted(shapes)[:_USUAL]:
+        if _PAIR < size <= _WIDEST and size % _PAIR == 0 and 1 < rows <= _LARGEST // size:
+            frequencies = _BASES[0] ** (-np.arange(size // _PAIR) / (size // _PAIR))
+            for name, (wave, _) in zip(("cos", "sin"), _WAVES, strict=False):
+                table = _table(wave, rows, 1, frequencies).astype(np.float32)
+                found[f"{name} of base {_BASES[0]:g} and {size} features"] = table
+    return found
+
+
+def _tables(place: Place) -> Iterator[tuple[str, Array]]:
+    """Yield the constants of the whole model that may be cosines or sines."""
+    for name, tensor in place.whole.initializers.items():
+        if not isinstance(tensor, TensorProto) or math.prod(tensor.dims) > _LARGEST:
+            continue
+        if len(tensor.dims) > 1 and 1 < tensor.dims[-1] <= _WIDEST:
+            array = place.whole.model.array(tensor)
+            if _may_be_table(array):
+                yield name, array
+
+
+def _may_be_table(array: Array) -> bool:
+    """Return whether an array may have the cosines or the sines of the angles of several positions."""
+    if not is_float(array.dtype) or array.ndim < 2 or not 1 < array.size <= _LARGEST:
+        return False
+    return bool(np.abs(array).max() <= 1 + _CLOSE) and bool(array.any())
+
+
+def _is_circle(one: Array, other: Array) -> bool:
+    """Return whether two tables are the cosines and the sines of angles, of which the first is zero."""
+    if one.shape != other.shape or one.flat[0] != 1:
+        return False
+    c, s = wide(one), wide(other)
+    return bool((np.abs(c * c + s * s - 1) < _CLOSE).all())
 
 
 def _leads(place: Place, start: str, end: str) -> bool:

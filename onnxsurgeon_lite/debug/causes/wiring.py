@@ -6,8 +6,10 @@ from itertools import combinations, islice
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.passes import Pass, Rewire
+from onnxsurgeon_lite.tensors.dtypes import Array
 
 _OPERANDS = 6  # of a node, which are exchanged
+_READERS = 4  # of a value, of which some are to read another one
 _PAIRS = 32  # pairs of values that are exchanged
 _ALIKE = {"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"}
 _UNLIKE = {"Slice", "Reshape", "Expand", "Unsqueeze", "Squeeze", "Pad", "Clip", "Range", "Tile"}
@@ -47,10 +49,10 @@ def exchanged_operands(place: Place) -> Iterator[Hypothesis]:
 
 def _other_values(place: Place) -> Iterator[Hypothesis]:
     """Yield values of the same shape that a node could read instead."""
-    known = {**place.nearby, **place.values}
+    known = {**place.nearby, **_data(place)}
     for number, node in enumerate(place.index.nodes):
         for slot, old in enumerate(node.input):
-            read = place.operand(old) if old else None
+            read = known.get(old)
             if read is None or place.constant(old) is not None:
                 continue
             for new, value in known.items():
@@ -62,15 +64,19 @@ def _other_values(place: Place) -> Iterator[Hypothesis]:
 
 
 def _others_everywhere(place: Place) -> Iterator[Hypothesis]:
-    """Yield values that all nodes of the region could read instead, where several read one."""
-    known = {**place.nearby, **place.values}
-    for old, read in place.values.items():
-        to = [n for n in dict.fromkeys(place.index.consumers.get(old, ())) if n in place.leading]
-        for new, value in known.items() if len(to) > 1 else ():
-            if new != old and value.shape == read.shape and value.dtype == read.dtype:
-                edit = Rewire(old, new, tuple(map(place.node, to)))
-                sentence = f"{' and '.join(map(place.title, to))} read {old!r}; with {new!r}"
-                yield Hypothesis("wrong input", sentence, (edit,))
+    """Yield values that several nodes of the region could read instead: all that read one, or keys and values alone."""
+    known = {**place.nearby, **_data(place)}
+    for old, read in _data(place).items():
+        readers = dict.fromkeys(place.index.consumers.get(old, ()))
+        every = tuple(n for n in readers if n in place.leading)
+        least = 2 if len(every) <= _READERS else len(every)
+        sizes = range(len(every), least - 1, -1)
+        for to in (to for size in sizes for to in combinations(every, size)):
+            for new, value in known.items():
+                if new != old and value.shape == read.shape and value.dtype == read.dtype:
+                    edit = Rewire(old, new, tuple(map(place.node, to)))
+                    sentence = f"{' and '.join(map(place.title, to))} read {old!r}; with {new!r}"
+                    yield Hypothesis("wrong input", sentence, (edit,))
 
 
 def _other_outputs(place: Place) -> Iterator[Hypothesis]:
@@ -109,13 +115,18 @@ def _other_constants(place: Place) -> Iterator[Hypothesis]:
 
 def _exchanged_values(place: Place) -> Iterator[Hypothesis]:
     """Yield pairs of values that all nodes of the region read one for the other."""
-    values = place.values
+    values = _data(place)
     alike = ((a, b) for a, b in combinations(values, 2) if values[a].shape == values[b].shape)
     for a, b in islice(alike, _PAIRS):
         edits = [*_reading(place, a, b), *_reading(place, b, a)]
         if len(edits) > 1:
             sentence = f"{a!r} and {b!r} are read one for the other; exchanged"
             yield Hypothesis("exchanged values", sentence, tuple(edits))
+
+
+def _data(place: Place) -> dict[str, Array]:
+    """Return the values of a region but for sizes."""
+    return {name: v for name, v in place.values.items() if not place.sizes(v, name)}
 
 
 def _reading(place: Place, old: str, new: str) -> Iterator[Pass]:

@@ -1,0 +1,127 @@
+"""Families of hypotheses, in the order in which a search tries them."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from onnxsurgeon_lite.debug.causes.arrangement import arrangement, order_of_inputs, rolled
+from onnxsurgeon_lite.debug.causes.attributes import attributes
+from onnxsurgeon_lite.debug.causes.constants import (
+    constants,
+    folded,
+    scalars,
+    scaled_weights,
+    sizes,
+    weights,
+)
+from onnxsurgeon_lite.debug.causes.feeding import feeding
+from onnxsurgeon_lite.debug.causes.grouped import grouped_kernels
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.masks import missing_masks
+from onnxsurgeon_lite.debug.causes.newton import solved_small
+from onnxsurgeon_lite.debug.causes.norms import (
+    missing_norms,
+    missing_together,
+    other_groups,
+    other_norms,
+)
+from onnxsurgeon_lite.debug.causes.operations import (
+    missing_factors,
+    operations,
+    other_operations,
+    rare_operations,
+)
+from onnxsurgeon_lite.debug.causes.operators import (
+    extra_operations,
+    extra_steps,
+    other_arithmetic,
+    other_operators,
+    other_parts,
+)
+from onnxsurgeon_lite.debug.causes.other_model import of_other_model
+from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.debug.causes.precision import precision
+from onnxsurgeon_lite.debug.causes.recurrent import recurrent
+from onnxsurgeon_lite.debug.causes.rotary import rotary
+from onnxsurgeon_lite.debug.causes.solving import (
+    elementwise,
+    made_constant,
+    solved_numbers,
+    solved_weights,
+    sparse_weights,
+    taken_rows,
+)
+from onnxsurgeon_lite.debug.causes.trying import Bench
+from onnxsurgeon_lite.debug.causes.twice import twice
+from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, wiring
+
+Family = Callable[[Place], Iterable[Hypothesis]]
+Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
+
+FAMILIES: Sequence[Family] = (
+    attributes,
+    extra_operations,
+    extra_steps,
+    other_operators,
+    other_arithmetic,
+    other_parts,
+    scalars,
+    rotary,
+    recurrent,
+    missing_together,
+    exchanged_operands,
+    weights,
+    sparse_weights,
+    arrangement,
+    operations,
+    missing_factors,
+    missing_masks,
+    constants,
+    folded,
+    scaled_weights,
+    grouped_kernels,
+    taken_rows,
+    elementwise,
+    of_other_model,
+    other_norms,
+    wiring,
+    order_of_inputs,
+    rolled,
+    missing_norms,
+    other_operations,
+    precision,
+    feeding,
+    twice,
+    rare_operations,
+    sizes,
+)
+"""Families of hypotheses, the cheapest first."""
+SOLVED: Sequence[Solving] = (solved_weights, solved_numbers, solved_small)
+"""Families whose numbers are computed from the reference; tried where no known mistake fits."""
+
+OF_A_CONSTANT: Sequence[Family] = (scalars, constants, made_constant)
+"""Families for a value that is a constant itself."""
+
+WIDER: Sequence[Family] = (
+    attributes,
+    other_groups,
+    other_parts,
+    constants,
+    exchanged_operands,
+    arrangement,
+    rolled,
+    order_of_inputs,
+    wiring,
+)
+"""Families for a region with the nodes before it that only arrange what it reads."""
+
+TOGETHER: Sequence[Family] = (attributes, extra_operations, operations, extra_steps, wiring)
+"""Families for two regions, of which one reads the other."""
+
+FORKED: Sequence[Family] = (
+    attributes,
+    exchanged_operands,
+    extra_operations,
+    other_operations,
+    wiring,
+    twice,
+)
+"""Families for a region with several values that are wrong."""

@@ -1,0 +1,396 @@
+"""Causes of several edits: what is missing at once, what stands together, what is solved for."""
+
+import numpy as np
+import pytest
+from test_causes import found, model, numbers, references
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.debug.causes import finding
+from onnxsurgeon_lite.debug.causes.constants import scalars
+from onnxsurgeon_lite.debug.causes.finding import Finder
+from onnxsurgeon_lite.debug.causes.operations import other_operations
+from onnxsurgeon_lite.debug.causes.wiring import wiring
+from onnxsurgeon_lite.recording.torch_recorder import record_module
+
+
+@pytest.fixture(autouse=True)
+def _enough_time(monkeypatch):
+    monkeypatch.setattr(finding, "SECONDS", 120.0)
+
+
+def named(wrong, right, keep: str, **feeds: np.ndarray) -> str:
+    """The first cause, of a model whose repair agrees, against some of the right model's values."""
+    known = {name: value for name, value in references(right, **feeds).items() if name in keep}
+    result = osl.bisect(wrong, known, feeds=feeds)
+
+    fixed = osl.repair(wrong, result).model
+    assert osl.bisect(fixed, known, feeds=feeds, cause=False).verdict == "agrees"
+    return result.culprits[0].causes[0].sentence
+
+
+def test_a_bias_of_the_state_that_is_zero_is_solved_for_behind_a_normalization(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", ())
+    lstm = 'LSTM <hidden_size = 10, direction = "bidirectional"> (x, w, r, b)'
+    nodes = f"h = {lstm} y = LayerNormalization (h, s, c)"
+    text = f"g (float[15,1,12] x) => (float[15,2,1,10] y) {{ {nodes} }}"
+    weights = {"w": numbers(2, 40, 12) / 3, "r": numbers(2, 40, 10, seed=1) / 3}
+    weights |= {"s": numbers(10, seed=3), "c": numbers(10, seed=4)}
+    bias = numbers(2, 80, seed=2) / 2
+    wrong = bias.copy()
+    wrong[0, 40:] = 0
+    x = numbers(15, 1, 12, seed=5)
+
+    sentence = named(model(text, b=wrong, **weights), model(text, b=bias, **weights), "y", x=x)
+
+    assert "'b' of LSTM (@0) is zero at 40 places in [0] of axis 0" in sentence
+
+
+def test_kernels_of_groups_in_another_order_are_seen_behind_a_folded_normalization():
+    text = "g (float[2,6,9,9] x) => (float[2,6,7,7] y) { y = Conv <group = 6> (x, w) }"
+    kernel, scale = (
+        numbers(6, 1, 3, 3),
+        np.linspace(0.5, 2, 6).astype(np.float32)[:, None, None, None],
+    )
+    wrong, right = model(text, w=kernel[::-1] * scale), model(text, w=kernel * scale)
+
+    sentence = named(wrong, right, "y", x=numbers(2, 6, 9, 9, seed=1))
+
+    assert "'w' of Conv (@0) is reversed along axis 0; turned around, behind a scale" in sentence
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_kernels_are_solved_for(rank):
+    sizes = "40" if rank == 1 else "9,9"
+    text = f"g (float[2,4,{sizes}] x) => (float y) {{ y = Conv <group = {rank}> (x, w) }}"
+    kernel = numbers(6, 4 // rank, *[3] * rank)
+    wrong = kernel.copy()
+    wrong[3] = numbers(*wrong[3].shape, seed=2)
+
+    sentence = named(
+        model(text, w=wrong),
+        model(text, w=kernel),
+        "y",
+        x=numbers(2, 4, *([40] if rank == 1 else [9, 9]), seed=1),
+    )
+
+    assert "'w' of Conv (@0) differs only at [3] of axis 0; solved for" in sentence
+
+
+def test_rows_of_a_table_that_no_input_chooses_are_solved_for():
+    text = "g (float[6,6,3] x) => (float[6,6,3] y) { t = Gather (w, i) y = Add(x, t) }"
+    apart = np.arange(6)[None] - np.arange(6)[:, None]
+    table = numbers(12, 3)
+    both, causal = np.abs(apart) + 6 * (apart > 0), np.maximum(-apart, 0)
+
+    sentence = named(
+        model(text, w=table, i=both),
+        model(text, w=table, i=causal),
+        "y",
+        x=numbers(6, 6, 3, seed=1),
+    )
+
+    assert "Gather (@0) takes other rows of 'w' at 15 of 36 places" in sentence
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_key_that_is_not_turned_is_turned_by_the_angles_of_the_query(half):
+    turn = (
+        "{0}1, {0}2 = Split <axis = -1, num_outputs = 2> ({0}) {0}n = Neg({0}2)"
+        " {0}t = Concat <axis = -1> ({0}n, {0}1) {0}c = Mul({0}, cos) {0}s = Mul({0}t, sin)"
+        " {0}r = Add({0}c, {0}s) "
+    )
+    if half:
+        turn = (
+            "{0}1, {0}2 = Split <axis = -1, num_outputs = 2> ({0}) {0}a = Mul({0}1, cos) {0}b = Mul({0}2, sin)"
+            " {0}c = Mul({0}2, cos) {0}d = Mul({0}1, sin) {0}e = Sub({0}a, {0}b) {0}f = Add({0}c, {0}d)"
+            " {0}r = Concat <axis = -1> ({0}e, {0}f) "
+        )
+    end = "t = Transpose <perm = [0,2,1]> ({}) y = MatMul(qr, t)"
+    head = "g (float[2,7,6] q, float[2,7,6] k) => (float[2,7,7] y) { "
+    angles = np.outer(np.arange(7), 100 ** (-np.arange(3) / 3)).astype(np.float32)
+    angles = angles if half else np.tile(angles, 2)
+    tables = {"cos": np.cos(angles), "sin": np.sin(angles)}
+    right = model(f"{head}{turn.format('q')}{turn.format('k')}{end.format('kr')} }}", **tables)
+    wrong = model(f"{head}{turn.format('q')}{end.format('k')} }}", **tables)
+    feeds = {"q": numbers(2, 7, 6), "k": numbers(2, 7, 6, seed=1)}
+
+    sentence = named(wrong, right, "y", **feeds)
+
+    assert "'k' is not turned by the rotary embedding of 'cos' and 'sin'" in sentence
+
+
+def test_strides_of_two_convolutions_are_exchanged():
+    conv = "Conv <strides = [{0},{0}], pads = [1,1,1,1]>"
+    nodes = f"h = {conv} (x, w) y = {conv.replace('0', '2')} (h, v)".replace("{2}", "{1}")
+    text = f"g (float[1,3,12,12] x) => (float[1,5,6,6] y) {{{{ {nodes} }}}}"
+    weights = {"w": numbers(4, 3, 3, 3), "v": numbers(5, 4, 3, 3, seed=1)}
+    right, wrong = (model(text.format(*strides), **weights) for strides in ((2, 1), (1, 2)))
+
+    sentence = named(wrong, right, "y", x=numbers(1, 3, 12, 12, seed=2))
+
+    assert "strides of Conv (@0) and Conv (@1) are [1, 1] and [2, 2]; exchanged" in sentence
+
+
+def test_another_number_of_groups_comes_before_a_second_normalization():
+    nodes = (
+        "f = Reshape(x, split) n = InstanceNormalization (f, ones, zeros) h = Reshape(n, whole)"
+        " m = Mul(h, s) y = Add(m, b)"
+    )
+    text = f"g (float[1,6,5,4] x) => (float[1,6,5,4] y) {{ {nodes} }}"
+
+    def normalized(groups: int):
+        ones, sizes = np.ones(groups, np.float32), {"whole": np.array([1, 6, 5, 4])}
+        sizes |= {"split": np.array([0, groups, -1]), "ones": ones, "zeros": 0 * ones}
+        return model(text, s=numbers(6, 1, 1), b=numbers(6, 1, 1, seed=1), **sizes)
+
+    x = numbers(1, 6, 5, 4, seed=2) * np.arange(1, 7, dtype=np.float32)[:, None, None]
+
+    sentence = named(normalized(1), normalized(3), "y", x=x)
+
+    assert "normalizes 6 channels in 1 groups; in 3" in sentence
+
+
+def test_a_window_of_attention_is_of_another_size():
+    text = "g (float[2,9,9] x) => (float[2,9,9] y) { m = Add(x, mask) y = Softmax(m) }"
+    ahead = np.arange(9)[None] - np.arange(9)[:, None]
+
+    def mask(size: int) -> np.ndarray:
+        return np.where((ahead <= 0) & (ahead > -size), 0, -1e9).astype(np.float32)
+
+    sentence = named(model(text, mask=mask(5)), model(text, mask=mask(4)), "y", x=numbers(2, 9, 9))
+
+    assert (
+        "'mask' of Add (@0) is a mask that keeps -4 .. 0 positions ahead; with -3 .. 0" in sentence
+    )
+
+
+def test_an_image_is_moved_along_height_and_width():
+    cut = "r = Reshape({}, sizes) w = Transpose <perm = [0,1,3,2,4,5]> (r) y = Tanh(w)"
+    roll = "a = Gather <axis = 1> (x, i) b = Gather <axis = 2> (a, i) "
+    text = f"g (float[1,8,8,3] x) => (float[1,2,2,4,4,3] y) {{{{ {{}}{cut} }}}}"
+    known = {"sizes": np.array([1, 2, 4, 2, 4, 3])}
+    right = model(text.format(roll, "b"), i=np.roll(np.arange(8), -2), **known)
+
+    sentence = named(model(text.format("", "x"), **known), right, "y", x=numbers(1, 8, 8, 3))
+
+    assert "'x' is off by 2 along axes 1 and 2; moved by -2" in sentence
+
+
+def test_slices_of_height_and_width_are_off_together():
+    nodes = "h = Slice (x, s, e, a) w = Slice (h, s, e, b) y = Tanh(w)"
+    text = f"g (float[2,9,9] x) => (float[2,7,7] y) {{ {nodes} }}"
+    axes = {"a": np.array([1]), "b": np.array([2])}
+    wrong, right = (model(text, s=np.array([n]), e=np.array([n + 7]), **axes) for n in (0, 1))
+
+    sentence = named(wrong, right, "y", x=numbers(2, 9, 9))
+
+    assert "Slice (@0) and Slice (@1) are off by 1; moved by 1" in sentence
+
+
+def test_key_and_value_read_another_value_than_the_query():
+    parts = "q = MatMul(x, a) k = MatMul({0}, b) v = MatMul({0}, c)"
+    parts += " t = Transpose <perm = [0,2,1]> (k) s = MatMul(q, t) p = Softmax(s) y = MatMul(p, v)"
+    text = f"g (float[2,6,8] x, float[2,6,8] m) => (float[2,6,8] y) {{{{ {parts} }}}}"
+    weights = {name: numbers(8, 8, seed=seed) / 3 for seed, name in enumerate("abc")}
+    right, wrong = (model(text.format(read), **weights) for read in "mx")
+    feeds = {"x": numbers(2, 6, 8, seed=4), "m": numbers(2, 6, 8, seed=5)}
+
+    sentence = named(wrong, right, "y", **feeds)
+
+    assert "MatMul (@1) and MatMul (@2) read 'x'; with 'm'" in sentence
+
+
+def test_heads_that_are_repeated_in_another_order():
+    text = "g (float[1,2,5,4] v, float[1,6,5,5] p) => (float[1,6,5,4] y) {{ {} y = MatMul(p, t) }}"
+    wrong = model(text.format("t = Tile(v, n)"), n=np.array([1, 3, 1, 1]))
+    right = model(text.format("t = Gather <axis = 1> (v, n)"), n=np.arange(6) // 3)
+    feeds = {"v": numbers(1, 2, 5, 4), "p": numbers(1, 6, 5, 5, seed=1)}
+
+    sentence = named(wrong, right, "y", **feeds)
+
+    assert "the order of 't' is another: it is interleaved along axis 1" in sentence
+
+
+def test_a_normalization_moves_over_a_large_region(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (other_operations,))
+    pairs = "{0}1 = Neg({0}) {0}2 = Tanh({0}1) {0}3 = Neg({0}2) {0}4 = Sigmoid({0}3) "
+    pairs += "{0}5 = Sqrt({0}4) {0}6 = Neg({0}5) "
+    both = pairs.format("a") + pairs.format("b")
+    norm = "n = LayerNormalization ({}, s, c)"
+    start = "g (float[4,8] x) => (float[4,8] y) { q = MatMul(x, w) "
+    end = "{} z = Add(a6, b6) t = MatMul(z, v) "
+    wrong = (
+        f"{start}{norm.format('q')} a = Neg(n) b = Exp(n) {both}{end.format('')} y = Identity(t) }}"
+    )
+    right = f"{start} a = Neg(q) b = Exp(q) {both}{end.format('')} {norm.format('t')} y = Identity(n) }}"
+    weights = {
+        "w": numbers(8, 8),
+        "v": numbers(8, 8, seed=1),
+        "s": numbers(8, seed=2),
+        "c": numbers(8, seed=3),
+    }
+    models = (model(text, **weights) for text in (wrong, right))
+
+    sentence = named(*models, "y", x=numbers(4, 8, seed=4))
+
+    assert "stands at the wrong place" in sentence
+
+
+def test_normalizations_of_query_and_key_are_missing_at_once(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key = torch.nn.LayerNorm(6), torch.nn.LayerNorm(6)
+
+        def forward(self, q: "torch.Tensor", k: "torch.Tensor") -> "torch.Tensor":
+            return (self.query(q) @ self.key(k).transpose(1, 2)).softmax(-1)
+
+    net = Net()
+    for number, weight in enumerate(net.parameters()):
+        weight.data += torch.tensor(numbers(6, seed=number)) / 3
+    feeds = {"q": numbers(2, 7, 6), "k": numbers(2, 7, 6, seed=1)}
+    folder = tmp_path / "refs"
+    given = tuple(map(torch.tensor, feeds.values()))
+    record_module(net, given, folder=folder, input_names=["q", "k"])
+    nodes = "t = Transpose <perm = [0,2,1]> (k) s = MatMul(q, t) y = Softmax(s)"
+    wrong = model(f"g (float[2,7,6] q, float[2,7,6] k) => (float[2,7,7] y) {{ {nodes} }}")
+
+    result = osl.bisect(wrong, folder, feeds=feeds)
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert "LayerNormalization is missing behind 'q', where the references have 'query'" in sentence
+    assert "LayerNormalization is missing behind 'k', where the references have 'key'" in sentence
+
+
+def test_no_node_reads_a_size_for_another_value(monkeypatch):
+    said: list[str] = []
+
+    def watched(place):
+        for hypothesis in wiring(place):
+            said.append(hypothesis.sentence)
+            yield hypothesis
+
+    monkeypatch.setattr(finding, "FAMILIES", (watched,))
+    sizes = "s = Shape(x) a = Gather(s, zero) b = Gather(s, one) c = Mul(a, b) d = Add(a, b)"
+    text = f"g (float[4,6] x) => (float[10] y) {{{{ {sizes} e = {{}}(x) y = Expand(e, d) }}}}"
+    text = text.replace("Expand(e, d)", "ReduceSum<keepdims = 0>(e, zero)").replace(
+        "float[10]", "float[6]"
+    )
+    known = {"zero": np.array([0]), "one": np.array([1])}
+
+    found(model(text.format("Tanh"), **known), model(text.format("Relu"), **known), x=numbers(4, 6))
+
+    assert not [sentence for sentence in said if "'a'" in sentence or "'b'" in sentence]
+
+
+def test_a_region_is_not_searched_once_more_as_a_fork(monkeypatch):
+    searched: list[tuple[int, ...]] = []
+    search = Finder._search
+
+    def counted(self, place, *rest):
+        searched.append(tuple(place.positions))
+        return search(self, place, *rest)
+
+    monkeypatch.setattr(Finder, "_search", counted)
+    nodes = "h = MatMul(x, w) a = Add(h, x) y = Mul(a, h)"
+    text = f"g (float[6,6] x) => (float[6,6] y) {{ {nodes} }}"
+    right, wrong = model(text, w=numbers(6, 6)), model(text, w=numbers(6, 6, seed=1))
+    known = {"y": references(right, x=numbers(6, 6, seed=2))["y"]}
+
+    osl.bisect(wrong, known, feeds={"x": numbers(6, 6, seed=2)})
+
+    assert len(searched) == len(set(searched))
+
+
+def test_query_and_key_are_not_turned_and_no_table_is_there():
+    turn = (
+        "{0}1, {0}2 = Split <axis = -1, num_outputs = 2> ({0}) {0}n = Neg({0}2)"
+        " {0}t = Concat <axis = -1> ({0}n, {0}1) {0}c = Mul({0}, cos) {0}s = Mul({0}t, sin)"
+        " {0}r = Add({0}c, {0}s) "
+    )
+    end = "t = Transpose <perm = [0,2,1]> ({}) y = MatMul({}, t)"
+    head = "g (float[2,7,8] q, float[2,7,8] k) => (float[2,7,7] y) { "
+    angles = np.tile(np.outer(np.arange(7), 10000 ** (-np.arange(4) / 4)), 2).astype(np.float32)
+    tables = {"cos": np.cos(angles), "sin": np.sin(angles)}
+    turns = turn.format("q") + turn.format("k")
+    right = model(f"{head}{turns}{end.format('kr', 'qr')} }}", **tables)
+    feeds = {"q": numbers(2, 7, 8), "k": numbers(2, 7, 8, seed=1)}
+
+    sentence = named(model(f"{head}{end.format('k', 'q')} }}"), right, "y", **feeds)
+
+    assert "is not turned by the rotary embedding of 'cos of base 10000" in sentence
+    assert "'q'" in sentence
+    assert "'k'" in sentence
+
+
+def test_two_factors_are_missing_at_once():
+    nodes = "a = MatMul(x, u) {} b = Add(x, {}) n = Tanh(b) c = MatMul(n, v) {} y = Add(b, {})"
+    text = f"g (float[5,8] x) => (float[5,8] y) {{{{ {nodes} }}}}"
+    weights = {"u": numbers(8, 8), "v": numbers(8, 8, seed=1)}
+    halved = text.format("ah = Mul(a, half)", "ah", "ch = Mul(c, half)", "ch")
+    right = model(halved, half=np.float32(0.5), **weights)
+
+    sentence = named(model(text.format("", "a", "", "c"), **weights), right, "y", x=numbers(5, 8))
+
+    assert "'a' is not multiplied by" in sentence
+    assert "and 'c' is not multiplied by" in sentence
+
+
+def test_a_factor_is_missing_behind_a_bias():
+    text = "g (float[5,8] x) => (float[5,8] y) {{ a = MatMul(x, w) b = Add(a, c) {} s = Add(x, {}) y = Tanh(s) }}"
+    weights = {"w": numbers(8, 8), "c": numbers(8, seed=1)}
+    right = model(text.format("h = Mul(b, half)", "h"), half=np.float32(0.5), **weights)
+
+    sentence = named(model(text.format("", "b"), **weights), right, "y", x=numbers(5, 8, seed=2))
+
+    assert "'b' is not multiplied by 0.5" in sentence or "'b' is not multiplied by 1/2" in sentence
+
+
+def test_query_key_and_value_of_every_head_are_laid_out_part_by_part():
+    nodes = "h = Neg(x) r = Reshape(h, s) t = Transpose <perm = [2,0,3,1,4]> (r) y = Tanh(t)"
+    other = nodes.replace("2,0,3,1,4", "3,0,2,1,4")
+    text = "g (float[2,5,24] x) => (float[3,2,4,5,2] y) {{ {} }}"
+    right = model(text.format(nodes), s=np.array([2, 5, 3, 4, 2]))
+    wrong = model(text.format(other), s=np.array([2, 5, 4, 3, 2]))
+
+    sentence = named(wrong, right, "hy", x=numbers(2, 5, 24))
+
+    assert "has 3 parts of each of 4 heads along axis 2" in sentence
+
+
+def test_a_kernel_of_three_axes_has_two_of_them_exchanged():
+    text = "g (float[1,2,7,7,7] x) => (float[1,3,5,5,5] y) { y = Conv(x, w) }"
+    kernel = numbers(3, 2, 3, 3, 3)
+    wrong = model(text, w=kernel.swapaxes(3, 4))
+
+    sentence = named(wrong, model(text, w=kernel), "y", x=numbers(1, 2, 7, 7, 7, seed=1))
+
+    assert "'w' of Conv (@0) has its axes laid out in the order [0, 1, 2, 4, 3]" in sentence
+
+
+def test_a_factor_follows_from_a_size_that_a_product_sums_over(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (scalars,))
+    nodes = "r = Reshape(x, sizes) t = Transpose <perm = [0,2,1]> (r) m = MatMul(r, t) s = Div(m, c) y = Softmax(s)"
+    text = f"g (float[3,42] x) => (float[3,6,6] y) {{ {nodes} }}"
+    right, wrong = (
+        model(text, c=np.float32(np.sqrt(n)), sizes=np.array([3, 6, 7])) for n in (7, 42)
+    )
+
+    sentence = named(wrong, right, "y", x=numbers(3, 42))
+
+    assert "'c' of Div (@3) is 6.48074; with 2.64575" in sentence
+
+
+def test_a_pool_gives_what_is_behind_it_its_size():
+    pool = "h = MaxPool <kernel_shape = [3,3], strides = [2,2], {}> (x)"
+    text = f"g (float[1,2,11,11] x) => (float[1,3,n,m] y) {{{{ {pool} y = Conv (h, w) }}}}"
+    weights = {"w": numbers(3, 2, 1, 1)}
+    right, wrong = (
+        model(text.format(pads), **weights) for pads in ("pads = [0,0,0,0]", "pads = [1,1,1,1]")
+    )
+
+    sentence = named(wrong, right, "y", x=numbers(1, 2, 11, 11, seed=1))
+
+    assert "pads of MaxPool (@0) is [1, 1, 1, 1]; with [0, 0, 0, 0]" in sentence
