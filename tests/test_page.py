@@ -2,9 +2,11 @@
 
 import errno
 import json
+import random
 import re
 import sys
 import threading
+from collections import defaultdict
 
 import jsonschema
 import numpy as np
@@ -237,6 +239,22 @@ def test_boxes_that_no_line_connects_stand_side_by_side():
 
     assert [len(bends) for bends in layout.bends] == [0, 0, 0, 0, 1]
     assert max(layout.x[:3]) < min(layout.x[3:])
+
+
+def test_no_box_is_drawn_over_another():
+    chosen = random.Random(1)
+    for _ in range(400):
+        count = chosen.randint(4, 25)
+        reads = [chosen.sample(range(box), min(box, chosen.randint(0, 3))) for box in range(count)]
+        lines = [(start, end) for end, starts in enumerate(reads) for start in starts]
+
+        layout = _layout(count, lines)
+
+        levels = defaultdict(list)
+        for x, y in zip(layout.x, layout.y, strict=True):
+            levels[y].append(x)
+        for xs in levels.values():
+            assert np.all(np.diff(sorted(xs)) > 0.9), (count, lines)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def _layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:
         local = {box: place for place, box in enumerate(boxes)}
         ends = [(local[lines[line][0]], local[lines[line][1]]) for line in own[number]]
         places, routes = graph_of(len(boxes), ends, True)._layout_sugiyama(None, None, 1, 1, 100)
+        _set_apart([*places, *itertools.chain(*routes)])
         shift = left - min(x for x, _ in itertools.chain(places, *routes))
         for box, (x, y) in zip(boxes, places, strict=True):
             found.x[box], found.y[box] = round(x + shift, _DIGITS), round(y, _DIGITS)
@@ -77,6 +78,17 @@ def _layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:
             found.bends[line] = [(round(x + shift, _DIGITS), round(y, _DIGITS)) for x, y in bends]
         left = 1 + shift + max(x for x, _ in itertools.chain(places, *routes))
     return found
+
+
+def _set_apart(points: Iterable[list[float]]) -> None:
+    """Move what overlaps on one level to the right, in place: igraph lets some boxes overlap."""
+    levels = defaultdict[float, list[list[float]]](list)
+    for point in points:
+        levels[point[1]].append(point)
+    for level in levels.values():
+        level.sort()
+        for before, point in itertools.pairwise(level):
+            point[0] = max(point[0], before[0] + 1)
 
 
 @cache
