@@ -39,7 +39,7 @@ from onnxsurgeon_lite.debug.causes.operators import (
 from onnxsurgeon_lite.debug.causes.other_model import of_other_model
 from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.debug.causes.precision import precision
-from onnxsurgeon_lite.debug.causes.recurrent import recurrent
+from onnxsurgeon_lite.debug.causes.recurrent import recurrent, shared_gates
 from onnxsurgeon_lite.debug.causes.rotary import rotary
 from onnxsurgeon_lite.debug.causes.solving import (
     elementwise,
@@ -57,6 +57,7 @@ Family = Callable[[Place], Iterable[Hypothesis]]
 Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 
 FAMILIES: Sequence[Family] = (
+    shared_gates,
     attributes,
     extra_operations,
     extra_steps,
