@@ -776,7 +776,13 @@ def _unexplained(bench: Bench, fits: Sequence[Outcome]) -> str:
             f"no known mistake is proved: {lucky.sentence} {bench.place.region} would agree, but one of"
             f" {bench.tried} edits does so by chance where {few} (more samples would tell)"
         )
-    solved = next((fit.hypothesis for fit in fits if not fit.hypothesis.proves), None)
+    open_ = [fit.hypothesis for fit in fits if not fit.hypothesis.proves]
+    solved = next((h for h in open_ if h.plain), next(iter(open_), None))
+    if solved is not None and solved.plain:
+        return (
+            f"no known mistake is proved, but {solved.plain}; the right numbers are needed, as the references do not"
+            f" determine them: {solved.unknowns} unknowns, {solved.equations} equations (more samples would)"
+        )
     if solved is not None:
         return (
             f"no known mistake explains it; {solved.sentence} the region would agree, but that proves nothing:"
