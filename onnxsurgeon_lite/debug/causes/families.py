@@ -13,6 +13,7 @@ from onnxsurgeon_lite.debug.causes.constants import (
     weights,
 )
 from onnxsurgeon_lite.debug.causes.feeding import feeding
+from onnxsurgeon_lite.debug.causes.fused import fused
 from onnxsurgeon_lite.debug.causes.grouped import grouped_kernels
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.masks import missing_masks
@@ -65,6 +66,8 @@ FAMILIES: Sequence[Family] = (
     other_arithmetic,
     other_parts,
     scalars,
+    missing_masks,
+    fused,
     rotary,
     recurrent,
     missing_together,
@@ -74,7 +77,6 @@ FAMILIES: Sequence[Family] = (
     arrangement,
     operations,
     missing_factors,
-    missing_masks,
     constants,
     folded,
     scaled_weights,
