@@ -455,9 +455,7 @@ def _chunks(everything: Order, counts: Sequence[int] = _CHUNKS) -> Iterator[tupl
                 yield how, np.concatenate([chunks[part] for part in order])
 
 
-def _of_heads(
-    everything: Order, counts: Sequence[int] = (3, 2)
-) -> Iterator[tuple[str, Order]]:
+def _of_heads(everything: Order, counts: Sequence[int] = (3, 2)) -> Iterator[tuple[str, Order]]:
     """Yield orders of Q K V of several heads: head by head, or part by part."""
     for parts in counts:
         whole = everything.size // parts if everything.size % parts == 0 else 0

@@ -67,7 +67,7 @@ def _reordered(place: Place, name: str, first: int, how: str, order: Order) -> H
             gather(flat, output=ordered),
             Insert(ordered, "Reshape", constants=(("shape", again),)),
         )
-    axes = " and ".join(map(str, last))
+    axes = f"es {first} and {first + 1}" if len(last) > 1 else f"is {first}"
     fixed = any(place.is_open(name, axis) for axis in last)
-    sentence = f"{name!r} {how.format(axis=axes)}"
+    sentence = f"{name!r} {how.replace('axis {axis}', f'ax{axes}')}"
     return Hypothesis("order of parts", sentence, edits, ("order of parts", how), fixed=fixed)

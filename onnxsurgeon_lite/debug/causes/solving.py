@@ -35,7 +35,9 @@ _ROUNDED = 0.04  # of the largest number: more is lost by no rounding
 _LEVELS = 256  # different numbers in a channel of int8
 _ENOUGH = 16  # numbers whose common step is none by chance
 _TO_INT8 = "looks rounded to int8"
-_DETERMINED = 1e-6  # of the largest eigenvalue: smaller ones leave the noise of floats in what is solved for
+_DETERMINED = (
+    1e-6  # of the largest eigenvalue: smaller ones leave the noise of floats in what is solved for
+)
 _EVEN = 3**-0.5  # root mean square of numbers that are spread evenly up to one
 _ABOUT = 0.05
 _BIASED = (
