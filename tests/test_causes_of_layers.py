@@ -14,7 +14,10 @@ RECURRENT = (
     "g (float[5,2,6] x) => (float[5,1,2,8] y) "
     f"{{ h = {GRU} (x, w, r, b) s = Squeeze (h, one) y = {GRU} (s, v, q, c) }}"
 )
-ROOT = "p{n} = Mul({of}, {of}) m{n} = ReduceMean(p{n}, last) r{n} = Sqrt(m{n}) d{n} = Div({of}, r{n}) {to} = Mul(d{n}, s{n})"
+ROOT = (
+    "p{n} = Mul({of}, {of}) m{n} = ReduceMean(p{n}, last) r{n} = Sqrt(m{n}) d{n} = Div({of}, r{n})"
+    " {to} = Mul(d{n}, s{n})"
+)
 
 
 def searched(wrong, right, keep: list[str], **feeds: np.ndarray) -> osl.BisectResult:

@@ -41,7 +41,7 @@ class _Move:
 def moved_norms(
     index: GraphIndex, values: Collection[str]
 ) -> Iterator[tuple[str, tuple[Pass, ...]]]:
-    """Yield (what is wrong, edits) of normalizations around residual branches: those that make some values, then all."""
+    """Yield (what is wrong, edits) of normalizations around residual branches: those of some values, then all."""
     every = [move for norm in _norms(index) if (move := _move(index, norm)) is not None]
     here = [move for move in every if move.norm.made in values]
     tried: list[list[str]] = []
