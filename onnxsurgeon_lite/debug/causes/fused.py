@@ -9,7 +9,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.debug.causes.constants import Order, fused_orders, together
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
-from onnxsurgeon_lite.passes import Insert
+from onnxsurgeon_lite.passes import Insert, Pass
 from onnxsurgeon_lite.tensors.dtypes import is_float
 
 _CUTTING = ("Slice", "Gather")
@@ -59,7 +59,7 @@ def _reordered(place: Place, name: str, first: int, how: str, order: Order) -> H
         attributes=(("axis", first),),
         constants=(("order", np.asarray(order, np.int64)),),
     )
-    edits = (gather(name, to=to),)
+    edits: tuple[Pass, ...] = (gather(name, to=to),)
     if len(last) > 1:
         merged, again = (np.array([*[0] * first, *end]) for end in ([-1], shape[first:]))
         edits = (

@@ -38,9 +38,10 @@ def _regating(
     """Yield the edits that reorder all gates of a node."""
     for slot, name in enumerate(place.index.nodes[number].input[1:4]):
         array = place.constant(name)
-        right = None if array is None else _regated(array, slot, _PARTS[0], count, order)
-        if right is not None and not np.array_equal(right, array):
-            yield SetConstant(name, right, (place.node(number),))
+        if array is not None:
+            right = _regated(array, slot, _PARTS[0], count, order)
+            if not np.array_equal(right, array):
+                yield SetConstant(name, right, (place.node(number),))
 
 
 def recurrent(place: Place) -> Iterator[Hypothesis]:
