@@ -71,7 +71,7 @@ def explain_causes(result: BisectResult, case: Case) -> None:
     finder = Finder(case, result)
     left = [c for c in result.culprits if not c.inside and _explainable(c)]
     try:
-        finder.explain_layers(left)
+        finder.explain_layers(left, until)
         while left:
             case.progress(f"searching the cause at {left[0].id}")
             finder.explain_in_time(left[0], until)
@@ -292,7 +292,7 @@ class Finder:
         except (OutOfTime, SurgeonError):
             return
 
-    def explain_layers(self, culprits: Sequence[Culprit]) -> None:
+    def explain_layers(self, culprits: Sequence[Culprit], until: float) -> None:
         """Give culprits one cause, if normalizations that stand at the other end of their branches explain them."""
         values = {culprit.value for culprit in culprits}
         for sentence, steps in moved_norms(self.index, values) if len(values) > 1 else ():
@@ -303,6 +303,7 @@ class Finder:
                     culprit.causes = [self._of_layers(culprit, sentence, steps, after)]
             if len(right) > 1:
                 self.known += next(c.causes for c in culprits if c.causes)
+            if len(right) > 1 or time.monotonic() > until:
                 return
 
     def _of_layers(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from onnxsurgeon_lite.debug.causes.operations import OF_THE_LAST_AXIS
 from onnxsurgeon_lite.debug.causes.place import selected
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.text import node_title
@@ -22,8 +23,9 @@ _BEFORE = "in front of the branch instead of behind the addition"
 
 @dataclass(frozen=True)
 class _Norm:
-    """The nodes that normalize one value."""
+    """The nodes that normalize one value; `root` is what one of them makes: the mean, or all."""
 
+    root: str
     given: str
     made: str
     nodes: frozenset[int]
@@ -52,7 +54,7 @@ def moved_norms(
             made = [move.norm.made for move in several]
             if made not in tried:
                 tried.append(made)
-                edits = _one_after_the_other(index, made)
+                edits = _one_after_the_other(index, [move.norm.root for move in several])
                 if edits:
                     stand = "stand" if len(made) > 1 else "stands"
                     yield f"{_titles(index, made)} {stand} {how}; moved there", edits
@@ -67,16 +69,19 @@ def _titles(index: GraphIndex, made: Sequence[str]) -> str:
     return " and ".join([*titles[:_NAMED], *more])
 
 
-def _one_after_the_other(index: GraphIndex, made: Sequence[str]) -> tuple[Pass, ...]:
+def _one_after_the_other(index: GraphIndex, roots: Sequence[str]) -> tuple[Pass, ...]:
     """Return the edits that move several normalizations, each found in the graph that the last one left."""
     edits: tuple[Pass, ...] = ()
-    for name in made:
-        norm = next((norm for norm in _norms(index) if norm.made == name), None)
+    for root in roots:
+        norm = _norm_at(index, index.producer[root])
         move = None if norm is None else _move(index, norm)
         if move is None:
             return ()
         edits = (*edits, *move.edits)
-        index = GraphIndex.of(Pipeline(move.edits).apply(index.model).model)
+        try:
+            index = GraphIndex.of(Pipeline(move.edits).apply(index.model).model)
+        except SurgeonError:
+            return ()
     return edits
 
 
@@ -130,19 +135,25 @@ def _rewired(index: GraphIndex, old: str, new: str, nodes: Collection[int]) -> R
 def _norms(index: GraphIndex) -> Iterator[_Norm]:
     """Yield the normalizations along the last axis, those of one node and those of several, in the graph's order."""
     for position in sorted(range(len(index.nodes)), key=index.places.__getitem__):
-        node = index.nodes[position]
-        if node.op_type in OF_THE_LAST_AXIS:
-            yield _Norm(node.input[0], node.output[0], frozenset((position,)))
-        elif node.op_type == _MEAN:
-            before = index.producer.get(node.input[0])
-            power = before is not None and index.nodes[before].op_type in ("Pow", "Mul")
-            begin = index.nodes[before].input[0] if power and before is not None else node.input[0]
-            norm = _composed(index, begin)
-            if norm is not None:
-                yield norm
+        norm = _norm_at(index, position)
+        if norm is not None:
+            yield norm
 
 
-def _composed(index: GraphIndex, given: str) -> _Norm | None:
+def _norm_at(index: GraphIndex, position: int) -> _Norm | None:
+    """Return the normalization that a node, or a mean, belongs to."""
+    node = index.nodes[position]
+    if node.op_type in OF_THE_LAST_AXIS:
+        return _Norm(node.output[0], node.input[0], node.output[0], frozenset((position,)))
+    if node.op_type != _MEAN:
+        return None
+    before = index.producer.get(node.input[0])
+    power = before is not None and index.nodes[before].op_type in ("Pow", "Mul")
+    begin = index.nodes[before].input[0] if power and before is not None else node.input[0]
+    return _composed(index, node.output[0], begin)
+
+
+def _composed(index: GraphIndex, root: str, given: str) -> _Norm | None:
     """Return the nodes that normalize a value: what follows from it alone, until all of that is in one value."""
     known, inside = {given}, set[int]()
     found: _Norm | None = None
@@ -164,7 +175,7 @@ def _composed(index: GraphIndex, given: str) -> _Norm | None:
         means = any(index.nodes[p].op_type == _MEAN for p in inside)
         whole = means and len(live) > 1 and _open(index, inside) == {node.output[0]}
         if whole or found is not None:
-            found = _Norm(given, node.output[0], frozenset(inside))
+            found = _Norm(root, given, node.output[0], frozenset(inside))
     return found
 
 
