@@ -43,28 +43,30 @@ class _Move:
 def moved_norms(
     index: GraphIndex, values: Collection[str]
 ) -> Iterator[tuple[str, tuple[Pass, ...]]]:
-    """Yield (what is wrong, edits) of normalizations around residual branches: those of some values, then all."""
+    """Yield (what is wrong, edits) of several normalizations around residual branches: of some values, then all."""
     every = [move for norm in _norms(index) if (move := _move(index, norm)) is not None]
     here = [move for move in every if move.norm.made in values]
     tried: list[list[str]] = []
     for how in dict.fromkeys(move.how for move in here):
         alike = [move for move in here if move.how == how]
         others = [move for move in every if move.how == how]
-        for several in (alike, others, *([move] for move in alike)):
+        for several in (alike, others):
             made = [move.norm.made for move in several]
-            if made not in tried:
+            if made not in tried and len(made) > 1:
                 tried.append(made)
                 edits = _one_after_the_other(index, [move.norm.root for move in several])
                 if edits:
-                    stand = "stand" if len(made) > 1 else "stands"
-                    yield f"{_titles(index, made)} {stand} {how}; moved there", edits
+                    yield f"{_titles(index, made)} stand {how}; moved there", edits
 
 
 def _titles(index: GraphIndex, made: Sequence[str]) -> str:
     """Say which normalizations make some values."""
-    nodes = [index.nodes[index.producer[name]] for name in made]
-    ends = ["" if node.op_type in OF_THE_LAST_AXIS else "what ends with " for node in nodes]
-    titles = [f"{end}{node_title(node)}" for end, node in zip(ends, nodes, strict=True)]
+    titles = []
+    for name in made:
+        node = index.nodes[index.producer[name]]
+        end = "" if node.op_type in OF_THE_LAST_AXIS else "what ends with "
+        place = "" if node.name else f" (@{index.producer[name]})"
+        titles.append(f"{end}{node_title(node)}{place}")
     more = [f"{len(titles) - _NAMED} more"] if len(titles) > _NAMED else []
     return " and ".join([*titles[:_NAMED], *more])
 
