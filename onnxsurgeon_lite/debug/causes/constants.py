@@ -90,7 +90,7 @@ def constants(place: Place) -> Iterator[Hypothesis]:
         other = (number, slot) not in known and not _is_of_sizes(place, number)
         if other and array.size <= _SMALL and not single:
             yield from _of_constant(place, number, slot, name, array)
-    yield from _together(place)
+    yield from together(place, orders)
 
 
 def sizes(place: Place) -> Iterator[Hypothesis]:
@@ -430,15 +430,22 @@ def orders(size: int) -> Iterator[tuple[str, Order]]:
             yield how, np.roll(everything, step)
 
 
+def fused_orders(size: int, parts: int) -> Iterator[tuple[str, Order]]:
+    """Yield (sentence, order) of the ways in which people fuse a number of projections: Q K V."""
+    everything = np.arange(size)
+    yield from _chunks(everything, [parts] if parts in _CHUNKS else [])
+    yield from _of_heads(everything, [parts])
+
+
 def rotary_orders(size: int) -> Iterator[tuple[str, Order]]:
     """Yield (sentence, order) of the ways in which rotary embeddings lay out the halves of every head."""
     for parts in [d for d in range(1, size) if size % (2 * d) == 0 and size // d > 2][:_MOST_PARTS]:
         yield from _halves(np.arange(size), parts)
 
 
-def _chunks(everything: Order) -> Iterator[tuple[str, Order]]:
+def _chunks(everything: Order, counts: Sequence[int] = _CHUNKS) -> Iterator[tuple[str, Order]]:
     """Yield orders of a few parts: Q K V, gates."""
-    for parts in _CHUNKS:
+    for parts in counts:
         whole = everything.size % parts == 0
         chunks: Sequence[Order] = [*everything.reshape(parts, -1)] if whole else []
         for order in itertools.permutations(range(len(chunks))):
@@ -448,9 +455,9 @@ def _chunks(everything: Order) -> Iterator[tuple[str, Order]]:
                 yield how, np.concatenate([chunks[part] for part in order])
 
 
-def _of_heads(everything: Order) -> Iterator[tuple[str, Order]]:
+def _of_heads(everything: Order, counts: Sequence[int] = (3, 2)) -> Iterator[tuple[str, Order]]:
     """Yield orders of Q K V of several heads: head by head, or part by part."""
-    for parts in (3, 2):
+    for parts in counts:
         whole = everything.size // parts if everything.size % parts == 0 else 0
         for heads in [d for d in range(2, whole) if whole % d == 0][:_MOST_PARTS]:
             by_part = everything.reshape(parts, heads, -1).swapaxes(0, 1).reshape(-1)
@@ -485,7 +492,9 @@ def _rounded(array: Array) -> Iterator[Variant]:
         yield "rounded constant", f"is exact; rounded to int8{where}", right
 
 
-def _together(place: Place) -> Iterator[Hypothesis]:
+def together(
+    place: Place, orders: Callable[[int], Iterator[tuple[str, Order]]]
+) -> Iterator[Hypothesis]:
     """Yield permutations of all constants of the region along axes of one size: a weight and its bias."""
     found = [
         (n, name, a) for n, _, name, a in place.constants() if is_float(a.dtype) and a.size > 1

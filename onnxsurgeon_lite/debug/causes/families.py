@@ -13,6 +13,7 @@ from onnxsurgeon_lite.debug.causes.constants import (
     weights,
 )
 from onnxsurgeon_lite.debug.causes.feeding import feeding
+from onnxsurgeon_lite.debug.causes.fused import fused
 from onnxsurgeon_lite.debug.causes.grouped import grouped_kernels
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.masks import missing_masks
@@ -39,7 +40,7 @@ from onnxsurgeon_lite.debug.causes.operators import (
 from onnxsurgeon_lite.debug.causes.other_model import of_other_model
 from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.debug.causes.precision import precision
-from onnxsurgeon_lite.debug.causes.recurrent import recurrent
+from onnxsurgeon_lite.debug.causes.recurrent import recurrent, shared_gates
 from onnxsurgeon_lite.debug.causes.rotary import rotary
 from onnxsurgeon_lite.debug.causes.solving import (
     elementwise,
@@ -57,6 +58,7 @@ Family = Callable[[Place], Iterable[Hypothesis]]
 Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 
 FAMILIES: Sequence[Family] = (
+    shared_gates,
     attributes,
     extra_operations,
     extra_steps,
@@ -64,6 +66,8 @@ FAMILIES: Sequence[Family] = (
     other_arithmetic,
     other_parts,
     scalars,
+    missing_masks,
+    fused,
     rotary,
     recurrent,
     missing_together,
@@ -73,7 +77,6 @@ FAMILIES: Sequence[Family] = (
     arrangement,
     operations,
     missing_factors,
-    missing_masks,
     constants,
     folded,
     scaled_weights,

@@ -25,6 +25,7 @@ from onnxsurgeon_lite.debug.causes.families import (
     Solving,
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.layers import moved_norms
 from onnxsurgeon_lite.debug.causes.operations import RESHAPING, operations, other_operations
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, wide
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
@@ -70,6 +71,7 @@ def explain_causes(result: BisectResult, case: Case) -> None:
     finder = Finder(case, result)
     left = [c for c in result.culprits if not c.inside and _explainable(c)]
     try:
+        finder.explain_layers(left, until)
         while left:
             case.progress(f"searching the cause at {left[0].id}")
             finder.explain_in_time(left[0], until)
@@ -289,6 +291,71 @@ class Finder:
                     culprit.causes = [cause]
         except (OutOfTime, SurgeonError):
             return
+
+    def explain_layers(self, culprits: Sequence[Culprit], until: float) -> None:
+        """Give culprits one cause, if normalizations that stand at the other end of their branches explain them."""
+        values = {culprit.value for culprit in culprits}
+        for sentence, steps in moved_norms(self.index, values) if len(values) > 1 else ():
+            right = self._right_after(steps, culprits)
+            for culprit in culprits if len(right) > 1 else ():
+                after = right.get(culprit.value)
+                if after is not None:
+                    culprit.causes = [self._of_layers(culprit, sentence, steps, after)]
+            if len(right) > 1:
+                self.known += next(c.causes for c in culprits if c.causes)
+            if len(right) > 1 or time.monotonic() > until:
+                return
+
+    def _of_layers(
+        self, culprit: Culprit, sentence: str, steps: tuple[Pass, ...], after: Comparison
+    ) -> Cause:
+        before = next((v.introduced for v in culprit.values if v.name == culprit.value), None)
+        said = f"{sentence} the values agree (max abs {after.max_abs:.2g})"
+        command = as_command(steps, self.index.model.path)
+        edits = [*map(as_step, steps)]
+        return Cause("place of norms", said, before, after, steps, edits, command)
+
+    def _right_after(
+        self, steps: Sequence[Pass], culprits: Sequence[Culprit]
+    ) -> dict[str, Comparison]:
+        """Return the culprits' values that edits make right; nothing where a value behind an edit is wrong then."""
+        try:
+            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
+            found: dict[str, Comparison] = {}
+            for references, feeds in self.case.samples:
+                first = self._first_behind(index, references)
+                values = [c.value for c in culprits if c.value in references]
+                made = self._alone(index, [*{*first, *values}], references, feeds)
+                compared = {
+                    name: self.case.judge.compared(name, made[name], wanted)
+                    for name in made
+                    if isinstance(wanted := references.read(name), np.ndarray)
+                }
+                right = {n: c for n, c in compared.items() if c is not None and c.match}
+                if not first <= right.keys():
+                    return {}
+                found = {n: found.get(n, right[n]) for n in values if n in right}
+        except (SurgeonError, RuntimeFailure):
+            return {}
+        return found
+
+    def _first_behind(self, index: GraphIndex, references: ReferenceSet) -> set[str]:
+        """Return the first values with references behind the nodes of an edited model that read other values."""
+        old = {node.output[0]: list(node.input) for node in self.index.nodes}
+        changed = [node for node in index.nodes if old.get(node.output[0]) != list(node.input)]
+        pending, found = [name for node in changed for name in node.output], set[str]()
+        seen = set[str]()
+        while pending:
+            name = pending.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            if name in references:
+                found.add(name)
+            else:
+                readers = index.consumers.get(name, [])
+                pending += [made for p in readers for made in index.nodes[p].output]
+        return found
 
     def _keeps(self, place: Place, names: Sequence[str], steps: Sequence[Pass]) -> bool:
         """Return whether the values of an edited model that are still there are right."""
@@ -776,7 +843,13 @@ def _unexplained(bench: Bench, fits: Sequence[Outcome]) -> str:
             f"no known mistake is proved: {lucky.sentence} {bench.place.region} would agree, but one of"
             f" {bench.tried} edits does so by chance where {few} (more samples would tell)"
         )
-    solved = next((fit.hypothesis for fit in fits if not fit.hypothesis.proves), None)
+    open_ = [fit.hypothesis for fit in fits if not fit.hypothesis.proves]
+    solved = next((h for h in open_ if h.plain), next(iter(open_), None))
+    if solved is not None and solved.plain:
+        return (
+            f"no known mistake is proved, but {solved.plain}; the right numbers are needed, as the references do not"
+            f" determine them: {solved.unknowns} unknowns, {solved.equations} equations (more samples would)"
+        )
     if solved is not None:
         return (
             f"no known mistake explains it; {solved.sentence} the region would agree, but that proves nothing:"

@@ -18,6 +18,8 @@ class Hypothesis:
         equations: how many numbers of the reference they were solved from.
         vague: the numbers fit, but nothing tells what the mistake was; a search goes on behind it.
         fixed: True where a dimension is of any size, and the repair is for the size that it has here.
+        plain: what is plainly wrong with the numbers, whatever the right ones are: ` is zero at [3] of axis 0`.
+        bounded: the numbers that were solved for are the only ones, and lie where rounding leaves the right ones.
         instead: the value that stands for the wrong one after the edit, if that one is gone.
     """
 
@@ -30,8 +32,11 @@ class Hypothesis:
     instead: str = ""
     vague: bool = False
     fixed: bool = False
+    plain: str = ""
+    bounded: bool = False
 
     @property
     def proves(self) -> bool:
-        """True when it could have failed: clearly more equations than unknowns, or nothing solved for."""
-        return not self.unknowns or self.equations >= self.unknowns + max(4, self.unknowns // 8)
+        """True when it could have failed: clearly more equations than unknowns, bounds, or nothing solved for."""
+        enough = self.unknowns + max(4, self.unknowns // 8)
+        return not self.unknowns or self.bounded or self.equations >= enough

@@ -368,12 +368,17 @@ class Place:
 
     def selected(self, position: int, several: bool = False) -> str:
         """Return what selects a node of the whole model."""
-        whole, node = self.whole, self.whole.nodes[position]
-        if _is_plain(node.name) and len(whole.named[node.name]) == 1 and node.name not in whole:
-            return node.name
-        value = node.output[0]
-        by_value = several and _is_plain(value) and value not in whole.named
-        return value if by_value else f"@{position}"
+        return selected(self.whole, position, several)
+
+
+def selected(index: GraphIndex, position: int, several: bool = False) -> str:
+    """Return what selects a node: its name, its value for one of several edits, else its id."""
+    node = index.nodes[position]
+    if _is_plain(node.name) and len(index.named[node.name]) == 1 and node.name not in index:
+        return node.name
+    value = node.output[0]
+    by_value = several and _is_plain(value) and value not in index.named
+    return value if by_value else f"@{position}"
 
 
 def _is_plain(name: str) -> bool:

@@ -15,6 +15,35 @@ _PARTS = ((0, 1, 2, 3), (0, 1), (2, 3), (0, 2), (1, 3))
 """What is ordered together: 0 the weight of inputs, 1 that of the state, 2 and 3 their biases."""
 
 
+def shared_gates(place: Place) -> Iterator[Hypothesis]:
+    """Yield other orders of the gates of several recurrent nodes at once: the layers of one module."""
+    for op_type, count in _GATES.items():
+        several = [n for n, node in enumerate(place.index.nodes) if node.op_type == op_type]
+        for order in _others_than_now(count) if len(several) > 1 else ():
+            edits = tuple(edit for n in several for edit in _regating(place, n, count, order))
+            if edits:
+                titles = " and ".join(map(place.title, several))
+                sentence = f"the gates of {titles} are in another order; taken as {[*order]}"
+                yield Hypothesis("gate order", sentence, edits, ("gate order", op_type, order))
+
+
+def _others_than_now(count: int) -> Iterator[tuple[int, ...]]:
+    """Yield the orders of gates but for the one that they have."""
+    return itertools.islice(itertools.permutations(range(count)), 1, None)
+
+
+def _regating(
+    place: Place, number: int, count: int, order: tuple[int, ...]
+) -> Iterator[SetConstant]:
+    """Yield the edits that reorder all gates of a node."""
+    for slot, name in enumerate(place.index.nodes[number].input[1:4]):
+        array = place.constant(name)
+        if array is not None:
+            right = _regated(array, slot, _PARTS[0], count, order)
+            if not np.array_equal(right, array):
+                yield SetConstant(name, right, (place.node(number),))
+
+
 def recurrent(place: Place) -> Iterator[Hypothesis]:
     """Yield other arrangements of the constants of recurrent nodes, and other numbers that their biases begin with."""
     for number, node in enumerate(place.index.nodes):

@@ -34,6 +34,12 @@ _DIGITS = (1, 2, 3, 5)  # of a number that is solved for
 _ROUNDED = 0.04  # of the largest number: more is lost by no rounding
 _LEVELS = 256  # different numbers in a channel of int8
 _ENOUGH = 16  # numbers whose common step is none by chance
+_TO_INT8 = "looks rounded to int8"
+_DETERMINED = (
+    1e-6  # of the largest eigenvalue: smaller ones leave the noise of floats in what is solved for
+)
+_EVEN = 3**-0.5  # root mean square of numbers that are spread evenly up to one
+_ABOUT = 0.05
 _BIASED = (
     *("Conv", "Gemm", "ConvTranspose", "LayerNormalization", "BatchNormalization"),
     *("InstanceNormalization", "GroupNormalization"),
@@ -352,7 +358,24 @@ def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Iterator[Hyp
     right = view.weight.copy()
     right[:, wrong] += change
     if small(error[:, wrong] - view.rows @ change, view.wanted):
-        yield _weight(place, view, right, kept.shape[1], kept.shape[1] * len(wrong))
+        found = _weight(place, view, right, kept.shape[1], kept.shape[1] * len(wrong))
+        only = sizes.min() > _DETERMINED * sizes.max()
+        bounded = only and wrong.size == error.shape[1] and _is_rounded(view, right)
+        yield replace(found, bounded=bounded)
+
+
+def _is_rounded(view: Linear, right: Wide) -> bool:
+    """Return whether a weight is another one rounded to int8: no number is off by more than half a step.
+
+    The errors of rounding are spread evenly, which those of another mistake are not.
+    """
+    step = _steps(wide(view.array))
+    off = wide(view.matrix(np.broadcast_to(step, view.array.shape))) / 2
+    if off.size < _ENOUGH or not off.all():
+        return False
+    share = np.abs(right - view.weight) / off
+    is_even = abs(float(np.sqrt(np.mean(np.square(share)))) - _EVEN) <= _ABOUT
+    return is_even and float(share.max()) <= 1 + _ABOUT
 
 
 def _weight(place: Place, view: Linear, right: Wide, rank: int, unknowns: int) -> Hypothesis:
@@ -360,7 +383,19 @@ def _weight(place: Place, view: Linear, right: Wide, rank: int, unknowns: int) -
     distinct = len(np.unique(np.round(view.rows / (np.abs(view.rows).max() or 1), 4), axis=0))
     how = borrowed(place, view.name, view.array) or described(wide(view.array), stored)
     numbers, equations = stored.astype(view.array.dtype), unknowns // max(1, rank) * distinct
-    return solved_constant(place, view.number, view.name, numbers, how, unknowns, equations)
+    found = solved_constant(place, view.number, view.name, numbers, how, unknowns, equations)
+    return replace(found, plain=_plain(place.title(view.number), view, how))
+
+
+def _plain(title: str, view: Linear, how: str) -> str:
+    """Say what is wrong with a constant whatever the right numbers are; '' if that is not known."""
+    if how.startswith(_TO_INT8):
+        steps = _steps(wide(view.array))
+        by = " to ".join(dict.fromkeys(f"{n:.3g}" for n in (steps.min(), steps.max())))
+        how = f"{_TO_INT8} (step {by})"
+    elif not how.startswith("is zero"):
+        return ""
+    return f"constant {view.name!r} of {title} {how}"
 
 
 def borrowed(place: Place, name: str, array: Array) -> str:
@@ -414,9 +449,8 @@ def described(old: Wide, right: Wide) -> str:
 
 def rounding(array: Wide) -> str:
     """Say to what dtype a constant looks rounded."""
-    axes = range(array.ndim if array.ndim > 1 else 0)
-    if _stepped(array) or any(all(map(_stepped, np.moveaxis(array, axis, 0))) for axis in axes):
-        return "looks rounded to int8 and "
+    if _steps(array).all():
+        return f"{_TO_INT8} and "
     with np.errstate(all="ignore"):
         if (array.astype(np.float32).view(np.uint32) & 0xFFFF == 0).all():
             return "looks rounded to bfloat16 and "
@@ -425,11 +459,24 @@ def rounding(array: Wide) -> str:
     return ""
 
 
-def _stepped(array: Wide) -> bool:
-    """Return whether all numbers are small multiples of one step, too many for chance."""
-    largest = np.abs(array).max(initial=0.0)
+def _steps(array: Wide) -> Wide:
+    """Return the step that all numbers are small multiples of, or that of each channel along an axis; 0 for none."""
+    whole = np.full((1,) * array.ndim, _step(array))
+    for axis in range(array.ndim) if array.ndim > 1 and not whole.all() else ():
+        each = map(_step, np.moveaxis(array, axis, 0))
+        steps = np.array([*itertools.takewhile(bool, each)])  # most have none at once
+        if len(steps) == array.shape[axis]:
+            return steps.reshape([len(steps) if a == axis else 1 for a in range(array.ndim)])
+    return whole
+
+
+def _step(array: Wide) -> float:
+    """Return the largest step that all numbers are small multiples of; 0 if there is none, or it may be chance."""
+    largest = float(np.abs(array).max(initial=0.0))
     if array.size < _ENOUGH or not largest:
-        return False
+        return 0.0
     sampled = array.reshape(-1)[:: max(1, array.size // _LEVELS)]
-    counts = sampled / largest * np.arange(2, _LEVELS // 2)[:, None]
-    return bool((np.abs(counts - np.round(counts)) < _LEAST * _LEVELS).all(axis=1).any())
+    levels = np.arange(2, _LEVELS // 2)
+    counts = sampled / largest * levels[:, None]
+    fits = (np.abs(counts - np.round(counts)) < _LEAST * _LEVELS).all(axis=1)
+    return largest / float(levels[fits.argmax()]) if fits.any() else 0.0

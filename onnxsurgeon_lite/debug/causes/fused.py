@@ -1,0 +1,73 @@
+"""Mistakes in fused projections: Q, K and V, or their heads, in another order."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxsurgeon_lite.debug.causes.constants import Order, fused_orders, together
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.passes import Insert, Pass
+from onnxsurgeon_lite.tensors.dtypes import is_float
+
+_CUTTING = ("Slice", "Gather")
+_MOST = 4  # parts
+
+
+def fused(place: Place) -> Iterator[Hypothesis]:
+    """Yield other orders of the parts that a value is cut into: of the constants that make it, or of values."""
+    cut = {name: parts for name in place.values if 1 < (parts := _parts(place, name)) <= _MOST}
+    for parts in dict.fromkeys(cut.values()):
+        yield from together(place, partial(fused_orders, parts=parts))
+    for name in dict.fromkeys((*cut, *place.inputs)):
+        value = place.values.get(name)
+        if value is None or not is_float(value.dtype) or name not in place.live:
+            continue
+        for parts in dict.fromkeys((cut[name],) if name in cut else cut.values()):
+            for first in range(max(0, value.ndim - 2), value.ndim):
+                size = int(np.prod(value.shape[first:]))
+                for how, order in fused_orders(size, parts) if size % parts == 0 else ():
+                    yield _reordered(place, name, first, how, order)
+
+
+def _parts(place: Place, name: str) -> int:
+    """Return into how many parts nodes cut a value; 0 for none."""
+    readers = [place.index.nodes[n] for n in dict.fromkeys(place.index.consumers.get(name, ()))]
+    split = [len(node.output) for node in readers if node.op_type == "Split"]
+    return next(iter(split), 0) or sum(_takes_a_part(place, name, node) for node in readers)
+
+
+def _takes_a_part(place: Place, name: str, node: NodeProto) -> bool:
+    return (
+        node.op_type in _CUTTING
+        and node.input[0] == name
+        and all(place.constant(other) is not None for other in node.input[1:] if other)
+    )
+
+
+def _reordered(place: Place, name: str, first: int, how: str, order: Order) -> Hypothesis:
+    """Return the hypothesis that a value's last axes, from one on, are laid out as one in another order."""
+    shape = place.values[name].shape
+    last = range(first, len(shape))
+    to = tuple(map(place.node, dict.fromkeys(place.index.consumers[name])))
+    flat, ordered = f"{name}_flat", f"{name}_ordered"
+    gather = partial(
+        Insert,
+        op_type="Gather",
+        attributes=(("axis", first),),
+        constants=(("order", np.asarray(order, np.int64)),),
+    )
+    edits: tuple[Pass, ...] = (gather(name, to=to),)
+    if len(last) > 1:
+        merged, again = (np.array([*[0] * first, *end]) for end in ([-1], shape[first:]))
+        edits = (
+            Insert(name, "Reshape", constants=(("flat", merged),), to=to, output=flat),
+            gather(flat, output=ordered),
+            Insert(ordered, "Reshape", constants=(("shape", again),)),
+        )
+    axes = f"es {first} and {first + 1}" if len(last) > 1 else f"is {first}"
+    fixed = any(place.is_open(name, axis) for axis in last)
+    sentence = f"{name!r} {how.replace('axis {axis}', f'ax{axes}')}"
+    return Hypothesis("order of parts", sentence, edits, ("order of parts", how), fixed=fixed)

@@ -1,0 +1,187 @@
+"""The same mistake in several layers: normalizations behind the additions instead of in front of the branches."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from onnxsurgeon_lite.debug.causes.operations import OF_THE_LAST_AXIS
+from onnxsurgeon_lite.debug.causes.place import selected
+from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.text import node_title
+from onnxsurgeon_lite.passes import Pass, Pipeline, Rewire
+
+_LARGEST = 16  # nodes of a normalization
+_MEAN = "ReduceMean"
+_STEPS = (_MEAN, "Pow", "Mul", "Add", "Sub", "Div", "Sqrt", "Reciprocal", "Cast")
+_SCALING = ("Mul", "Add")
+_ADDENDS = 2
+_NAMED = 3  # normalizations in a sentence
+_BEHIND = "behind the addition instead of in front of the branch"
+_BEFORE = "in front of the branch instead of behind the addition"
+
+
+@dataclass(frozen=True)
+class _Norm:
+    """The nodes that normalize one value; `root` is what one of them makes: the mean, or all."""
+
+    root: str
+    given: str
+    made: str
+    nodes: frozenset[int]
+
+
+@dataclass(frozen=True)
+class _Move:
+    """The edits that move a normalization to the other end of its branch, and the nodes that read another value."""
+
+    norm: _Norm
+    how: str
+    edits: tuple[Rewire, ...]
+
+
+def moved_norms(
+    index: GraphIndex, values: Collection[str]
+) -> Iterator[tuple[str, tuple[Pass, ...]]]:
+    """Yield (what is wrong, edits) of several normalizations around residual branches: of some values, then all."""
+    every = [move for norm in _norms(index) if (move := _move(index, norm)) is not None]
+    here = [move for move in every if move.norm.made in values]
+    tried: list[list[str]] = []
+    for how in dict.fromkeys(move.how for move in here):
+        alike = [move for move in here if move.how == how]
+        others = [move for move in every if move.how == how]
+        for several in (alike, others):
+            made = [move.norm.made for move in several]
+            if made not in tried and len(made) > 1:
+                tried.append(made)
+                edits = _one_after_the_other(index, [move.norm.root for move in several])
+                if edits:
+                    yield f"{_titles(index, made)} stand {how}; moved there", edits
+
+
+def _titles(index: GraphIndex, made: Sequence[str]) -> str:
+    """Say which normalizations make some values."""
+    titles = []
+    for name in made:
+        node = index.nodes[index.producer[name]]
+        end = "" if node.op_type in OF_THE_LAST_AXIS else "what ends with "
+        place = "" if node.name else f" (@{index.producer[name]})"
+        titles.append(f"{end}{node_title(node)}{place}")
+    more = [f"{len(titles) - _NAMED} more"] if len(titles) > _NAMED else []
+    return " and ".join([*titles[:_NAMED], *more])
+
+
+def _one_after_the_other(index: GraphIndex, roots: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the edits that move several normalizations, each found in the graph that the last one left."""
+    edits: tuple[Pass, ...] = ()
+    for root in roots:
+        norm = _norm_at(index, index.producer[root])
+        move = None if norm is None else _move(index, norm)
+        if move is None:
+            return ()
+        edits = (*edits, *move.edits)
+        try:
+            index = GraphIndex.of(Pipeline(move.edits).apply(index.model).model)
+        except SurgeonError:
+            return ()
+    return edits
+
+
+def _move(index: GraphIndex, norm: _Norm) -> _Move | None:
+    """Return how a normalization is moved to the other end of its branch; None if it stands at none."""
+    if norm.made in index.outputs or norm.given in index.outputs:
+        return None
+    readers = index.consumers.get(norm.made, [])
+    behind = index.producer.get(norm.given)
+    alone = {*index.consumers[norm.given]} <= norm.nodes
+    if alone and behind is not None and index.nodes[behind].op_type == "Add":
+        for stream, branch in _operands(index, behind):
+            inside = index.ancestors([branch], stop=[stream])
+            first = [p for p in index.consumers.get(stream, []) if p in inside]
+            if first:
+                edits = (
+                    _rewired(index, norm.made, norm.given, readers),
+                    _rewired(index, norm.given, stream, norm.nodes),
+                    _rewired(index, stream, norm.made, first),
+                )
+                return _Move(norm, _BEHIND, edits)
+    for position in index.consumers[norm.given]:
+        if index.nodes[position].op_type != "Add" or position in norm.nodes:
+            continue
+        total = index.nodes[position].output[0]
+        for stream, branch in _operands(index, position):
+            inside = index.ancestors([branch], stop=[norm.made])
+            if stream == norm.given and readers and {*readers} <= inside:
+                edits = (
+                    _rewired(index, norm.made, norm.given, readers),
+                    _rewired(index, total, norm.made, index.consumers.get(total, [])),
+                    _rewired(index, norm.given, total, norm.nodes),
+                )
+                return _Move(norm, _BEFORE, edits)
+    return None
+
+
+def _operands(index: GraphIndex, position: int) -> Iterator[tuple[str, str]]:
+    """Yield (one, the other) operand of an addition, either way around."""
+    read = list(index.nodes[position].input)
+    if len({*read}) == _ADDENDS:
+        yield read[0], read[1]
+        yield read[1], read[0]
+
+
+def _rewired(index: GraphIndex, old: str, new: str, nodes: Collection[int]) -> Rewire:
+    readers = dict.fromkeys(p for p in index.consumers.get(old, []) if p in nodes)
+    return Rewire(old, new, tuple(selected(index, p, several=True) for p in readers))
+
+
+def _norms(index: GraphIndex) -> Iterator[_Norm]:
+    """Yield the normalizations along the last axis, those of one node and those of several, in the graph's order."""
+    for position in sorted(range(len(index.nodes)), key=index.places.__getitem__):
+        norm = _norm_at(index, position)
+        if norm is not None:
+            yield norm
+
+
+def _norm_at(index: GraphIndex, position: int) -> _Norm | None:
+    """Return the normalization that a node, or a mean, belongs to."""
+    node = index.nodes[position]
+    if node.op_type in OF_THE_LAST_AXIS:
+        return _Norm(node.output[0], node.input[0], node.output[0], frozenset((position,)))
+    if node.op_type != _MEAN:
+        return None
+    before = index.producer.get(node.input[0])
+    power = before is not None and index.nodes[before].op_type in ("Pow", "Mul")
+    begin = index.nodes[before].input[0] if power and before is not None else node.input[0]
+    return _composed(index, node.output[0], begin)
+
+
+def _composed(index: GraphIndex, root: str, given: str) -> _Norm | None:
+    """Return the nodes that normalize a value: what follows from it alone, until all of that is in one value."""
+    known, inside = {given}, set[int]()
+    found: _Norm | None = None
+    pending = sorted({*index.consumers.get(given, [])}, key=index.places.__getitem__)
+    while pending and len(inside) < _LARGEST:
+        position = pending.pop(0)
+        node = index.nodes[position]
+        live = {name for name in node.input if name and constant(index, name) is None}
+        if position in inside or node.op_type not in _STEPS or not live <= known:
+            continue
+        if found is not None:
+            alone = {*index.consumers[found.made]} == {position}
+            if not alone or node.op_type not in _SCALING or live != {found.made}:
+                break
+        inside.add(position)
+        known.update(node.output)
+        readers = index.consumers.get(node.output[0], [])
+        pending = sorted({*pending, *readers}, key=index.places.__getitem__)
+        means = any(index.nodes[p].op_type == _MEAN for p in inside)
+        whole = means and len(live) > 1 and _open(index, inside) == {node.output[0]}
+        if whole or found is not None:
+            found = _Norm(root, given, node.output[0], frozenset(inside))
+    return found
+
+
+def _open(index: GraphIndex, inside: Collection[int]) -> set[str]:
+    """Return the values of some nodes that others read."""
+    made = (name for position in inside for name in index.nodes[position].output)
+    return {n for n in made if n in index.outputs or not {*index.consumers.get(n, [])} <= {*inside}}

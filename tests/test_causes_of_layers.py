@@ -1,0 +1,122 @@
+"""One mistake in several nodes: the gates of all layers, fused projections, the place of normalizations."""
+
+import numpy as np
+import pytest
+from test_causes import model, numbers, references
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.debug.causes import finding
+from onnxsurgeon_lite.debug.causes.fused import fused
+from onnxsurgeon_lite.debug.causes.recurrent import shared_gates
+
+GRU = "GRU <hidden_size = 8>"
+RECURRENT = (
+    "g (float[5,2,6] x) => (float[5,1,2,8] y) "
+    f"{{ h = {GRU} (x, w, r, b) s = Squeeze (h, one) y = {GRU} (s, v, q, c) }}"
+)
+ROOT = (
+    "p{n} = Mul({of}, {of}) m{n} = ReduceMean(p{n}, last) r{n} = Sqrt(m{n}) d{n} = Div({of}, r{n})"
+    " {to} = Mul(d{n}, s{n})"
+)
+
+
+def searched(wrong, right, keep: list[str], **feeds: np.ndarray) -> osl.BisectResult:
+    known = {name: value for name, value in references(right, **feeds).items() if name in keep}
+    result = osl.bisect(wrong, known, feeds=feeds)
+    fixed = osl.repair(wrong, result).model
+    fresh = {name: value[::-1] * np.float32(1.5) for name, value in feeds.items()}
+    made, wanted = (references(m, **fresh) for m in (fixed.proto, right))
+    np.testing.assert_allclose(made["y"], wanted["y"], rtol=1e-4, atol=1e-4)
+    return result
+
+
+def regated(array: np.ndarray) -> np.ndarray:
+    parts = array.reshape(1, -1, 3, 8, *array.shape[2:])
+    return parts[:, :, [1, 0, 2]].reshape(array.shape)
+
+
+def test_the_gates_of_all_layers_are_reordered_at_once(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (shared_gates,))
+    shapes = {"w": (1, 24, 6), "r": (1, 24, 8), "b": (1, 48), "v": (1, 24, 8), "q": (1, 24, 8)}
+    right = {n: numbers(*shape, seed=k) / 2 for k, (n, shape) in enumerate(shapes.items())}
+    right["c"] = numbers(1, 48, seed=9) / 2
+    wrong = {name: regated(array) for name, array in right.items()}
+    right["one"] = wrong["one"] = np.array([1])
+
+    result = searched(
+        model(RECURRENT, **wrong), model(RECURRENT, **right), ["y"], x=numbers(5, 2, 6, seed=7)
+    )
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert "the gates of GRU (@0) and GRU (@2) are in another order; taken as [1, 0, 2]" in sentence
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["behind the projection", "whole"])
+def test_heads_of_fused_projections_are_taken_part_by_part(monkeypatch, whole):
+    monkeypatch.setattr(finding, "FAMILIES", (fused,))
+    given, made = ("v", "MatMul(v, w)") if whole else ("v", "Identity(v)")
+    attend = (
+        "t = Transpose <perm = [0, 1, 3, 2]> (k) z = MatMul(q, t) a = Softmax(z) o = MatMul(a, u)"
+    )
+    text = f"g (float[2,5,24] v) => (float[2,2,5,4] y) {{ f = {made} {{laid_out}} {attend} y = Add(o, z0) }}"
+    by_head = (
+        "h = Reshape(f, heads) b, c, d = Split <axis = 3> (h, each)"
+        " q = Transpose <perm = [0, 2, 1, 3]> (b) k = Transpose <perm = [0, 2, 1, 3]> (c)"
+        " u = Transpose <perm = [0, 2, 1, 3]> (d)"
+    )
+    by_part = (
+        "h = Reshape(f, parts) b, c, d = Split <axis = 2> (h, ones)"
+        " e = Squeeze(b, two) i = Squeeze(c, two) l = Squeeze(d, two)"
+        " q = Transpose <perm = [0, 2, 1, 3]> (e) k = Transpose <perm = [0, 2, 1, 3]> (i)"
+        " u = Transpose <perm = [0, 2, 1, 3]> (l)"
+    )
+    sizes = {"heads": [2, 5, 2, 12], "parts": [2, 5, 3, 2, 4], "each": [4] * 3, "ones": [1] * 3}
+    weights = {name: np.array(size) for name, size in sizes.items()}
+    weights |= {"two": np.array([2]), "w": numbers(24, 24) / 4, "z0": np.zeros(1, np.float32)}
+    wrong, right = (
+        model(text.replace("{laid_out}", laid_out), **weights) for laid_out in (by_head, by_part)
+    )
+
+    result = searched(wrong, right, ["y"], **{given: numbers(2, 5, 24, seed=3)})
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert "3 parts of each of 2 heads" in sentence
+    assert "taken head by head" in sentence
+
+
+@pytest.mark.parametrize("norm", ["LayerNormalization({of}, s{n}, b{n})", ROOT])
+@pytest.mark.parametrize("is_post", [True, False], ids=["post-norm", "pre-norm"])
+def test_normalizations_at_the_other_end_of_their_branches_are_moved_at_once(
+    monkeypatch, norm, is_post
+):
+    monkeypatch.setattr(finding, "FAMILIES", ())
+    monkeypatch.setattr(finding, "SOLVED", ())
+
+    def normalized(n: int, of: str, to: str) -> str:
+        nodes = norm.format(n=n, of=of, to=to)
+        return nodes if "=" in nodes else f"{to} = {nodes}"
+
+    pre = (
+        f"{normalized(0, 'x', 'n0')} k0 = MatMul(n0, w0) a0 = Add(x, k0)"
+        f" {normalized(1, 'a0', 'n1')} k1 = MatMul(n1, w1) a1 = Add(a0, k1) y = MatMul(a1, w2)"
+    )
+    post = (
+        f"k0 = MatMul(x, w0) a0 = Add(x, k0) {normalized(0, 'a0', 'n0')}"
+        f" k1 = MatMul(n0, w1) a1 = Add(n0, k1) {normalized(1, 'a1', 'n1')} y = MatMul(n1, w2)"
+    )
+    weights = {f"w{k}": numbers(12, 12, seed=k) for k in range(3)}
+    weights |= {f"{name}{k}": numbers(12, seed=5 + k) for k in range(2) for name in "sb"}
+    weights["last"] = np.array([-1])
+    texts = (f"g (float[4,12] x) => (float[4,12] y) {{ {nodes} }}" for nodes in (pre, post))
+    right, wrong = (model(text, **weights) for text in texts)
+    if not is_post:
+        right, wrong = wrong, right
+
+    result = searched(wrong, right, ["n0", "n1", "k0", "k1", "y"], x=numbers(4, 12, seed=9))
+
+    where = "behind the addition instead of" if is_post else "in front of the branch instead of"
+    sentences = {
+        culprit.causes[0].sentence.partition(" the values")[0] for culprit in result.culprits
+    }
+    assert len(sentences) == 1
+    assert f"stand {where}" in sentences.pop()
