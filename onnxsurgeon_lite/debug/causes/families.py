@@ -6,6 +6,7 @@ from onnxsurgeon_lite.debug.causes.arrangement import arrangement, order_of_inpu
 from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.constants import (
     constants,
+    epsilons,
     folded,
     scalars,
     scaled_weights,
@@ -58,6 +59,7 @@ Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 
 FAMILIES: Sequence[Family] = (
     attributes,
+    epsilons,
     extra_operations,
     extra_steps,
     other_operators,
