@@ -821,7 +821,7 @@ def test_what_was_changed_comes_first_and_few_integers_prove_nothing(batch):
 
     (culprit,) = osl.bisect(wrong, osl.run(right, feeds=feeds), feeds=feeds).culprits
 
-    said = "the operator of ArgMin (@2) is ArgMin; with ArgMax the region"
+    said = "ArgMin (@2) should be ArgMax; with that the region"
     if batch == 2:
         assert not culprit.causes
         assert said in culprit.unexplained

@@ -27,7 +27,9 @@ def missing_masks(place: Place) -> Iterator[Hypothesis]:
         token = (place.node(number),)
         edit = Insert(node.input[0], "Add", constants=(("causal_mask", mask),), to=token)
         later = _later(scores, keeps)
-        sentence = f"{place.title(number)} attends to {later}; with a causal mask of {list(mask.shape)}"
+        sentence = (
+            f"{place.title(number)} attends to {later}; with a causal mask of {list(mask.shape)}"
+        )
         yield Hypothesis("missing mask", sentence, (edit,), ("causal mask",))
 
 

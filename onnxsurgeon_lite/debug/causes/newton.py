@@ -19,7 +19,9 @@ _DAMPED = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
 _BETTER = 0.9  # times the error, at least, with each step
 _NOISE = 1e-6  # an error, relative to the reference, that no step makes smaller
 _CLOSE = 1e-3  # one that is worth a run
-_INDEPENDENT = 1e-4  # of the largest singular value: a smaller one is that of numbers that are not told apart
+_INDEPENDENT = (
+    1e-4  # of the largest singular value: a smaller one is that of numbers that are not told apart
+)
 _DIGITS = 6  # after which floats are equal
 
 

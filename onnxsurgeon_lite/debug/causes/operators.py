@@ -166,7 +166,9 @@ def _turned(place: Place) -> Iterator[Hypothesis]:
             edit = Replace((node.input[0], sizes), (result,), "Reshape")
             fixed = any(place.is_open(result, axis) for axis in range(made.ndim))
             mistake = ("laid out",)
-            yield Hypothesis("operator", f"{should_be} Reshape; with that", (edit,), mistake, fixed=fixed)
+            yield Hypothesis(
+                "operator", f"{should_be} Reshape; with that", (edit,), mistake, fixed=fixed
+            )
         for axes in permutations(range(data.ndim)) if node.op_type == "Reshape" else ():
             exchanged = [axis for axis in axes if data.shape[axis] > 1]
             fits = tuple(data.shape[axis] for axis in axes) == made.shape

@@ -298,7 +298,9 @@ def _shifted(old: Wide, solved: Wide) -> tuple[str, Wide, int] | None:
         fresh = (rows < step if step > 0 else rows >= size + step).reshape(at)
         moved = np.where(fresh, solved, np.roll(old, step, axis))
         if size > _LEAST_ROWS * abs(step) and unchanged(moved, solved).all():
-            how = f"is off by {abs(step)} along axis {axis}; moved by {step}, with what enters there"
+            how = (
+                f"is off by {abs(step)} along axis {axis}; moved by {step}, with what enters there"
+            )
             return how, moved, abs(step) * old.size // size
     return None
 
@@ -374,7 +376,11 @@ def _weight(place: Place, view: Linear, right: Wide, inputs: int, wrong: Indices
     stored = np.asarray(view.stored(right))
     distinct = len(np.unique(np.round(view.rows / (np.abs(view.rows).max() or 1), 4), axis=0))
     how = borrowed(place, view.name, view.array) or described(wide(view.array), stored)
-    numbers, unknowns, equations = stored.astype(view.array.dtype), inputs * wrong.size, distinct * wrong.size
+    numbers, unknowns, equations = (
+        stored.astype(view.array.dtype),
+        inputs * wrong.size,
+        distinct * wrong.size,
+    )
     return solved_constant(place, view.number, view.name, numbers, how, unknowns, equations)
 
 
