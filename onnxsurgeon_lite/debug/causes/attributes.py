@@ -114,8 +114,7 @@ def changed(
 
 def said(name: str, value: Attribute) -> str:
     """Return the value of an attribute that has a name as people write it: a dtype by its name."""
-    is_dtype = name in _DTYPED and isinstance(value, int)
-    return dtype_name(value) if is_dtype else text(value)
+    return dtype_name(value) if name in _DTYPED and isinstance(value, int) else text(value)
 
 
 def text(value: Attribute) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.debug.causes.place import Place, wide
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
@@ -35,7 +35,7 @@ def missing_masks(place: Place) -> Iterator[Hypothesis]:
 
 def _later(scores: Array, keeps: "NDArray[np.bool_]") -> str:
     """Say which later positions scores let through: all, or a few, where a mask is off."""
-    seen = (scores > _MASKED).reshape(-1, *keeps.shape).any(axis=0)
+    seen = (wide(scores) > _MASKED).reshape(-1, *keeps.shape).any(axis=0)
     rows, columns = np.indices(keeps.shape)
     ahead = columns - rows - (keeps.shape[1] - keeps.shape[0])
     most = int(ahead[seen].max(initial=0))
