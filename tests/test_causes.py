@@ -193,8 +193,8 @@ PLANTED = {
         "s = Sub(z, h)",
         "in the wrong order; exchanged",
     ),
-    "another operator": ("h = Relu(x)", "h = Abs(x)", "is Abs; with Relu"),
-    "a missing activation": ("y = Tanh(s)", "y = Identity(s)", "with Tanh"),
+    "another operator": ("h = Relu(x)", "h = Abs(x)", "should be Relu; with that"),
+    "a missing activation": ("y = Tanh(s)", "y = Identity(s)", "Tanh"),
     "a doubled activation": ("y = Tanh(s)", "t = Tanh(s) y = Tanh(t)", "one too many"),
     "an input of another value": ("s = Sub(h, z)", "s = Sub(h, x)", "reads 'x'; with 'z'"),
 }
@@ -804,7 +804,7 @@ def test_a_sum_with_zeros_is_a_cause_though_it_changes_nothing():
 
     (culprit,) = osl.bisect(wrong, osl.run(right, feeds=feeds), feeds=feeds).culprits
 
-    assert "is Mul; with Add" in culprit.causes[0].sentence
+    assert "should be Add; with that" in culprit.causes[0].sentence
 
 
 @pytest.mark.parametrize("batch", [2, 12])
@@ -821,7 +821,7 @@ def test_what_was_changed_comes_first_and_few_integers_prove_nothing(batch):
 
     (culprit,) = osl.bisect(wrong, osl.run(right, feeds=feeds), feeds=feeds).culprits
 
-    said = "the operator of ArgMin (@2) is ArgMin; with ArgMax the region"
+    said = "ArgMin (@2) should be ArgMax; with that the region"
     if batch == 2:
         assert not culprit.causes
         assert said in culprit.unexplained
@@ -844,7 +844,7 @@ def test_a_reshape_where_axes_are_exchanged_is_named(laid_out):
     result = osl.bisect(wrong, known, feeds=feeds)
 
     sentence = result.culprits[0].causes[0].sentence
-    assert "is Reshape; with Transpose [0, 2, 1]" in sentence
+    assert "should be Transpose [0, 2, 1]; with that" in sentence
     known.pop("r", None)
     fixed = osl.repair(wrong, result).model
     assert osl.bisect(fixed, known, feeds=feeds, cause=False).verdict == "agrees"
@@ -1008,7 +1008,7 @@ def test_a_cause_in_a_loop_holds_in_every_iteration(loop, tmp_path):
     result = osl.bisect(wrong, tmp_path / "right.npz", feeds=feeds)
 
     (inside,) = result.culprits[0].inside  # which is first wrong where all is multiplied with 1
-    assert ["is Add; with Mul" in cause.sentence for cause in inside.causes] == [True]
+    assert ["should be Mul; with that" in cause.sentence for cause in inside.causes] == [True]
     assert not any("iterations" in note for note in result.notes)
 
 
@@ -1032,4 +1032,4 @@ def test_another_operator_with_a_number_comes_before_another_number():
 
     (culprit,) = found(wrong, right, x=numbers(4, 16)).culprits
 
-    assert "is Div; with Mul" in culprit.causes[0].sentence
+    assert "should be Mul; with that" in culprit.causes[0].sentence

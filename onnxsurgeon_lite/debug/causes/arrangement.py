@@ -140,14 +140,16 @@ def _taken(value: str, axis: int, order: Order, before: bool = False) -> Insert:
 def _slices(place: Place) -> Iterator[Hypothesis]:
     """Yield slices that take contiguous parts instead of every n-th element, or the other way, or another part."""
     several: list[Pass] = []
+    layouts: dict[str, None] = {}
     for number, node in enumerate(place.index.nodes):
         if node.op_type == "Slice" and len(node.input) > 2:
-            for how, edits, same in _slicings(place, number, node):
-                several += edits if same else ()
+            for how, edits, layout in _slicings(place, number, node):
+                several += edits if layout else ()
+                layouts |= {layout: None} if layout else {}
                 sentence, fixed = f"{place.title(number)} {how}", _is_open(place, node)
                 yield Hypothesis("slice", sentence, tuple(edits), ("slice", how), fixed=fixed)
     if several:
-        sentence = "slices take interleaved parts instead of split ones, or the other way; changed"
+        sentence = f"slices take {' and '.join(layouts)}; changed"
         yield Hypothesis("slices", sentence, tuple(several))
     yield from _moved_slices(place)
 
@@ -231,12 +233,12 @@ def _read(place: Place, number: int, slot: int, numbers: Array) -> Pass:
     return SetConstant(name, numbers, to)
 
 
-def _slicings(place: Place, number: int, node: NodeProto) -> Iterator[tuple[str, list[Pass], bool]]:
-    """Yield (what is wrong, edits, True if it is the same part in the other layout) of a slice of one axis."""
+def _slicings(place: Place, number: int, node: NodeProto) -> Iterator[tuple[str, list[Pass], str]]:
+    """Yield (what is wrong, edits, the layout if it is the same part in the other one) of a slice of one axis."""
     for by in _OFF:
         moved = _moved_slice(place, number, node, by)
         if moved is not None:
-            yield f"is off by {abs(by)}; with {moved[0]}", moved[1], False
+            yield f"is off by {abs(by)}; with {moved[0]}", moved[1], ""
     if len(node.input) < 5:
         return
     given, made = place.operand(node.input[0]), place.values.get(node.output[0])
@@ -259,4 +261,6 @@ def _slicings(place: Place, number: int, node: NodeProto) -> Iterator[tuple[str,
             edits = [_read(place, number, s, np.array([n])) for s, n in numbers.items()]
             which = f"every {parts}. element from {begin}" if strides else f"[{begin}:{end}]"
             was = f"every {parts}. element from {start}" if strided else f"from {start} on"
-            yield f"takes {was}; with {which}", edits, other == part
+            ways = ("interleaved", "split") if strided else ("split", "interleaved")
+            layout = "{} parts instead of {} ones".format(*ways)
+            yield f"takes {was}; with {which}", edits, layout if other == part else ""

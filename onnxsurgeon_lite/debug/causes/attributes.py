@@ -9,16 +9,16 @@ from onnx import NodeProto
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Attribute, Place
 from onnxsurgeon_lite.passes.set_attr import SetAttr
-from onnxsurgeon_lite.tensors.dtypes import is_float
+from onnxsurgeon_lite.tensors.dtypes import dtype_name, is_float
 
-_EPSILONS = (1e-5, 1e-6, 1e-3, 1e-12, 1e-8, 1e-7, 1e-4, 1e-2)
+EPSILONS = (1e-5, 1e-6, 1e-3, 1e-12, 1e-8, 1e-7, 1e-4, 1e-2)
 _FLAGS = (
     *("transA", "transB", "keepdims", "ceil_mode", "count_include_pad", "largest", "sorted", "reverse", "exclusive"),
     *("upper", "fmod", "antialias", "exclude_outside", "linear_before_reset", "align_corners", "is_causal"),
     *("interleaved", "select_last_index", "noop_with_empty_axes", "allowzero", "unidirectional", "layout", "cubic"),
 )  # fmt: skip
 _VALUES: Mapping[str, Sequence[Attribute]] = {
-    **dict.fromkeys(("epsilon", "eps"), _EPSILONS),
+    **dict.fromkeys(("epsilon", "eps"), EPSILONS),
     **dict.fromkeys(_FLAGS, (0, 1)),
     "alpha": (1.0, 0.01, 0.1, 0.2, 0.3, 0.5, 0.25, 1 / 6, 1.702, 1.6732632),
     "beta": (1.0, 0.5, 0.0),
@@ -47,6 +47,7 @@ _VALUES: Mapping[str, Sequence[Attribute]] = {
 }  # fmt: skip
 """Attribute -> the values that people mistake for each other."""
 _DTYPES = (1, 10, 16, 11), (7, 6, 9)  # floats; integers and bool
+_DTYPED = ("to", "dtype", "stash_type", "output_dtype")  # attributes that stand for a dtype
 _AXES = ("axis", "axes", "split_axis", "stash_axis")
 _MOST_AXES = 5  # axes whose permutations are tried
 _WINDOWS = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool", "ConvTranspose")  # fmt: skip
@@ -90,7 +91,7 @@ def _exchanged(place: Place) -> Iterator[Hypothesis]:
                     for number, value in ((one, others[name]), (other, mine[name]))
                 )
                 titles = f"{place.title(one)} and {place.title(other)}"
-                values = f"{text(mine[name])} and {text(others[name])}"
+                values = f"{said(name, mine[name])} and {said(name, others[name])}"
                 sentence = f"{name} of {titles} are {values}; exchanged"
                 mistake = ("exchanged", nodes[0].op_type, name)
                 yield Hypothesis(name, sentence, edits, mistake)
@@ -103,11 +104,17 @@ def changed(
     title, op_type = place.title(number), place.index.nodes[number].op_type
     new = {name: value for name, value in new.items() if known.get(name) != value}
     where = itertools.chain([f" of {title} is"], itertools.repeat(""))
-    was = [f"{n}{of} {text(known.get(n, 'missing'))}" for n, of in zip(new, where, strict=False)]
-    values = (f"{name}={text(v)}" if len(new) > 1 else text(v) for name, v in new.items())
+    old = {name: said(name, known.get(name, "missing")) for name in new}
+    was = [f"{name}{of} {old[name]}" for name, of in zip(new, where, strict=False)]
+    values = (f"{n}={said(n, v)}" if len(new) > 1 else said(n, v) for n, v in new.items())
     edit = SetAttr((place.node(number),), tuple(new.items()))
     sentence = f"{', '.join(was)}; with {', '.join(values)}"
     return Hypothesis(" and ".join(new), sentence, (edit,), (op_type, *new.items()))
+
+
+def said(name: str, value: Attribute) -> str:
+    """Return the value of an attribute that has a name as people write it: a dtype by its name."""
+    return dtype_name(value) if name in _DTYPED and isinstance(value, int) else text(value)
 
 
 def text(value: Attribute) -> str:
@@ -119,7 +126,7 @@ def _values(place: Place, node: NodeProto, name: str, old: Attribute) -> Iterato
     read = place.operand(node.input[0]) if node.input else None
     rank = 0 if read is None else read.ndim
     if name == "epsilon" and isinstance(old, float):
-        yield from _EPSILONS
+        yield from EPSILONS
     elif name in _AXES and isinstance(old, int) and rank:
         axes = [*range(rank - 1), -1]  # people call the last one -1
         yield from (axis for axis in axes if axis % rank != old % rank)

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.debug.causes.attributes import text
+from onnxsurgeon_lite.debug.causes.attributes import EPSILONS, text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, fitted, linears, wanted_at
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
@@ -33,6 +33,8 @@ _EXCHANGED: dict[tuple[int, ...], str] = {
     (0, 2, 3, 1): "axes laid out as OHWI",
 }
 """Axes -> what is said of a kernel that is stored in their order."""
+_MASKING = -1e3  # a smaller number masks
+_HALF = 0.5  # the power that is a root
 _ZERO_POINTS = {"uint8": (128, 127, 255), "int8": (-128, -127)}
 _SCALARS = (
     *(1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 0.0, 1.0, -1.0, 2.0, 0.5, 1 / 255, 255.0, 0.044715, 1.702),
@@ -52,7 +54,7 @@ def weights(place: Place) -> Iterator[Hypothesis]:
     """Yield hypotheses about weights of linear nodes that give what is wanted in some rows: they need few runs."""
     for view in linears(place):
         op_type, title = place.index.nodes[view.number].op_type, place.title(view.number)
-        for kind, how, right in _variants(place, view.number, view.array):
+        for kind, how, right in variants(place, view.number, view.array):
             factor = _factor(view, kind, right)
             if factor is not None:
                 scaled = np.asarray(view.stored(wide(view.matrix(right)) * factor))
@@ -79,6 +81,29 @@ def scalars(place: Place) -> Iterator[Hypothesis]:
     for number, slot, name, array in place.constants():
         if array.size == 1 and is_float(array.dtype):
             yield from _of_constant(place, number, slot, name, array)
+
+
+def epsilons(place: Place) -> Iterator[Hypothesis]:
+    """Yield other epsilons: numbers that are added to what a root is taken of."""
+    for number, _, name, array in place.constants():
+        made = place.index.nodes[number].output[0]
+        roots = (_is_root(place, n) for n in place.index.consumers.get(made, []))
+        is_number = array.size == 1 and is_float(array.dtype) and array.item() > 0
+        if place.index.nodes[number].op_type != "Add" or not is_number or not any(roots):
+            continue
+        for value in EPSILONS:
+            right = np.full(array.shape, value).astype(array.dtype)
+            if right.item() != array.item():
+                sentence = f"epsilon {name!r} of {place.title(number)} is {text(array.item())}; with {text(value)}"
+                edits = (SetConstant(name, right, (place.node(number),)),)
+                yield Hypothesis("epsilon", sentence, edits, ("epsilon", value))
+
+
+def _is_root(place: Place, number: int) -> bool:
+    node = place.index.nodes[number]
+    power = place.constant(node.input[1]) if node.op_type == "Pow" else None
+    is_power = power is not None and power.size == 1 and abs(power.item()) == _HALF
+    return is_power or node.op_type == "Sqrt"
 
 
 def constants(place: Place) -> Iterator[Hypothesis]:
@@ -169,7 +194,7 @@ def _of_constant(
     place: Place, number: int, slot: int, name: str, array: Array
 ) -> Iterator[Hypothesis]:
     readers = (place.node(number),) if slot >= 0 else ()
-    for kind, how, right in _variants(place, number, array):
+    for kind, how, right in variants(place, number, array):
         sentence = f"constant {name!r} of {place.title(number)} {how}"
         edits = (SetConstant(name, right, readers),)
         mistake = (kind, place.index.nodes[number].op_type, slot, how)
@@ -241,7 +266,8 @@ def _fitted(
         return
 
 
-def _variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
+def variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
+    """Yield the right numbers of a constant that would be known mistakes."""
     if array.dtype.kind in "OUS":
         return
     if array.size == 1:
@@ -274,7 +300,9 @@ def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
             continue
         with np.errstate(all="ignore"):
             right = np.full(array.shape, value).astype(array.dtype)
-        yield "number", f"is {text(old.item())}; with {text(value)}", right
+        masks = value in _MASKS and value < _MASKING
+        kind, verb = ("mask value", "masks with") if masks else ("number", "is")
+        yield kind, f"{verb} {text(old.item())}; with {text(value)}", right
 
 
 def _sizes(place: Place, number: int) -> Iterator[float]:

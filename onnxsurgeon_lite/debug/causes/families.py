@@ -6,6 +6,7 @@ from onnxsurgeon_lite.debug.causes.arrangement import arrangement, order_of_inpu
 from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.constants import (
     constants,
+    epsilons,
     folded,
     scalars,
     scaled_weights,
@@ -60,6 +61,7 @@ Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 FAMILIES: Sequence[Family] = (
     shared_gates,
     attributes,
+    epsilons,
     extra_operations,
     extra_steps,
     other_operators,

@@ -56,6 +56,7 @@ _TOGETHER = 16  # values whose shapes are found at once
 _AROUND = 256  # values of which those that could be read are chosen
 _OPEN = 8  # values whose shape is known only when they are computed
 _NEARBY = 48  # recorded values that a node could read instead
+_ALL = 0.995  # the share of the elements that mismatch from which on an edit explains nothing
 _TIMES = 1.5  # times the bisection: what runs when the time is over ends a little later
 _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
 SECONDS = 20.0  # the least time for causes
@@ -660,6 +661,10 @@ class Finder:
         if after is None:
             return None
         sentence = hypothesis.sentence
+        if not self._spares(place, steps):
+            steps = place.outside(map(place.kept_here, hypothesis.edits))
+            wrong, _, right = sentence.partition("; ")
+            sentence = f"{wrong} for {place.reading(hypothesis.edits)}; {right}"
         if not self._cures(place, culprit, steps, hypothesis.instead):
             wider = (tuple(map(_everywhere, steps)), place.repeated(hypothesis.edits))
             agree = (s for s in wider if self._agreement(place, s, hypothesis.instead) is not None)
@@ -694,6 +699,32 @@ class Finder:
         except (SurgeonError, RuntimeFailure):
             return False
         return all(self.case.judge.good(name, made[name]) for name in seen)
+
+    def _spares(self, place: Place, steps: Sequence[Pass]) -> bool:
+        """Return whether what is inserted behind a value that enters is right for its readers elsewhere, too."""
+        references, feeds = self.case.samples[0]
+        pending = [
+            reader
+            for step in steps
+            if isinstance(step, Insert) and place.is_for_all(step)
+            for reader in self.index.consumers.get(step.value, [])
+            if reader not in place.positions
+        ]
+        below, seen = list[str](), set[int]()
+        while pending:
+            position = pending.pop()
+            seen.add(position)
+            for name in self.index.nodes[position].output:
+                if name in references:
+                    below.append(name)
+                else:
+                    pending += {*self.index.consumers.get(name, [])} - seen
+        try:
+            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
+            made = self._alone(index, below, references, feeds) if below else {}
+        except (SurgeonError, RuntimeFailure):
+            return False
+        return all(self.case.judge.good(name, made[name]) for name in below)
 
     def _right(self, name: str, references: ReferenceSet, feeds: Feeds) -> RunValue:
         """Return the reference of a value in the dtype that the model gives it, or a feed."""
@@ -855,7 +886,7 @@ def _unexplained(bench: Bench, fits: Sequence[Outcome]) -> str:
             f"no known mistake explains it; {solved.sentence} the region would agree, but that proves nothing:"
             f" {solved.unknowns} unknowns, {solved.equations} equations (more samples would tell)"
         )
-    if bench.nearest is None or bench.nearest.left >= 1:
+    if bench.nearest is None or bench.nearest.left >= _ALL:
         return "no known mistake explains it"
     left = f"{bench.nearest.left:.2g}" if bench.nearest.left < 0.01 else f"{bench.nearest.left:.0%}"
     return (

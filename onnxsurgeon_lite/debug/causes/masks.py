@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.debug.causes.place import Place, wide
 from onnxsurgeon_lite.passes.insert import Insert
-from onnxsurgeon_lite.tensors.dtypes import is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+
+_MASKED = -1e3  # a score that is no larger is masked
 
 
 def missing_masks(place: Place) -> Iterator[Hypothesis]:
@@ -23,5 +26,19 @@ def missing_masks(place: Place) -> Iterator[Hypothesis]:
         mask = np.where(keeps, 0, -np.inf).astype(scores.dtype)
         token = (place.node(number),)
         edit = Insert(node.input[0], "Add", constants=(("causal_mask", mask),), to=token)
-        sentence = f"{place.title(number)} attends to later positions; with a causal mask of {list(mask.shape)}"
+        later = _later(scores, keeps)
+        sentence = (
+            f"{place.title(number)} attends to {later}; with a causal mask of {list(mask.shape)}"
+        )
         yield Hypothesis("missing mask", sentence, (edit,), ("causal mask",))
+
+
+def _later(scores: Array, keeps: "NDArray[np.bool_]") -> str:
+    """Say which later positions scores let through: all, or a few, where a mask is off."""
+    seen = (wide(scores) > _MASKED).reshape(-1, *keeps.shape).any(axis=0)
+    rows, columns = np.indices(keeps.shape)
+    ahead = columns - rows - (keeps.shape[1] - keeps.shape[0])
+    most = int(ahead[seen].max(initial=0))
+    if not 0 < most < ahead.max():
+        return "later positions"
+    return f"{most} later position{'s' * (most > 1)}: its mask is off by {most}"

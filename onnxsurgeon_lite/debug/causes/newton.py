@@ -19,6 +19,10 @@ _DAMPED = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
 _BETTER = 0.9  # times the error, at least, with each step
 _NOISE = 1e-6  # an error, relative to the reference, that no step makes smaller
 _CLOSE = 1e-3  # one that is worth a run
+_INDEPENDENT = (
+    1e-4  # of the largest singular value: a smaller one is that of numbers that are not told apart
+)
+_DIGITS = 6  # after which floats are equal
 
 
 def solved_small(place: Place, bench: Bench) -> Iterator[Hypothesis]:
@@ -30,11 +34,12 @@ def solved_small(place: Place, bench: Bench) -> Iterator[Hypothesis]:
         for free in (zero, np.ones_like(zero)) if zero.any() else (~zero,):
             if not 1 < free.sum() <= _MOST:
                 continue
-            solved = _Solving(place, bench, number, name, array, free).solved()
+            solving = _Solving(place, bench, number, name, array, free)
+            solved = solving.solved()
             if solved is not None:
                 solved = np.where(unchanged(old, solved), old, solved)
-                how, unknowns = described(old, solved), int((solved != old).sum())
-                right, equations = solved.astype(array.dtype), place.wanted.size
+                how, right = described(old, solved), solved.astype(array.dtype)
+                unknowns, equations = int(free.sum()), solving.equations()
                 yield solved_constant(place, number, name, right, how, unknowns, equations)
 
 
@@ -48,6 +53,15 @@ class _Solving:
         self.name, self.array, self.free = name, array, free
         self.wanted = np.nan_to_num(wide(sampled(place.wanted)))
         self.scale = float(np.sqrt(np.mean(np.square(self.wanted)))) or 1.0
+        self.slopes = np.zeros((self.wanted.size, 0))
+
+    def equations(self) -> int:
+        """Return how many numbers of the reference depend on the free ones; their rank where it leaves some open."""
+        lengths = np.linalg.norm(self.slopes, axis=0)
+        sizes = np.linalg.svd(self.slopes / np.where(lengths > 0, lengths, 1), compute_uv=False)
+        rank = int((sizes > _INDEPENDENT * sizes.max(initial=0.0)).sum())
+        there = self.wanted[self.slopes.any(axis=1)] / self.scale
+        return rank if rank < self.free.sum() else np.unique(np.round(there, _DIGITS)).size
 
     def solved(self) -> Wide | None:
         """Return the numbers at which the error is the smallest; None where the steps lead nowhere."""
@@ -75,8 +89,8 @@ class _Solving:
         moved = self._made([numbers + each for each in moves])
         if len(moved) < len(moves) or not np.isfinite([made, *moved]).all():
             return []
-        slopes = (np.array(moved) - made).T / width
-        left, sizes, right = np.linalg.svd(slopes, full_matrices=False)
+        self.slopes = (np.array(moved) - made).T / width
+        left, sizes, right = np.linalg.svd(self.slopes, full_matrices=False)
         along = left.T @ (self.wanted - made)
         damped = (sizes**2 + np.square(share * sizes.max(initial=0.0)) for share in _DAMPED)
         changes = (right.T @ (along * sizes / each) for each in damped if each.all())

@@ -1,13 +1,14 @@
 """Mistakes in operators: another operator of the same kind, one too many, several too many."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, permutations
 
+import numpy as np
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
-from onnxsurgeon_lite.debug.causes.place import Attribute, Place, wide
+from onnxsurgeon_lite.debug.causes.place import Attribute, Place, Wide, wide
 from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
@@ -25,6 +26,13 @@ _ONLY = {"MaxPool": ("storage_order", "dilations"), "AveragePool": ("count_inclu
 """Operator -> its attributes that the others of its kind lack."""
 _NEUTRAL = {"Mul": 0.0, "Div": 0.0, "Add": 1.0, "Sub": 1.0}
 """Operator -> the operand of which others of its kind make nothing."""
+_UNDEFINED: Mapping[str, Callable[..., Wide]] = {
+    "Div": np.divide,
+    "Log": np.log,
+    "Sqrt": np.sqrt,
+    "Reciprocal": np.reciprocal,
+}
+"""Operators that are not defined for all numbers."""
 _KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
 """Operators that return positive numbers as they are."""
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div")
@@ -60,7 +68,8 @@ def other_operators(place: Place) -> Iterator[Hypothesis]:
                 continue
             for op_type in kind if node.op_type in kind else ():
                 keeps = op_type in _KEEP and _is_positive(place, node)
-                if op_type not in (node.op_type, "Identity") and not keeps:
+                usual = op_type not in (node.op_type, "Identity") and not keeps
+                if usual and not _is_undefined(place, node, op_type):
                     yield from _with(place, number, node, op_type)
 
 
@@ -69,14 +78,14 @@ def other_arithmetic(place: Place) -> Iterator[Hypothesis]:
     for number, node in enumerate(place.index.nodes):
         if node.op_type in _ARITHMETIC and _has_number(place, node):
             for op_type in _ARITHMETIC:
-                if op_type != node.op_type:
+                if op_type != node.op_type and not _is_undefined(place, node, op_type):
                     yield from _with(place, number, node, op_type)
 
 
 def _with(place: Place, number: int, node: NodeProto, op_type: str) -> Iterator[Hypothesis]:
     """Yield a node with another operator, and its usual attributes."""
     for steps, with_ in _set_op(place, number, node, op_type):
-        sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
+        sentence = f"{place.title(number)} should be {op_type}{with_}; with that"
         mistake = ("operator", node.op_type, op_type, with_)
         yield Hypothesis("operator", sentence, steps, mistake)
 
@@ -91,6 +100,16 @@ def _is_positive(place: Place, node: NodeProto) -> bool:
     """Return whether nothing tells an operator that keeps positive numbers from none at all."""
     read = place.operand(node.input[0])
     return read is not None and is_float(read.dtype) and bool((wide(read) >= 0).all())
+
+
+def _is_undefined(place: Place, node: NodeProto, op_type: str) -> bool:
+    """Return whether an operator makes NaN or infinity of finite operands: what fits behind it fits by accident."""
+    made, read = _UNDEFINED.get(op_type), [*map(place.operand, node.input)]
+    given = [wide(array) for array in read if array is not None and array.dtype.kind in "fViu"]
+    if made is None or len(given) < len(read):
+        return False
+    with np.errstate(all="ignore"):
+        return all(np.isfinite(a).all() for a in given) and not np.isfinite(made(*given)).all()
 
 
 def _set_op(
@@ -141,19 +160,21 @@ def _turned(place: Place) -> Iterator[Hypothesis]:
         made = place.values.get(result)
         if data is None or made is None or data.ndim != made.ndim or data.ndim > _MOST_AXES:
             continue
-        operator = f"the operator of {place.title(number)} is {node.op_type}"
+        should_be = f"{place.title(number)} should be"
         if node.op_type == "Transpose" and data.shape != made.shape:
             sizes = str([*made.shape])
             edit = Replace((node.input[0], sizes), (result,), "Reshape")
             fixed = any(place.is_open(result, axis) for axis in range(made.ndim))
             mistake = ("laid out",)
-            yield Hypothesis("operator", f"{operator}; with Reshape", (edit,), mistake, fixed=fixed)
+            yield Hypothesis(
+                "operator", f"{should_be} Reshape; with that", (edit,), mistake, fixed=fixed
+            )
         for axes in permutations(range(data.ndim)) if node.op_type == "Reshape" else ():
             exchanged = [axis for axis in axes if data.shape[axis] > 1]
             fits = tuple(data.shape[axis] for axis in axes) == made.shape
             if fits and exchanged != sorted(exchanged):
                 edit = Replace((node.input[0],), (result,), "Transpose", (("perm", [*axes]),))
-                sentence = f"{operator}; with Transpose {[*axes]}"
+                sentence = f"{should_be} Transpose {[*axes]}; with that"
                 yield Hypothesis("operator", sentence, (edit,), ("turned", axes))
 
 

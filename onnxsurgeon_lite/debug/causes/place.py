@@ -15,6 +15,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant, schema_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.names import is_glob
+from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_attr import SetAttr
@@ -333,6 +334,22 @@ class Place:
         """Return edits of the place as edits of the whole model, whose ids an edit may change for the next one."""
         every = (*steps,)
         return tuple(self._outside(step, len(every) > 1) for step in every)
+
+    def is_for_all(self, step: Insert) -> bool:
+        """Return whether a node is inserted behind a value that enters, for all readers that the model has."""
+        return step.value in self.inputs and not (step.to or step.before)
+
+    def kept_here(self, step: Pass) -> Pass:
+        """Return an edit whose node behind a value that enters is for the readers here alone."""
+        if not isinstance(step, Insert) or not self.is_for_all(step):
+            return step
+        return replace(step, to=tuple(map(self.node, self.index.consumers.get(step.value, ()))))
+
+    def reading(self, steps: Iterable[Pass]) -> str:
+        """Return the titles of the readers here of values behind which edits insert nodes."""
+        values = (s.value for s in steps if isinstance(s, Insert) and self.is_for_all(s))
+        readers = (number for value in values for number in self.index.consumers.get(value, ()))
+        return " and ".join(map(self.title, dict.fromkeys(readers)))
 
     def repeated(self, steps: Sequence[Pass]) -> tuple[Pass, ...]:
         """Return edits of attributes and operators as edits of the whole model, at all nodes that are wired alike."""

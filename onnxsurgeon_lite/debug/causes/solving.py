@@ -12,7 +12,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.debug.causes.attributes import changed, numbers, text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears, stacked, wanted_at
-from onnxsurgeon_lite.debug.causes.place import Attribute, Place, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.place import Attribute, Indices, Place, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.passes.rewire import Rewire
 from onnxsurgeon_lite.passes.set_constant import SetConstant
@@ -256,9 +256,15 @@ def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hy
         return
     if 2 * same.sum() > same.size:  # else a few are alike by chance
         solved = np.where(same, old, solved)
-    how, solved, unknowns = _shifted(old, solved) or ("", *_tied(old, solved))
-    how = how or borrowed(place, operand.name, array) or described(old, solved)
-    right, equations = solved.astype(array.dtype), solved.size * per
+    shifted = _shifted(old, solved)
+    if shifted is not None:
+        how, solved, unknowns = shifted
+        equations = solved.size * per
+    else:
+        solved, unknowns = _tied(old, solved)
+        how = borrowed(place, operand.name, array) or described(old, solved)
+        equations = int((solved != old).sum()) * per  # what the other numbers give was right before
+    right = solved.astype(array.dtype)
     yield solved_constant(place, number, operand.name, right, how, unknowns, equations)
 
 
@@ -282,7 +288,8 @@ def solved_constant(
     place: Place, number: int, name: str, right: Array, how: str, unknowns: int, equations: int
 ) -> Hypothesis:
     """Return the hypothesis that a node's constant should have other numbers, which were solved for."""
-    sentence = f"constant {name!r} of {place.title(number)} {how}; solved for"
+    with_ = " solved for," if ";" in how else "; solved for"
+    sentence = f"constant {name!r} of {place.title(number)} {how}{with_}"
     edits = (SetConstant(name, right, (place.node(number),)),)
     vague = how == "differs"
     return Hypothesis("solved constant", sentence, edits, (), unknowns, equations, vague=vague)
@@ -297,8 +304,10 @@ def _shifted(old: Wide, solved: Wide) -> tuple[str, Wide, int] | None:
         fresh = (rows < step if step > 0 else rows >= size + step).reshape(at)
         moved = np.where(fresh, solved, np.roll(old, step, axis))
         if size > _LEAST_ROWS * abs(step) and unchanged(moved, solved).all():
-            how = f"is off by {abs(step)} along axis {axis}; moved by {step}"
-            return f"{how}, with what enters there", moved, abs(step) * old.size // size
+            how = (
+                f"is off by {abs(step)} along axis {axis}; moved by {step}, with what enters there"
+            )
+            return how, moved, abs(step) * old.size // size
     return None
 
 
@@ -324,7 +333,7 @@ def _some_rows(place: Place, view: Linear) -> Iterator[Hypothesis]:
         right = view.weight.copy()
         right[chosen] += change
         if small(left, view.wanted):
-            yield _weight(place, view, right, len(chosen), change.size)
+            yield _weight(place, view, right, len(chosen), _wrong(view, error))
             return
 
 
@@ -344,9 +353,7 @@ def _is_of_many_rows(view: Linear) -> bool:
 def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Iterator[Hypothesis]:
     """Yield the weight solved for as a whole, at the outputs that are wrong."""
     error = view.wanted - view.rows @ view.weight
-    scale = float(np.abs(view.wanted).max(initial=0.0))
-    wrong = np.flatnonzero(np.abs(error).max(axis=0, initial=0.0) > _EXACT * scale)
-    inputs = view.rows.shape[1]
+    wrong, inputs = _wrong(view, error), view.rows.shape[1]
     few = 0 < wrong.size <= most * error.shape[1]
     if not few or inputs > _WIDEST or not np.isfinite(error).all():
         return
@@ -358,7 +365,7 @@ def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Iterator[Hyp
     right = view.weight.copy()
     right[:, wrong] += change
     if small(error[:, wrong] - view.rows @ change, view.wanted):
-        found = _weight(place, view, right, kept.shape[1], kept.shape[1] * len(wrong))
+        found = _weight(place, view, right, inputs, wrong)
         only = sizes.min() > _DETERMINED * sizes.max()
         bounded = only and wrong.size == error.shape[1] and _is_rounded(view, right)
         yield replace(found, bounded=bounded)
@@ -378,11 +385,25 @@ def _is_rounded(view: Linear, right: Wide) -> bool:
     return is_even and float(share.max()) <= 1 + _ABOUT
 
 
-def _weight(place: Place, view: Linear, right: Wide, rank: int, unknowns: int) -> Hypothesis:
+def _wrong(view: Linear, error: Wide) -> Indices:
+    """Return the outputs with an error: only their numbers are solved for, and only their results are equations."""
+    scale = float(np.abs(view.wanted).max(initial=0.0))
+    return np.flatnonzero(np.abs(error).max(axis=0, initial=0.0) > _EXACT * scale)
+
+
+def _weight(place: Place, view: Linear, right: Wide, inputs: int, wrong: Indices) -> Hypothesis:
+    """Return the hypothesis of a weight, solved for in some inputs of each wrong output.
+
+    Inputs that the rows do not tell apart are unknown nonetheless: others may.
+    """
     stored = np.asarray(view.stored(right))
     distinct = len(np.unique(np.round(view.rows / (np.abs(view.rows).max() or 1), 4), axis=0))
     how = borrowed(place, view.name, view.array) or described(wide(view.array), stored)
-    numbers, equations = stored.astype(view.array.dtype), unknowns // max(1, rank) * distinct
+    numbers, unknowns, equations = (
+        stored.astype(view.array.dtype),
+        inputs * wrong.size,
+        distinct * wrong.size,
+    )
     found = solved_constant(place, view.number, view.name, numbers, how, unknowns, equations)
     return replace(found, plain=_plain(place.title(view.number), view, how))
 

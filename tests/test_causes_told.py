@@ -1,0 +1,241 @@
+"""Causes that a reader can trust: nothing that the references leave open, nothing by accident, in plain words."""
+
+import numpy as np
+import pytest
+from test_causes import found, model, numbers, references
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.debug.causes import finding
+from onnxsurgeon_lite.debug.causes.arrangement import arrangement
+from onnxsurgeon_lite.debug.causes.masks import missing_masks
+from onnxsurgeon_lite.debug.causes.operations import operations
+from onnxsurgeon_lite.debug.causes.operators import other_operators
+from onnxsurgeon_lite.debug.causes.other_model import of_other_model
+
+
+@pytest.fixture(autouse=True)
+def _enough_time(monkeypatch):
+    monkeypatch.setattr(finding, "SECONDS", 120.0)
+
+
+def said(wrong, right, *keep: str, **feeds: np.ndarray) -> str:
+    """The first cause, against some of the right model's values."""
+    known = {name: value for name, value in references(right, **feeds).items() if name in keep}
+    return osl.bisect(wrong, known, feeds=feeds).culprits[0].causes[0].sentence
+
+
+def told(text: str, wrong: dict, right: dict, **feeds: np.ndarray) -> str:
+    """The first cause, against the right model itself."""
+    result = osl.bisect(model(text, **wrong), against=model(text, **right), feeds=feeds)
+    return result.culprits[0].causes[0].sentence
+
+
+@pytest.mark.parametrize("op_type", ["Gemm", "MatMul"])
+def test_a_column_with_fewer_equations_than_unknowns_is_not_solved_for(monkeypatch, op_type):
+    monkeypatch.setattr(finding, "FAMILIES", ())
+    text = f"g (float[32,48] x) => (float[32,6] y) {{ y = {op_type} (x, w) }}"
+    right = numbers(48, 6)
+    wrong = right.copy()
+    wrong[:, 5] = 0
+
+    (culprit,) = found(
+        model(text, w=wrong), model(text, w=right), x=numbers(32, 48, seed=1)
+    ).culprits
+
+    assert not culprit.causes
+    assert "that proves nothing: 48 unknowns, 32 equations" in culprit.unexplained
+
+
+def test_inputs_that_the_references_do_not_tell_apart_are_unknown():
+    text = "g (float[24,32] x) => (float[24,6] y) { y = MatMul (x, w) }"
+    right = numbers(32, 6)
+    wrong = right.copy()
+    wrong[:, 5] = 0
+    of_low_rank = numbers(24, 10, seed=1) @ numbers(10, 32, seed=2)
+
+    (culprit,) = found(model(text, w=wrong), model(text, w=right), x=of_low_rank).culprits
+
+    assert not culprit.causes
+    assert "that proves nothing: 32 unknowns" in culprit.unexplained
+
+
+def test_what_was_right_before_is_no_equation_for_what_is_solved_for():
+    text = "g (float[1,32] x) => (float[1,32] y) { y = Add (x, b) }"
+    right = numbers(32)
+    wrong = right.copy()
+    wrong[[3, 7, 9]] = numbers(3, seed=1)
+
+    (culprit,) = found(
+        model(text, b=wrong), model(text, b=right), x=numbers(1, 32, seed=2)
+    ).culprits
+
+    assert not culprit.causes
+    assert "that proves nothing: 3 unknowns, 3 equations" in culprit.unexplained
+
+
+def test_each_cause_that_is_shown_repairs_where_a_value_is_read_elsewhere(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (operations,))
+    text = """g (float[6,16] x) => (float[6,16] y, float[6,16] z)
+        {{ a = Tanh (x) m = MatMul (x, w) {} y = Add (a, {}) z = Mul (a, x) }}"""
+    weights = {"w": numbers(16, 16)}
+    wrong = model(text.format("", "m"), **weights)
+    right = model(text.format("n = Add (m, b)", "n"), b=numbers(16, seed=1), **weights)
+    feeds = {"x": numbers(6, 16, seed=2)}
+    known = references(right, **feeds)
+
+    result = osl.bisect(wrong, known, feeds=feeds)
+
+    causes = result.culprits[0].causes
+    assert "not added behind 'a' for Add (@2); with" in " ".join(c.sentence for c in causes)
+    for cause in causes:
+        result.culprits[0].causes = [cause]
+        fixed = osl.repair(wrong, result).model
+        assert osl.bisect(fixed, known, feeds=feeds, cause=False).verdict == "agrees"
+
+
+def test_a_mask_with_another_number_is_no_division_by_zero():
+    text = """g (float[2,4,4] x, float[2,1,4] m) => (float[2,4,4] y)
+        { s = Sub (one, m) k = Mul (s, f) t = Add (x, k) y = Softmax (t) }"""
+    one, lowest = np.float32(1), np.finfo(np.float32).min
+    wrong, right = (model(text, one=one, f=np.float32(f)) for f in (-1, lowest))
+    mask = np.array([[[1, 1, 1, 0]], [[1, 1, 0, 0]]], np.float32)
+
+    sentence = said(wrong, right, "y", x=numbers(2, 4, 4), m=mask)
+
+    assert sentence.startswith(
+        "constant 'f' of Mul (@1) masks with -1; with -3.40282e+38 the region"
+    )
+
+
+def test_an_epsilon_comes_before_a_step_too_many():
+    text = """g (float[8,16] x) => (float[8,16] y)
+        { p = Pow (x, two) v = ReduceMean (p, axis) e = Add (v, eps) r = Sqrt (e) y = Div (x, r) }"""
+    known = {"two": np.float32(2), "axis": np.array([-1])}
+    wrong, right = (model(text, eps=np.float32(eps), **known) for eps in (0.1, 1e-6))
+
+    sentence = said(wrong, right, "y", x=numbers(8, 16))
+
+    assert sentence.startswith("epsilon 'eps' of Add (@2) is 0.1; with 1e-06 the region agrees")
+
+
+def test_a_dtype_is_said_by_its_name():
+    text = "g (float[8,16] x) => (float[8,16] y) {{ h = Cast <to = {}> (x) f = Cast <to = 1> (h) y = Tanh (f) }}"
+
+    sentence = said(model(text.format(16)), model(text.format(1)), "y", x=numbers(8, 16))
+
+    assert sentence.startswith("to of Cast (@0) is bfloat16; with float the region agrees")
+
+
+def test_slices_say_which_layout_they_take(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (arrangement,))
+    text = """g (float[4,8] x) => (float[4,4] y)
+        { a = Slice (x, a0, a1, axis, step) b = Slice (x, b0, b1, axis, step) p = Tanh (a) y = Sub (p, b) }"""
+    axis = np.array([1])
+    split = {"a0": [0], "a1": [4], "b0": [4], "b1": [8], "step": [1]}
+    interleaved = {"a0": [0], "a1": [8], "b0": [1], "b1": [8], "step": [2]}
+    of_halves, of_pairs = (
+        model(text, axis=axis, **{n: np.array(v) for n, v in each.items()})
+        for each in (split, interleaved)
+    )
+
+    assert said(of_halves, of_pairs, "y", x=numbers(4, 8)).startswith(
+        "slices take split parts instead of interleaved ones; changed the region agrees"
+    )
+    assert said(of_pairs, of_halves, "y", x=numbers(4, 8)).startswith(
+        "slices take interleaved parts instead of split ones; changed the region agrees"
+    )
+
+
+def test_a_table_that_is_off_says_that_only_what_enters_is_solved_for():
+    text = "g (float[8,12,4] x) => (float[8,12,4] y) { y = Add (x, t) }"
+    table = numbers(13, 4)
+
+    result = found(model(text, t=table[1:]), model(text, t=table[:-1]), x=numbers(8, 12, 4, seed=1))
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert (
+        "is off by 1 along axis 0; moved by 1, with what enters there solved for, the node"
+        in sentence
+    )
+
+
+def test_another_operator_is_said_plainly(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (other_operators,))
+    text = "g (float[1,2,8,8] x) => (float y) {{ y = {}Pool <kernel_shape = [2, 2], strides = [2, 2]> (x) }}"
+
+    sentence = said(
+        model(text.format("Max")), model(text.format("Average")), "y", x=numbers(1, 2, 8, 8)
+    )
+
+    assert sentence.startswith("MaxPool (@0) should be AveragePool; with that the node agrees")
+
+
+def test_an_edit_that_leaves_all_wrong_is_not_the_nearest(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (other_operators,))
+    monkeypatch.setattr(finding, "WIDER", ())
+    text = "g (float[64,16] x) => (float[64,16] y) {{ y = {} (x) }}"
+
+    right = model(
+        "g (float[64,16] x) => (float[64,16] y) { a = MatMul (x, w) b = Sin (a) c = MatMul (b, w) y = Sin (c) }",
+        w=numbers(16, 16),
+    )
+    (culprit,) = found(model(text.format("Tanh")), right, x=numbers(64, 16, seed=1)).culprits
+
+    assert culprit.unexplained == "no known mistake explains it"
+
+
+@pytest.mark.parametrize("off", [1, 2])
+def test_a_mask_that_lets_a_later_position_through_is_said_to_be_off(monkeypatch, off):
+    monkeypatch.setattr(finding, "FAMILIES", (missing_masks,))
+    text = "g (float[2,6,6] x) => (float[2,6,6] y) { t = Add (x, m) y = Softmax (t) }"
+    wrong, right = (
+        model(text, m=np.triu(np.full((6, 6), -1e9, np.float32), k)) for k in (1 + off, 1)
+    )
+
+    sentence = said(wrong, right, "y", x=numbers(2, 6, 6))
+
+    later = "1 later position" if off == 1 else "2 later positions"
+    assert sentence.startswith(
+        f"Softmax (@1) attends to {later}: its mask is off by {off}; with a causal mask of [6, 6]"
+    )
+
+
+def test_the_numbers_of_the_other_model_are_described_as_a_known_mistake(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (of_other_model,))
+    text = "g (float[4,16] x) => (float[4,16] y) { y = MatMul (x, w) }"
+    weight, feeds = numbers(16, 16), {"x": numbers(4, 16, seed=1)}
+
+    transposed = told(text, {"w": weight.T.copy()}, {"w": weight}, **feeds)
+    reversed_ = told(text, {"w": weight[::-1].copy()}, {"w": weight}, **feeds)
+
+    assert transposed.startswith(
+        "constant 'w' of MatMul (@0) is transposed; with the other model's"
+    )
+    assert reversed_.startswith(
+        "constant 'w' of MatMul (@0) is reversed along axis 0; with the other"
+    )
+
+
+def test_two_constants_of_the_other_model_that_are_exchanged_are_described():
+    text = "g (float[4,16] x) => (float[4,16] y) { a = MatMul (x, w) b = MatMul (x, v) y = Sub (a, b) }"
+    one, two = numbers(16, 16), numbers(16, 16, seed=1)
+
+    sentence = told(text, {"w": one, "v": two}, {"w": two, "v": one}, x=numbers(4, 16, seed=2))
+
+    assert "'w' of MatMul (@0) and 'v' are exchanged; with the other model's numbers" in sentence
+
+
+def test_another_normalization_that_was_folded_is_described_by_the_other_model(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (of_other_model,))
+    text = "g (float[1,4,6,6] x) => (float[1,4,4,4] y) { y = Conv (x, w, b) }"
+    kernel, bias = numbers(4, 4, 3, 3), numbers(4, seed=1)
+    scale = np.linspace(0.99, 0.999, 4).astype(np.float32)[:, None, None, None]
+    feeds = {"x": numbers(1, 4, 6, 6, seed=2)}
+
+    folded = told(text, {"w": kernel * scale, "b": bias * 2}, {"w": kernel, "b": bias}, **feeds)
+    turned = {"w": kernel.swapaxes(0, 1) * scale, "b": bias}
+    exchanged = told(text, turned, {"w": kernel, "b": bias}, **feeds)
+
+    assert "'w' is scaled along axis 0 by 0.99 to 0.999" in folded
+    assert "as by another folded normalization; with the other model's numbers" in folded
+    assert "has its in and out channels exchanged, behind a scale by channel; with" in exchanged
