@@ -43,7 +43,7 @@ def test_a_column_with_fewer_equations_than_unknowns_is_not_solved_for(monkeypat
     ).culprits
 
     assert not culprit.causes
-    assert "that proves nothing: 48 unknowns, 32 equations" in culprit.unexplained
+    assert "the references do not determine them: 48 unknowns, 32 equations" in culprit.unexplained
 
 
 def test_inputs_that_the_references_do_not_tell_apart_are_unknown():
@@ -56,7 +56,7 @@ def test_inputs_that_the_references_do_not_tell_apart_are_unknown():
     (culprit,) = found(model(text, w=wrong), model(text, w=right), x=of_low_rank).culprits
 
     assert not culprit.causes
-    assert "that proves nothing: 32 unknowns" in culprit.unexplained
+    assert "the references do not determine them: 32 unknowns" in culprit.unexplained
 
 
 def test_what_was_right_before_is_no_equation_for_what_is_solved_for():
