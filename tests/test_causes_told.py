@@ -239,3 +239,16 @@ def test_another_normalization_that_was_folded_is_described_by_the_other_model(m
     assert "'w' is scaled along axis 0 by 0.99 to 0.999" in folded
     assert "as by another folded normalization; with the other model's numbers" in folded
     assert "has its in and out channels exchanged, behind a scale by channel; with" in exchanged
+
+
+def test_a_kernel_of_one_group_is_not_solved_for_from_the_results_of_the_others():
+    text = "g (float[1,12,5,5] x) => (float[1,12,2,2] y) { y = Conv <group = 12> (x, w) }"
+    right = numbers(12, 1, 4, 4)
+    wrong = right.copy()
+    wrong[3] = numbers(1, 4, 4, seed=4)
+
+    (culprit,) = found(
+        model(text, w=wrong), model(text, w=right), x=numbers(1, 12, 5, 5, seed=1)
+    ).culprits
+
+    assert not culprit.causes

@@ -25,9 +25,9 @@ def grouped_kernels(place: Place) -> Iterator[Hypothesis]:
         rows, out = _rows(place, number, wide(kernel), wanted, groups)
         if rows is None:
             continue
-        for how, right, unknowns in _solved(place, node.input[1], wide(kernel), rows, out):
+        name = node.input[1]
+        for how, right, unknowns, equations in _solved(place, name, wide(kernel), rows, out):
             numbers = right.astype(kernel.dtype)
-            name, equations = node.input[1], wanted.size
             yield solved_constant(place, number, name, numbers, how, unknowns, equations)
 
 
@@ -47,8 +47,8 @@ def _rows(
 
 def _solved(
     place: Place, name: str, old: Wide, rows: Wide, wanted: Wide
-) -> Iterator[tuple[str, Wide, int]]:
-    """Yield (what is wrong, right kernels, unknowns)."""
+) -> Iterator[tuple[str, Wide, int, int]]:
+    """Yield (what is wrong, right kernels, unknowns, equations): of the outputs whose kernels are solved for alone."""
     groups, outputs = wanted.shape[1:]
     flat = wanted.reshape(len(wanted), -1)
     for how, order in orders(len(old)):
@@ -57,7 +57,8 @@ def _solved(
         factor = fitted(made, flat)[0]
         if small(made * factor - flat, flat):
             right = old[order] * factor.reshape(-1, *[1] * (old.ndim - 1))
-            yield f"{how.format(axis=0)}, behind a scale by output that was", right, factor.size
+            how = f"{how.format(axis=0)}, behind a scale by output that was"
+            yield how, right, factor.size, flat.size
             return
     right = old.reshape(groups, outputs, -1).copy()
     for group in range(groups):
@@ -68,7 +69,8 @@ def _solved(
         right[group] += change.T
     right = right.reshape(old.shape)
     right = np.where(unchanged(old, right), old, right)
-    unknowns = int((right != old).sum())
+    wrong = int((right != old).reshape(len(old), -1).any(axis=1).sum())
     array = place.constant(name)
-    if unknowns and array is not None:
-        yield borrowed(place, name, array) or described(old, right), right, unknowns
+    if wrong and array is not None:
+        how = borrowed(place, name, array) or described(old, right)
+        yield how, right, wrong * old[0].size, wrong * len(rows)
