@@ -1,6 +1,6 @@
 """Plant faults in real architectures, and count how often `onnxdbg bisect` names them: a table.
 
-    python scripts/planting [ARCHITECTURE ...] [--each N] [--kind KIND ...] [--exporter NAME ...]
+    python scripts/planting [ARCHITECTURE ...] [--each N] [--kind KIND ...] [--references KIND ...]
 
 Needs the test extra (torch, transformers). The architectures are those of `scripts/matching`, small, with random
 weights. A fault counts when an output, or a value that is compared, leaves its tolerance.
@@ -29,6 +29,10 @@ from planters import KINDS, Fault, Plan, runs, spread
 from subjects import NAMES, Subject, subjects
 
 REFERENCES = ("full", "partial", "modules", "outputs", "float32")
+HEAD = (
+    "| model | references | faults | named first | nothing else blamed | healthy |",
+    "|---|---|---|---|---|---|",
+)
 BAD = ("others", "missed", "error")
 WORSE = 2.0  # times the error of the right model, where that has one
 
@@ -112,23 +116,15 @@ def bisected(model: Path, references: Path) -> osl.BisectResult | str:
         return f"error: {error}"
 
 
-def table(counts: Mapping[tuple[str, str, str], Counter[str]]) -> Iterator[str]:
-    """Yield the shares as a Markdown table, a row for each model and kind of references."""
-    yield "| model | references | faults | named first | nothing else blamed | healthy |"
-    yield "|---|---|---|---|---|---|"
-    rows = dict.fromkeys((model, kind) for model, kind, _ in counts)
-    for model, kind in rows:
+def rows(model: str, counts: Mapping[tuple[str, str], Counter[str]]) -> Iterator[str]:
+    """Yield the shares of a model as rows of a Markdown table, one for each kind of references."""
+    for kind in dict.fromkeys(kind for kind, _ in counts):
         found = sum(
-            (
-                c
-                for (m, k, what), c in counts.items()
-                if (m, k) == (model, kind) and what != "healthy"
-            ),
-            Counter(),
+            (c for (k, what), c in counts.items() if k == kind and what != "healthy"), Counter()
         )
         told = found["named"] + found["others"]
         total = told + found["missed"] + found["error"]
-        right = "no culprit" if counts[model, kind, "healthy"]["agrees"] else "CULPRIT"
+        right = "no culprit" if counts[kind, "healthy"]["agrees"] else "CULPRIT"
         shares = (f"{n} ({n / total:.1%})" if total else "" for n in (told, found["named"]))
         yield f"| {model} | {kind} | {total} | {' | '.join(shares)} | {right} |"
 
@@ -149,19 +145,21 @@ def main() -> int:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable()
-    counts: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    print(*HEAD, sep="\n", flush=True)
     for name in given.names:
         with tempfile.TemporaryDirectory() as temporary:
             folder = given.keep / name if given.keep else Path(temporary)
             folder.mkdir(parents=True, exist_ok=True)
             for subject in subjects(name, folder):
-                if given.only in subject.name:
-                    for kind, what, state in (
-                        *healthy(subject, given),
-                        *faulty(subject, given, folder),
-                    ):
-                        counts[subject.name, kind, what][state] += 1
-    print(*table(counts), sep="\n")
+                if given.only not in subject.name:
+                    continue
+                counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+                for kind, what, state in (
+                    *healthy(subject, given),
+                    *faulty(subject, given, folder),
+                ):
+                    counts[kind, what][state] += 1
+                print(*rows(subject.name, counts), sep="\n", flush=True)
     return 0
 
 
