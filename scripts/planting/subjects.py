@@ -91,13 +91,15 @@ def _subject(name: str, model: Path, **others: Path) -> Subject:
 
 
 def _liven(module: torch.nn.Module) -> None:
-    """Give an untrained network a signal: norms and batch norms are near zero or one."""
+    """Give an untrained network a signal: weights are near zero, norms and batch norms near zero or one."""
     for part in module.modules():
         if isinstance(part, torch.nn.BatchNorm2d):
             torch.nn.init.uniform_(part.weight, 0.5, 1.5)
             torch.nn.init.uniform_(part.bias, -0.2, 0.2)
         elif isinstance(part, torch.nn.Linear):
             torch.nn.init.normal_(part.weight, std=part.in_features**-0.5)
+        elif isinstance(part, torch.nn.Conv2d | torch.nn.ConvTranspose2d):
+            torch.nn.init.kaiming_normal_(part.weight)
 
 
 def _thinned(full: Path, model: Path, every: int) -> Path:
