@@ -501,6 +501,14 @@ def test_what_says_too_little_has_no_signature(array):
     assert signature_of(array) is None
 
 
+def test_a_value_that_is_mostly_zero_has_a_signature():
+    values = np.random.default_rng(0).standard_normal((96, 96)).astype(np.float32)
+    relu = np.maximum(values - 3, 0)
+
+    assert (relu == 0).mean() > 0.99
+    assert signature_of(relu) is not None
+
+
 def test_models_of_other_inputs_are_not_matched(models, model_of, runtime):
     other = GraphIndex.of(model_of("g (float[2] x, float[2] b) => (float[2] y) { y = Add(x, b) }"))
 

@@ -432,6 +432,21 @@ def test_a_range_that_is_too_narrow_is_called_saturated_with_the_range_that_is_n
     assert not case.bisect(fixed.model.proto).culprits
 
 
+def test_a_narrow_range_that_another_value_without_a_reference_shares_is_one_culprit(made):
+    case = made("turned")
+    narrow = changed(case.quantize("u8"), "n_scale", lambda scale: scale / 2)
+    onnx.save(narrow, case.folder / "narrow.onnx")
+    stored = osl.open_references(case.folder / "refs")
+    some = {name: stored.read(name) for name in ("x", "n", "q", "u", "r", "y")}
+
+    result = osl.bisect(case.folder / "narrow.onnx", some, cause=False)
+
+    transposed = next(n for n in narrow.graph.node if n.output[0] == "t_QuantizeLinear_Output")
+    assert transposed.input[1] == "n_scale"
+    assert [culprit.value for culprit in result.culprits] == ["n_DequantizeLinear_Output"]
+    assert result.culprits[0].findings[0].verdict == "saturated"
+
+
 def test_no_table_calls_what_a_narrow_range_cuts_off_a_match(made):
     case = made("attention")
     page = case.folder / "page.html"

@@ -69,7 +69,7 @@ def signature_of(array: NDArray[np.generic]) -> Signature | None:
     numbers = array.astype(np.float32) if half else array
     flat = numbers.reshape(-1)
     sample = flat[_places(flat.size)].astype(np.float64)
-    if not np.isfinite(sample).all() or len({*sample[:64].tolist()}) < _MIN_DISTINCT:
+    if not np.isfinite(sample).all() or not (_differ(sample) or _differ(flat[flat != 0])):
         return None
     with np.errstate(all="ignore"):
         means = _means(numbers)
@@ -78,6 +78,10 @@ def signature_of(array: NDArray[np.generic]) -> Signature | None:
     if not np.isfinite(sums).all():
         return None
     return Signature(array.shape, sums, sample, means, half)
+
+
+def _differ(elements: NDArray[np.generic]) -> bool:
+    return len({*elements[:64].tolist()}) >= _MIN_DISTINCT
 
 
 @lru_cache(maxsize=64)

@@ -100,17 +100,19 @@ class Examination:
         found = [*self._wrong_values()]
         pairs = {s.value: s for s in unlike_pairs(self.values)}
         sure = [Fault(s.value, s.position, [s.finding]) for s in pairs.values()]
+        saturated = [*self._saturated({fault.value for fault in found})]
+        narrow = _set_by(saturated)
         for unlike in unlike_biases(self.values):
-            sure += self._of_bias(unlike) if unlike.operands[0] not in pairs else ()
+            sure += self._of_bias(unlike, narrow) if unlike.operands[0] not in pairs else ()
         if self.theirs is not None:
             suspects = unlike_weights(index, self.values, self.theirs)
             sure += [Fault(s.value, s.position, [s.finding]) for s in suspects]
-        saturated = [*self._saturated({fault.value for fault in found})]
         sure += saturated
         by_node: dict[int, Fault] = {}
         proven = {fault.position for fault in sure}
-        readers = {p for fault in saturated for p in index.consumers.get(fault.value, ())}
-        proven |= {p for p in readers if index.nodes[p].op_type == QUANTIZE}
+        cut = {fault.value for fault in saturated} | narrow
+        quantizers = [p for p, node in enumerate(index.nodes) if node.op_type == QUANTIZE]
+        proven |= {p for p in quantizers if not cut.isdisjoint(index.nodes[p].input)}
         found = [fault for fault in found if not proven & self._before(fault)]
         for fault in [*sure, *found]:
             first = by_node.setdefault(fault.position, fault)
@@ -254,8 +256,11 @@ class Examination:
         numbers = zip(found.node.input[1:], (found.scale, found.zero), strict=False)
         return tuple(SetConstant(name, number) for name, number in numbers if name)
 
-    def _of_bias(self, unlike: UnlikeBias) -> Iterator[Fault]:
-        """Yield the fault whose correction brings the node closest to the reference: its weight, bias or input."""
+    def _of_bias(self, unlike: UnlikeBias, narrow: Container[str]) -> Iterator[Fault]:
+        """Yield the fault whose correction brings the node closest to the reference: its weight, bias or input.
+
+        Where it may be an input whose range is too narrow, that is found already.
+        """
         index, quantizers = self.values.index, self.values.quantizers
         node = index.nodes[unlike.position]
         x, weight, bias = unlike.operands
@@ -284,6 +289,8 @@ class Examination:
         because, edits = parameter.because(numbers, why), parameter.edit(numbers)
         if wrong == x:  # what quantizes has this scale, too
             edits = (SetConstant(parameter.name, float(np.median(numbers))),)
+        if others and scale_of(index, x).name in narrow:
+            return
         if others:
             shown = ", ".join(repr(scale_of(index, name).name) for name in (wrong, *others))
             edits = ()
@@ -382,6 +389,12 @@ class Examination:
                 because = f"zero point {node.input[2]!r} is {own:g}, {zero:g} fits the reference"
                 edit = (SetConstant(node.input[2], zero),)
                 yield 0.0, Finding("wrong zero point", because, edit)
+
+
+def _set_by(faults: Iterable[Fault]) -> set[str]:
+    """Return the constants that the edits of faults set."""
+    edits = (edit for fault in faults for finding in fault.findings for edit in finding.edits)
+    return {edit.value for edit in edits if isinstance(edit, SetConstant)}
 
 
 def _one_each(faults: Iterable[Fault]) -> list[Fault]:
