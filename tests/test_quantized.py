@@ -351,6 +351,22 @@ def test_a_wrong_scale_or_zero_point_is_named_with_the_value_that_fits(what, mad
         assert "fits" in result.culprits[0].causes[0].sentence
 
 
+@pytest.mark.parametrize("half", ["QuantizeLinear", "DequantizeLinear"])
+def test_which_half_of_a_pair_is_wrong_is_not_known_without_a_reference(half, made):
+    case = made("relu")
+    model = own(onnx.load(case.quantize("u8")), f"r3_{half}", 1, lambda scale: scale * 1.3)
+    onnx.save(model, case.folder / "pair.onnx")
+    stored = osl.open_references(case.folder / "refs")
+    some = {name: stored.read(name) for name in ("x", "r1", "r5", "y")}
+
+    result = osl.bisect(case.folder / "pair.onnx", some, cause=False)
+
+    (culprit,) = result.culprits
+    names = {model.graph.node[int(node[1:])].name for node in culprit.region}
+    assert names == {"r3_QuantizeLinear", "r3_DequantizeLinear"}
+    assert "is not known" in culprit.findings[0].because
+
+
 def test_a_weight_that_no_scale_fits_is_a_wrong_constant(made):
     case = made("attention")
     path = case.quantize("u8")

@@ -51,11 +51,13 @@ class Fault:
     Attributes:
         position: the node that is wrong.
         findings: why; empty if no scale and no zero point explains it.
+        pair: another node that may be the wrong one.
     """
 
     value: str
     position: int
     findings: list[Finding] = field(default_factory=list)
+    pair: int | None = None
 
 
 @dataclass
@@ -99,7 +101,7 @@ class Examination:
         index = self.values.index
         found = [*self._wrong_values()]
         pairs = {s.value: s for s in unlike_pairs(self.values)}
-        sure = [Fault(s.value, s.position, [s.finding]) for s in pairs.values()]
+        sure = [Fault(s.value, s.position, [s.finding], s.pair) for s in pairs.values()]
         saturated = [*self._saturated({fault.value for fault in found})]
         narrow = _set_by(saturated)
         for unlike in unlike_biases(self.values):

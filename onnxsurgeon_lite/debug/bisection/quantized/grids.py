@@ -30,11 +30,13 @@ class Suspect:
 
     Attributes:
         value: the value that it makes, or that is made wrong by it. position: its node.
+        pair: the other node of its pair, if that may be what is wrong.
     """
 
     value: str
     position: int
     finding: Finding
+    pair: int | None = None
 
 
 def unlike_pairs(values: FloatValues) -> Iterator[Suspect]:
@@ -45,17 +47,17 @@ def unlike_pairs(values: FloatValues) -> Iterator[Suspect]:
         if _same(behind, before):
             continue
         stored = values.read(name) if name in values.known else values.feeds.get(source)
+        last = index.producer[name]
+        first = index.producer[index.nodes[last].input[0]]
         if not isinstance(stored, np.ndarray) or not before.fits(stored.shape):
-            position = index.producer[name]
-            yield Suspect(name, position, _unlike(index.nodes[position], behind, before, ""))
+            unknown = "; which of both is wrong is not known, as there is no reference"
+            yield Suspect(name, last, _unlike(index.nodes[last], behind, before, unknown), first)
             continue
         wide, quantum = stored.astype(np.float64), before.quantum(stored.shape)
         made = behind.numbers(before.integers(stored))
         inside = ~before.outside(stored) & np.isfinite(wide)
         if not (np.abs(made - wide) > _HALF * quantum + np.abs(wide) * 2.0**-22)[inside].any():
             continue
-        last = index.producer[name]
-        first = index.producer[index.nodes[last].input[0]]
         wrong_first = _misfit(before, wide) > _misfit(behind, wide) * 1.01
         position, own, other = (first, before, behind) if wrong_first else (last, behind, before)
         yield Suspect(name, position, _unlike(index.nodes[position], own, other))

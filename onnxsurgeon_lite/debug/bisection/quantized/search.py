@@ -207,6 +207,8 @@ class QuantizedSearch:
     def _may_be(self, fault: Fault) -> list[int]:
         """Return the nodes that a fault may be: those that compute, or the quantizers if these alone can be wrong."""
         nodes = self.values.index.nodes
+        if fault.pair is not None:
+            return sorted([fault.pair, fault.position])
         region = sorted(self.values.region(fault.value))
         known = [p for p in region if nodes[p].op_type not in QUANTIZERS] or region
         return known if fault.position in known else [fault.position]
