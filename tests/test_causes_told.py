@@ -73,6 +73,21 @@ def test_what_was_right_before_is_no_equation_for_what_is_solved_for():
     assert "that proves nothing: 3 unknowns, 3 equations" in culprit.unexplained
 
 
+def test_what_is_wrong_at_one_position_of_all_samples_is_no_constant_that_was_forgotten():
+    text = "g (int64[4,9] ids) => (float[4,9,16] y) { e = Gather (table, ids) y = Tanh (e) }"
+    right = numbers(20, 16)
+    wrong = right.copy()
+    wrong[3] = 0
+    ids = np.random.default_rng(0).integers(4, 20, (4, 9))
+    ids[:, 2] = 3
+
+    (culprit,) = found(model(text, table=wrong), model(text, table=right), ids=ids).culprits
+
+    assert not culprit.causes
+    assert "constant 'table' of Gather" in culprit.unexplained
+    assert "is zero at [3] of axis 0" in culprit.unexplained
+
+
 def test_each_cause_that_is_shown_repairs_where_a_value_is_read_elsewhere(monkeypatch):
     monkeypatch.setattr(finding, "FAMILIES", (operations,))
     text = """g (float[6,16] x) => (float[6,16] y, float[6,16] z)

@@ -34,6 +34,7 @@ _CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
 _PART = 1e-4  # a smaller difference is none
 _FLAT = 3e-5  # a smaller one is noise
+_MOST = 0.5  # of the numbers of a constant that was forgotten are not zero
 _TANH_LIKE = (("approximate", "tanh"),)
 _SCORING = ("MatMul", "Mul", "Div", "Add", "Where")
 _SCALING = 4  # nodes between a product and its Softmax
@@ -247,6 +248,8 @@ def _missing_constant(right: Right) -> Iterator[Hypothesis]:
     if not flat or np.abs(lacks).max() <= _PART * scale:
         return
     numbers = lacks.mean(axis=tuple(flat), keepdims=True)
+    if np.mean(np.abs(numbers) > _FLAT * scale) < _MOST:
+        return  # what is wrong in some places is no operand that was forgotten
     edit = right.edit("Add", constants=((f"{right.name}_bias", numbers),))
     vague = numbers.size > max(numbers.shape)
     what = f"a constant {list(numbers.shape)}" if vague else "a bias"
