@@ -113,9 +113,11 @@ class GraphIndex:
     @cached_property
     def producer(self) -> dict[str, int]:
         """Value -> the position of its node."""
+        if len(self.nodes) > FEW and self.table.is_made_once:
+            return self.table.producers()
         found: dict[str, int] = {}
-        for position, names in enumerate(self._outputs()):
-            for name in names:
+        for position, node in enumerate(self.nodes):
+            for name in node.output[:]:
                 if name and found.setdefault(name, position) != position:
                     first = self.describe(found[name])
                     raise GraphError(
@@ -123,12 +125,6 @@ class GraphIndex:
                         "repair it: onnxdbg edit fix MODEL",
                     )
         return found
-
-    def _outputs(self) -> list[list[str]]:
-        if "rows" in vars(self):
-            return [row.outputs for row in self.rows]
-        few = len(self.nodes) <= FEW
-        return [node.output[:] for node in self.nodes] if few else self.table.outputs()
 
     @cached_property
     def bodied(self) -> list[int]:
@@ -177,6 +173,10 @@ class GraphIndex:
         """Every node as plain data."""
         return self.table.rows
 
+    def row(self, position: int) -> Row:
+        """Return a node as plain data, without reading all others."""
+        return self.rows[position] if "rows" in vars(self) else Row.of(self.nodes[position])
+
     @cached_property
     def needs(self) -> list[list[str]]:
         """Per node, the values it needs; a node without attributes keeps its raw inputs, with repeats and ''."""
@@ -185,6 +185,8 @@ class GraphIndex:
     @cached_property
     def consumers(self) -> dict[str, list[int]]:
         """Value -> the nodes that need it, in order."""
+        if len(self.nodes) > FEW and not self.bodied:
+            return self.table.consumers()
         found = defaultdict[str, list[int]](list)
         for position, names in enumerate(self.needs):
             for name in dict.fromkeys(names):
@@ -272,9 +274,11 @@ class GraphIndex:
     @cached_property
     def operators(self) -> dict[str, list[int]]:
         """Operator type -> its nodes, in any domain."""
+        if len(self.nodes) > FEW:
+            return self.table.by_operator()
         found = defaultdict[str, list[int]](list)
-        for position, row in enumerate(self.rows):
-            found[row.op_type].append(position)
+        for position, node in enumerate(self.nodes):
+            found[node.op_type].append(position)
         return dict(found)
 
     @cached_property

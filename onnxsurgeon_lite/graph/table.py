@@ -151,15 +151,20 @@ class NodeTable:
     def makers(self, name: str) -> list[int]:
         """Return the nodes that make a value."""
         numbers, nodes = self.made
-        encoded = name.encode()
-        ends = np.array([0]), np.array([len(encoded)])
-        number = _numbers(np.frombuffer(encoded + bytes(_WORD), np.uint8), *ends)
-        may = sorted({*nodes[numbers == number].tolist()})
+        may = sorted({*nodes[numbers == _numbers_of([name])].tolist()})
         return [place for place in may if name in self.node(place).output[:]]
 
     def readers(self, names: Collection[str]) -> dict[str, list[int]]:
         """Return the nodes whose inputs are these values; those that capture them are not among them."""
         return self._of_names(_INPUT, names)
+
+    def reading_only(self, names: Collection[str]) -> list[int]:
+        """Return the nodes whose inputs are all among these values, or omitted; it can hold a few others."""
+        reads = np.zeros(len(self.encoded), np.bool_)
+        nodes = self._named(_INPUT)[0]
+        reads[nodes] = True
+        reads[nodes[~np.isin(self._read, _numbers_of(names), kind="sort")]] = False
+        return np.flatnonzero(reads).tolist()
 
     def made_among(self, names: Collection[str]) -> set[str]:
         """Return those of some values that nodes make."""
@@ -168,12 +173,9 @@ class NodeTable:
     def _of_names(self, number: int, names: Collection[str]) -> dict[str, list[int]]:
         """Return the nodes that have these names in the fields of a number."""
         nodes, starts, stops, read = self._named(number)
-        encoded = [name.encode() for name in names]
-        ends = np.cumsum([0, *map(len, encoded)])
-        data = np.frombuffer(b"".join(encoded) + bytes(_WORD), np.uint8)
-        asked = _numbers(data, ends[:-1], ends[1:])
         # numpy 2.0 chooses a table for few numbers, and overflows above int64
-        found = np.flatnonzero(np.isin(read.view(np.uint64), asked, kind="sort"))
+        found = np.flatnonzero(np.isin(read.view(np.uint64), _numbers_of(names), kind="sort"))
+        encoded = [name.encode() for name in names]
         whole, readers = self.encoded.whole, {name: dict[int, None]() for name in encoded}
         spans = zip(*(column[found].tolist() for column in (nodes, starts, stops)), strict=True)
         for node, start, stop in spans:
@@ -292,16 +294,25 @@ class NodeTable:
         return self._strings[number]
 
     def unlike(self) -> list[int]:
-        """Return the nodes with attributes, and of the others one for each operator and number of values."""
-        kinds = np.zeros((4, len(self.encoded)), np.int64)
-        for row, number in enumerate((_OPERATOR, _DOMAIN)):
+        """Return the first node of each operator, number of values and attributes."""
+        kinds = np.zeros(len(self.encoded), np.int64)
+        for number in (_OPERATOR, _DOMAIN):
             nodes, *spans = self._fields(number)[:3]
-            kinds[row, nodes] = _numbers(self._bytes, *spans).view(np.int64)
-        for row, number in enumerate(_NAMES, 2):
-            kinds[row] = np.bincount(self._fields(number)[0], minlength=len(self.encoded))
-        plain = np.setdiff1d(np.arange(len(self.encoded)), self._fields(_ATTRIBUTE)[0])
-        firsts = plain[np.unique(kinds[:, plain], axis=1, return_index=True)[1]]
-        return sorted({*firsts.tolist(), *self.attributed})
+            numbers = np.zeros(len(self.encoded), np.uint64)
+            numbers[nodes] = _numbers(self._bytes, *spans)
+            kinds = _together(kinds, np.unique(numbers, return_inverse=True)[1])
+        for number in _NAMES:
+            counts = np.bincount(self._fields(number)[0], minlength=len(self.encoded))
+            kinds = _together(kinds, counts)
+        attributes = defaultdict[int, list[bytes]](list)
+        for node, start, stop in in_rows(*self._fields(_ATTRIBUTE)[:3]):
+            attributes[node].append(self.encoded.whole[start:stop])
+        plain = np.setdiff1d(np.arange(len(self.encoded)), np.array([*attributes], np.int64))
+        found = plain[np.unique(kinds[plain], return_index=True)[1]].tolist()
+        seen = dict[tuple[int | bytes, ...], int]()
+        for node, held in attributes.items():
+            seen.setdefault((kinds[node].item(), *held), node)
+        return sorted((*found, *seen.values()))
 
     def downstream(self, values: Collection[str]) -> set[str]:
         """Return what nodes make that depends on values; they are in topological order, and have no bodies."""
@@ -317,16 +328,55 @@ class NodeTable:
         spans = columns[1:3, np.frombuffer(seen, np.bool_)[columns[0]]]
         return {self.encoded.whole[start:stop].decode() for start, stop in in_rows(*spans)}
 
-    def outputs(self) -> list[list[str]]:
-        """Return the values that each node makes."""
-        return self._lists(_OUTPUT)
+    def producers(self) -> dict[str, int]:
+        """Return value -> the node that makes it, where each is made once."""
+        nodes, names = self._texts(_OUTPUT)
+        found = dict(zip(names, nodes, strict=True))
+        found.pop("", None)
+        return found
+
+    def consumers(self) -> dict[str, list[int]]:
+        """Return value -> the nodes whose inputs it is among, both in order."""
+        return self._holders(_INPUT)
+
+    def by_operator(self) -> dict[str, list[int]]:
+        """Return operator -> its nodes, both in order; '' of those that have none."""
+        found = self._holders(_OPERATOR)
+        named = np.unique(self._named(_OPERATOR)[0])
+        if len(named) < len(self.encoded):
+            found[""] = np.setdiff1d(np.arange(len(self.encoded)), named).tolist()
+        return found
+
+    def _holders(self, number: int) -> dict[str, list[int]]:
+        """Return the strings in the fields of a number that are not empty, each with the nodes that have it."""
+        nodes, starts, stops, _ = self._named(number)
+        numbers = _numbers(self._bytes, starts, stops)
+        order = np.argsort(numbers, kind="stable")
+        begins = _begins(numbers[order])
+        heads = order[begins]  # of fields with one number, the first
+        firsts = np.repeat(heads, np.diff(begins, append=len(order)))
+        alike = starts[order], stops[order], starts[firsts], stops[firsts]
+        if not _same(self._bytes, *alike).all():  # two names with one number
+            found = defaultdict[str, dict[int, None]](dict)
+            for node, text in zip(*self._texts(number), strict=True):
+                found[text][node] = None
+            return {text: list(having) for text, having in found.items() if text}
+        holders = nodes[order]
+        once = np.ones(len(order), np.bool_)  # a node can have a name twice
+        once[1:] = (holders[1:] != holders[:-1]) | (firsts[1:] != firsts[:-1])
+        ends = np.cumsum(once)[np.append(begins[1:], len(order)) - 1] if len(order) else begins
+        sizes = np.diff(ends, prepend=0)
+        sequence = np.argsort(heads)
+        spans = zip((ends - sizes)[sequence].tolist(), ends[sequence].tolist(), strict=True)
+        texts, every = self._decoded(starts[heads[sequence]], stops[heads[sequence]]), holders[once].tolist()
+        return {text: every[at:end] for text, (at, end) in zip(texts, spans, strict=True)}
 
     @cached_property
     def rows(self) -> list[Row]:
         """Every node as plain data."""
         if len(self.encoded) <= FEW:
             return list(map(self._row, range(len(self.encoded))))
-        needs, outputs = self._lists(_INPUT), self.outputs()
+        needs, outputs = self._lists(_INPUT), self._lists(_OUTPUT)
         operators, domains, attributed = (
             ["" for _ in needs],
             ["" for _ in needs],
@@ -356,6 +406,10 @@ class NodeTable:
     def _texts(self, number: int) -> tuple[list[int], list[str]]:
         """Return the strings in the fields of a number, with their nodes."""
         nodes, starts, stops, _ = self._fields(number)
+        return nodes.tolist(), self._decoded(starts, stops)
+
+    def _decoded(self, starts: _Places, stops: _Places) -> list[str]:
+        """Return the strings between some places."""
         whole = self.encoded.whole
         text = whole.decode("latin-1")
         found = [text[start:stop] for start, stop in in_rows(starts, stops)]
@@ -363,7 +417,7 @@ class NodeTable:
             for place, each in enumerate(found):
                 if not each.isascii():
                     found[place] = whole[starts[place] : stops[place]].decode()
-        return nodes.tolist(), found
+        return found
 
     def _named(self, number: int) -> _Places:
         """Return the fields of a number that are not empty, as `_fields`."""
@@ -450,6 +504,26 @@ def in_rows(*columns: _Places) -> Iterator[tuple[int, ...]]:
 
 
 _latest = deque[NodeTable](maxlen=2)
+
+
+def _together(kinds: _Places, others: _Places) -> _Places:
+    """Return a number for each pair of small numbers."""
+    pairs = kinds * (others.max(initial=0) + 1) + others
+    found: _Places = np.unique(pairs, return_inverse=True)[1]
+    return found
+
+
+def _begins(numbers: _Numbers) -> _Places:
+    """Return where runs of one number begin."""
+    return np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]) if len(numbers) else numbers)
+
+
+def _numbers_of(names: Iterable[str]) -> _Numbers:
+    """Return the number of each name."""
+    encoded = [name.encode() for name in names]
+    ends = np.cumsum([0, *map(len, encoded)])
+    data = np.frombuffer(b"".join(encoded) + bytes(_WORD), np.uint8)
+    return _numbers(data, ends[:-1], ends[1:])
 
 
 def _numbers(data: NDArray[np.uint8], starts: _Places, stops: _Places) -> _Numbers:

@@ -1,9 +1,11 @@
 """Replace nodes whose results are constant by these results."""
 
+import heapq
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +15,6 @@ from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import InnerGraph, put_back, standing
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant
-from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -97,13 +98,12 @@ def fold(result: Model, values: Iterable[str] | None, limit: int) -> tuple[list[
     return changes, notes
 
 
-def fold_positions(index: GraphIndex, positions: set[int]) -> int:
-    """Replace, in place, nodes that are constant by their results; return how many results others read."""
+def fold_positions(index: GraphIndex, positions: set[int]) -> None:
+    """Replace, in place, nodes that are constant by their results."""
     found = _Constants(index, set(), 0)
     found.runs = positions
     made = _computed(index, found, None)
-    _replace(index.graph, found, made)
-    return len(made)
+    _replace(index.graph, found, made, _idle(index, found.gone))
 
 
 @dataclass
@@ -126,10 +126,9 @@ def _fold_graph(
     count.large += map(index.describe, found.large)
     if found.gone:
         made = _computed(found.index, found, count)
+        idle = _idle(found.index, found.gone)
         for same in (graph, *([] if index.graph is graph else [index.graph])):
-            reads = {name for position in found.gone for name in same.node[position].input}
-            _replace(same, found, made)
-            _drop_idle(same, reads)
+            _replace(same, found, made, idle)
         count.folded += len(found.gone)
         count.constants += len(made)
     if values is not None or not index.bodied:
@@ -177,11 +176,10 @@ class _Constants:
 
     def may_fold(self) -> bool:
         """Return whether a node reads constants alone, or there are shapes, bodies or functions to look into."""
-        index, settled = self.index, self._constants()
+        index = self.index
         if index.bodied or index.model.proto.functions or "Shape" in index.operators:
             return True
-        reads = any(row.needs and settled.issuperset(row.needs) for row in index.rows)
-        return reads or self.may_decide()
+        return bool(index.table.reading_only(self._constants())) or self.may_decide()
 
     def decide(self, graph: GraphProto) -> int:
         """Replace operands that types decide; return how many nodes changed."""
@@ -207,32 +205,53 @@ class _Constants:
         """Find what is constant."""
         known = set(self.values or ())
         settled = known | self._constants()
-        for position in self.index.order:
-            row = self.index.rows[position]
-            follows = row.op_type == "Shape" or not self._followed.isdisjoint(row.needs)
-            if not (follows and self.values is None) and not settled.issuperset(row.needs):
-                continue
-            node = self.index.nodes[position]
-            if row.domain or row.op_type in _KEPT or (row.attributed and _is_open(node)):
-                continue
-            outputs = [name for name in row.outputs if name]
-            if not outputs or not self.index.outputs.keys().isdisjoint(outputs):
-                continue
-            if follows and self.values is None and self._follows(node):
-                known.update(outputs)
-                settled.update(outputs)
-            elif self._is_constant(position, known):
-                self.runs.add(position)
-                known.update(outputs)
-                settled.update(outputs)
+        places = self.index.places
+        pending = [places[p] for p in self.index.table.reading_only(settled)]
+        if self.values is None:
+            pending += (places[p] for p in self.index.operators.get("Shape", ()))
+        heapq.heapify(pending)
+        last = -1
+        while pending:  # in the order of the graph: what follows from a node comes behind it
+            place = heapq.heappop(pending)
+            if place > last:
+                last, position = place, self.index.order[place]
+                found = self._found(position, known, settled)
+                readers = self.index.readers(found).values() if found else ()
+                for each in chain.from_iterable(readers):
+                    heapq.heappush(pending, places[each])
         self._keep_large()
+
+    def _found(self, position: int, known: set[str], settled: set[str]) -> Sequence[str]:
+        """Look at a node; return what it makes if that is constant, or if the numbers of a shape are followed to it."""
+        row = self.index.row(position)
+        follows = self.values is None and (
+            row.op_type == "Shape" or not self._followed.isdisjoint(row.needs)
+        )
+        if not follows and not settled.issuperset(row.needs):
+            return ()
+        node = self.index.nodes[position]
+        if row.domain or row.op_type in _KEPT or (row.attributed and _is_open(node)):
+            return ()
+        outputs = [name for name in row.outputs if name]
+        if not outputs or not self.index.outputs.keys().isdisjoint(outputs):
+            return ()
+        if follows and self._follows(node):
+            known.update(outputs)
+            settled.update(outputs)
+        elif self._is_constant(position, known):
+            self.runs.add(position)
+            known.update(outputs)
+            settled.update(outputs)
+        elif self._followed.isdisjoint(outputs):
+            return ()
+        return outputs
 
     def _keep_large(self) -> None:
         """Keep the nodes whose results are large, and those that read them."""
         types = self._types_of(self.runs)
         kept: set[str] = set()
         for position in sorted(self.runs, key=self.index.places.__getitem__):
-            row = self.index.rows[position]
+            row = self.index.row(position)
             sizes = [_size(types.get(name) or self.type_of(name)) for name in row.outputs if name]
             fits = all(size is not None and size <= self.limit for size in sizes)
             reads_kept = not kept.isdisjoint(row.needs)
@@ -251,7 +270,7 @@ class _Constants:
         source = self.index.model.structure()
         part = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
         part.functions.extend(source.functions)
-        read = {name for position in positions for name in self.index.rows[position].needs}
+        read = {name for position in positions for name in self.index.row(position).needs}
         makers = {self.index.producer[name] for name in read & self.index.producer.keys()}
         part.graph.node.extend(source.graph.node[p] for p in sorted(makers | positions))
         part.graph.initializer.extend(t for t in source.graph.initializer if t.name in read)
@@ -260,8 +279,8 @@ class _Constants:
 
     def _constants(self) -> set[str]:
         """Return the names that may be constant, and ''."""
-        nodes = (self.index.rows[p] for p in self.index.operators.get("Constant", ()))
-        return {"", *self.index.initializers, *(name for row in nodes for name in row.outputs)}
+        nodes = (self.index.nodes[p] for p in self.index.operators.get("Constant", ()))
+        return {"", *self.index.initializers, *(name for node in nodes for name in node.output)}
 
     def _follows(self, node: NodeProto) -> bool:
         """Follow the numbers of a shape; return whether all are known."""
@@ -367,8 +386,8 @@ def _computed(index: GraphIndex, found: _Constants, count: _Count | None) -> dic
 
 def _read_by_others(index: GraphIndex, names: Iterable[str], found: _Constants) -> set[str]:
     """Return the values that a node reads which is not folded."""
-    gone = found.gone
-    return {name for name in names if not gone.issuperset(index.consumers.get(name, ()))}
+    gone, readers = found.gone, index.readers({*names})
+    return {name for name, users in readers.items() if not gone.issuperset(users)}
 
 
 def _run(index: GraphIndex, wanted: Set[str], found: _Constants) -> dict[str, Array]:
@@ -388,27 +407,23 @@ def _run(index: GraphIndex, wanted: Set[str], found: _Constants) -> dict[str, Ar
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
-def _replace(graph: GraphProto, found: _Constants, made: Mapping[str, Array]) -> None:
-    gone = found.gone
-    outputs = {name for position in gone for name in graph.node[position].output if name}
-    drop_at(graph.node, gone)
-    graph.initializer.extend(dtypes.from_array(array, name) for name, array in made.items())
-    drop_declarations(graph, outputs - made.keys())
-
-
-def _drop_idle(graph: GraphProto, values: Iterable[str]) -> None:
-    """Remove those constants that nothing reads any more."""
-    idle = {*values} - _needed(graph)
+def _replace(
+    graph: GraphProto, found: _Constants, made: Mapping[str, Array], idle: Set[str]
+) -> None:
+    """Put results in the place of nodes, and remove the constants that are idle then."""
+    gone, index = found.gone, found.index
+    outputs = {name for position in gone for name in index.nodes[position].output if name}
+    constants = [p for p in index.makers(idle) if index.nodes[p].op_type == "Constant"]
+    drop_at(graph.node, {*gone, *constants})
     drop(graph.initializer, lambda tensor: tensor.name in idle)
-    drop(graph.node, lambda node: node.op_type == "Constant" and idle.issuperset(node.output))
-    drop_declarations(graph, idle)
+    graph.initializer.extend(dtypes.from_array(array, name) for name, array in made.items())
+    drop_declarations(graph, outputs - made.keys() | idle)
 
 
-def _needed(graph: GraphProto) -> set[str]:
-    """Return the values of a graph that something needs."""
-    needed = {value.name for values in (graph.input, graph.output) for value in values}
-    for node in graph.node:
-        needed.update(node.input[:], captured(node) if node.attribute else ())
-    for annotation in graph.quantization_annotation:
-        needed.update(entry.value for entry in annotation.quant_parameter_tensor_names)
-    return needed
+def _idle(index: GraphIndex, gone: Set[int]) -> set[str]:
+    """Return the values that nothing needs without some of the nodes that read them."""
+    reads = {name for position in gone for name in index.nodes[position].input if name}
+    idle = {name for name, users in index.readers(reads).items() if gone.issuperset(users)}
+    for annotation in index.graph.quantization_annotation:
+        idle.difference_update(entry.value for entry in annotation.quant_parameter_tensor_names)
+    return idle - index.inputs.keys() - index.outputs.keys()

@@ -81,6 +81,9 @@ class Matcher:
     rules: Sequence[Rule]
     refused: list[tuple[Match, str]] = field(default_factory=list)
     _known: dict[tuple[int, str], AttributeProto | None] = field(default_factory=dict)
+    _decided: dict[tuple[object, ...], tuple[dict[str, AttributeProto], str]] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         self.rule = self.rules[0]
@@ -338,16 +341,26 @@ class Matcher:
 
     def _completed(self, rule: Rule, found: Match) -> tuple[dict[str, AttributeProto], str]:
         """Return the variables of a match, and why a condition refuses it; '' if none does."""
+        if rule.asks_of_values:
+            defined, reason = self._defined(rule, found)
+        else:  # then equal variables have one answer
+            bound = found.attributes.items()
+            key = id(rule), *((name, each.SerializeToString()) for name, each in bound)
+            if key not in self._decided:
+                self._decided[key] = self._defined(rule, found)
+            defined, reason = self._decided[key]
+        return {**found.attributes, **defined}, reason
+
+    def _defined(self, rule: Rule, found: Match) -> tuple[dict[str, AttributeProto], str]:
+        """Return the variables that conditions define, and why one refuses a match; '' if none does."""
         new = rule.replacement
         numbers = {a.name: number(a) for a in new.function.attribute_proto} if new else {}
         bound = found.attributes.items()
         numbers |= {name: number(a) for name, a in bound if not a.ref_attr_name}
         facts = Conditions(self.index, found.values, numbers, rule.unmentioned)
         reason = facts.failing(rule.where)
-        attributes = {**found.attributes}
-        for name in () if reason else facts.numbers.keys() - attributes.keys():
-            attributes[name] = attribute_of(name, facts.numbers[name])
-        return attributes, reason
+        names = () if reason else facts.numbers.keys() - found.attributes.keys()
+        return {name: attribute_of(name, facts.numbers[name]) for name in names}, reason
 
     def _read_elsewhere(self, found: Match, removed: set[int]) -> str:
         """Say which value inside the match others read; '' if there is none."""
