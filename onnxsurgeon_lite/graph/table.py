@@ -4,7 +4,7 @@ In a `NodeTable` a name is a number, a hash of its bytes: no text is made of the
 """
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, repeat
 from typing import NamedTuple
@@ -307,12 +307,37 @@ class NodeTable:
         attributes = defaultdict[int, list[bytes]](list)
         for node, start, stop in in_rows(*self._fields(_ATTRIBUTE)[:3]):
             attributes[node].append(self.encoded.whole[start:stop])
-        plain = np.setdiff1d(np.arange(len(self.encoded)), np.array([*attributes], np.int64))
+        plain = self._without(self._fields(_ATTRIBUTE)[0])
         found = plain[np.unique(kinds[plain], return_index=True)[1]].tolist()
         seen = dict[tuple[int | bytes, ...], int]()
         for node, held in attributes.items():
             seen.setdefault((kinds[node].item(), *held), node)
         return sorted((*found, *seen.values()))
+
+    def twins(self, alike: Mapping[str, bytes]) -> list[int]:
+        """Return the nodes whose operator, domain and inputs another one has, too; it can hold a few others.
+
+        Args:
+            alike: content of constants; those with one content are one input.
+        """
+        count, nodes = len(self.encoded), self._fields(_INPUT)[0]
+        read = self._fields(_INPUT)[3].view(np.uint64).copy()
+        for names in _of_one_content(alike):
+            numbers = _numbers_of(names)
+            read[np.isin(read, numbers, kind="sort")] = numbers[0]
+        kinds = np.zeros(count, np.uint64)
+        for number in (_OPERATOR, _DOMAIN):
+            having, *spans = self._fields(number)[:3]
+            kinds *= _FACTOR
+            kinds[having] ^= _numbers(self._bytes, *spans)
+        begins = _begins(nodes)  # of the inputs of one node
+        slots = np.arange(len(nodes)) - np.repeat(begins, np.diff(begins, append=len(nodes)))
+        mixed = (read ^ (read >> np.uint64(29))) * (2 * slots.astype(np.uint64) + _FACTOR)
+        kinds[nodes[begins]] += np.add.reduceat(mixed, begins) if len(begins) else 0
+        order = np.argsort(kinds, kind="stable")
+        same = np.zeros(count + 1, np.bool_)
+        same[1:-1] = kinds[order][1:] == kinds[order][:-1]
+        return np.sort(order[same[1:] | same[:-1]]).tolist()
 
     def downstream(self, values: Collection[str]) -> set[str]:
         """Return what nodes make that depends on values; they are in topological order, and have no bodies."""
@@ -342,10 +367,15 @@ class NodeTable:
     def by_operator(self) -> dict[str, list[int]]:
         """Return operator -> its nodes, both in order; '' of those that have none."""
         found = self._holders(_OPERATOR)
-        named = np.unique(self._named(_OPERATOR)[0])
-        if len(named) < len(self.encoded):
-            found[""] = np.setdiff1d(np.arange(len(self.encoded)), named).tolist()
+        if unnamed := self._without(self._named(_OPERATOR)[0]).tolist():
+            found[""] = unnamed
         return found
+
+    def _without(self, nodes: _Places) -> _Places:
+        """Return all other nodes."""
+        others = np.ones(len(self.encoded), np.bool_)
+        others[nodes] = False
+        return np.flatnonzero(others)
 
     def _holders(self, number: int) -> dict[str, list[int]]:
         """Return the strings in the fields of a number that are not empty, each with the nodes that have it."""
@@ -513,7 +543,15 @@ def _together(kinds: _Places, others: _Places) -> _Places:
     return found
 
 
-def _begins(numbers: _Numbers) -> _Places:
+def _of_one_content(alike: Mapping[str, bytes]) -> Iterator[list[str]]:
+    """Yield the names that share a content."""
+    names = defaultdict[bytes, list[str]](list)
+    for name, content in alike.items():
+        names[content].append(name)
+    return (each for each in names.values() if len(each) > 1)
+
+
+def _begins(numbers: _Numbers | _Places) -> _Places:
     """Return where runs of one number begin."""
     return np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]) if len(numbers) else numbers)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -74,7 +75,8 @@ def _skip(index: GraphIndex, proto: ModelProto, graph: GraphProto) -> list[str]:
         return changes
     names = {index.nodes[position].output[0]: source for position, source in skips.items()}
     outputs = {source: name for name, source in names.items() if name in index.outputs}
-    rename_uses((graph.node[p] for p in index.reading(names)), names)
+    readers = {*chain.from_iterable(index.readers(names).values())}
+    rename_uses((graph.node[position] for position in readers), names)
     drop_at(graph.node, skips)
     drop_declarations(graph, names.keys() - index.outputs.keys() | outputs.keys())
     rename_values(proto, graph, outputs)
@@ -96,7 +98,7 @@ class _Noops:
         fixed = {a.tensor_name for a in annotations} | self.index.outputs.keys()
         candidates = [p for name in _HANDLED for p in self._candidates(name)]
         for position in sorted(candidates, key=self.index.places.__getitem__):
-            row = self.index.rows[position]
+            row = self.index.row(position)
             if row.domain or self._uses_more(row.outputs):
                 continue
             if row.attributed and self._is_open(position):
@@ -120,8 +122,8 @@ class _Noops:
             return places
         number, _ = _NEUTRAL[operator]
         neutral = {name for name in self.constants if self._is_all(name, number)}
-        rows = self.index.rows
-        return [p for p in places if not neutral.isdisjoint(rows[p].needs)] if neutral else []
+        readers = chain.from_iterable(self.index.readers(neutral).values()) if neutral else ()
+        return sorted({*places}.intersection(readers))
 
     def _is_open(self, position: int) -> bool:
         """Return whether the call of a function decides an attribute."""
@@ -173,7 +175,7 @@ class _Noops:
     def constants(self) -> set[str]:
         """The values that may be constant."""
         makers = self.index.operators.get("Constant", ())
-        made = {name for position in makers for name in self.index.rows[position].outputs}
+        made = {name for position in makers for name in self.index.nodes[position].output}
         return made | self.index.initializers.keys()
 
     def array(self, name: str) -> Array | None:
@@ -189,7 +191,7 @@ class _Noops:
         first, second = (kind.tensor_type if kind is not None else None for kind in kinds)
         if first is None or second is None or first.elem_type != second.elem_type:
             return False
-        if not first.HasField("shape") or first.shape != second.shape:
+        if not first.HasField("shape") or (first is not second and first.shape != second.shape):
             return False
         return all(dim.WhichOneof("value") for dim in first.shape.dim)
 
