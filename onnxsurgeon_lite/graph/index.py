@@ -205,9 +205,18 @@ class GraphIndex:
                 found[name] = sorted({*found[name], position})
         return found
 
-    def reading(self, values: Mapping[str, object]) -> list[int]:
-        """Return the nodes that need one of many values."""
-        return [p for p, needs in enumerate(self.needs) if not values.keys().isdisjoint(needs)]
+    def read_by(self, positions: Collection[int]) -> set[str]:
+        """Return the values that some nodes need."""
+        if len(positions) <= FEW:
+            return {name for position in positions for name in self.reads[position]}
+        captured = {name for p in self.bodied if p in positions for name in self.reads[p]}
+        return self.table.read_by(positions) | captured
+
+    def made_by(self, positions: Collection[int]) -> set[str]:
+        """Return the values that some nodes make."""
+        if len(positions) <= FEW:
+            return {n for position in positions for n in self.nodes[position].output if n}
+        return self.table.made_by(positions)
 
     def unread(self, values: Iterable[str]) -> set[str]:
         """Return those of a few values that no node needs."""

@@ -166,6 +166,31 @@ class NodeTable:
         reads[nodes[~np.isin(self._read, _numbers_of(names), kind="sort")]] = False
         return np.flatnonzero(reads).tolist()
 
+    def read_by(self, places: Iterable[int]) -> set[str]:
+        """Return the inputs of some nodes."""
+        return self._at(_INPUT, places)
+
+    def made_by(self, places: Iterable[int]) -> set[str]:
+        """Return what some nodes make."""
+        return self._at(_OUTPUT, places)
+
+    def feeding(self, places: Iterable[int]) -> list[int]:
+        """Return the nodes that make inputs of some nodes; it can hold a few others."""
+        found, made = self._made_of_read
+        chosen = np.zeros(len(self.encoded), np.bool_)
+        chosen[[*places]] = True
+        makers = np.zeros(len(self.encoded), np.bool_)
+        makers[self.made[1][made[found & chosen[self._named(_INPUT)[0]]]]] = True
+        return np.flatnonzero(makers).tolist()
+
+    def _at(self, number: int, places: Iterable[int]) -> set[str]:
+        """Return the strings in the fields of a number of some nodes, less those that are empty."""
+        nodes, starts, stops, _ = self._named(number)
+        chosen = np.zeros(len(self.encoded), np.bool_)
+        chosen[[*places]] = True
+        wanted = chosen[nodes]
+        return {*self._decoded(starts[wanted], stops[wanted])}
+
     def made_among(self, names: Collection[str]) -> set[str]:
         """Return those of some values that nodes make."""
         return {name for name, nodes in self._of_names(_OUTPUT, names).items() if nodes}

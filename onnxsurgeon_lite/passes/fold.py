@@ -3,15 +3,16 @@
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.bodies import InnerGraph, put_back, standing
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant
@@ -25,6 +26,9 @@ from onnxsurgeon_lite.surgery.shape_values import Elements, is_known, shape_valu
 from onnxsurgeon_lite.surgery.symbolic import infer_types, onnx_types
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.runtime.session import Runtime
 
 _QUANTIZERS = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 _KEPT = RANDOM | {"Dropout", "Constant"} | _QUANTIZERS
@@ -73,7 +77,14 @@ def fold(result: Model, values: Iterable[str] | None, limit: int) -> tuple[list[
     Returns:
         (changes, notes).
     """
-    whole = _Count()
+    with ExitStack() as stack:
+        return _fold(result, values, limit, _Count(_Runner(stack)))
+
+
+def _fold(
+    result: Model, values: Iterable[str] | None, limit: int, whole: "_Count"
+) -> tuple[list[str], list[str]]:
+    """Fold until what is too large stays so; see `fold`."""
     rounds = True
     while rounds:
         counts = whole.folded, whole.decided
@@ -102,12 +113,29 @@ def fold_positions(index: GraphIndex, positions: set[int]) -> None:
     """Replace, in place, nodes that are constant by their results."""
     found = _Constants(index, set(), 0)
     found.runs = positions
-    made = _computed(index, found, None)
+    with ExitStack() as stack:
+        made = _computed(index, found, _Runner(stack), None)
     _replace(index.graph, found, made, _idle(index, found.gone))
 
 
 @dataclass
+class _Runner:
+    """The runtime that computes constants, in a process that starts when it is asked for."""
+
+    stack: ExitStack
+
+    @cached_property
+    def runtime(self) -> "Runtime":
+        """The runtime."""
+        from onnxsurgeon_lite.runtime.options import RuntimeOptions
+        from onnxsurgeon_lite.runtime.session import Runtime
+
+        return self.stack.enter_context(Runtime(RuntimeOptions(opt="none", threads=1)))
+
+
+@dataclass
 class _Count:
+    runner: _Runner
     decided: int = 0
     folded: int = 0
     constants: int = 0
@@ -123,9 +151,12 @@ def _fold_graph(
     if values is None:
         count.decided += found.decide(graph)
     found.find()
+    if found.runs:
+        count.runner.runtime.begin()
+    found.keep_large()
     count.large += map(index.describe, found.large)
     if found.gone:
-        made = _computed(found.index, found, count)
+        made = _computed(found.index, found, count.runner, count)
         idle = _idle(found.index, found.gone)
         for same in (graph, *([] if index.graph is graph else [index.graph])):
             _replace(same, found, made, idle)
@@ -219,7 +250,6 @@ class _Constants:
                 readers = self.index.readers(found).values() if found else ()
                 for each in chain.from_iterable(readers):
                     heapq.heappush(pending, places[each])
-        self._keep_large()
 
     def _found(self, position: int, known: set[str], settled: set[str]) -> Sequence[str]:
         """Look at a node; return what it makes if that is constant, or if the numbers of a shape are followed to it."""
@@ -246,7 +276,7 @@ class _Constants:
             return ()
         return outputs
 
-    def _keep_large(self) -> None:
+    def keep_large(self) -> None:
         """Keep the nodes whose results are large, and those that read them."""
         types = self._types_of(self.runs)
         kept: set[str] = set()
@@ -353,7 +383,9 @@ def _size(kind: TypeProto | None) -> int | None:
     return math.prod(shape) * dtypes.numpy_dtype(kind.tensor_type.elem_type).itemsize
 
 
-def _computed(index: GraphIndex, found: _Constants, count: _Count | None) -> dict[str, Array]:
+def _computed(
+    index: GraphIndex, found: _Constants, runner: _Runner, count: _Count | None
+) -> dict[str, Array]:
     """Return the constants that other nodes read.
 
     Args:
@@ -366,14 +398,13 @@ def _computed(index: GraphIndex, found: _Constants, count: _Count | None) -> dic
         group = pending.pop()
         outputs = {name for position in group for name in index.nodes[position].output if name}
         try:
-            made.update(
-                _run(
-                    index, outputs if everything else _read_by_others(index, outputs, found), found
-                )
-            )
-        except RuntimeFailure:
+            wanted = outputs if everything else _read_by_others(index, outputs, found)
+            made.update(_run(index, wanted, found, runner))
+        except RuntimeFailure as error:
             if count is None:
                 raise
+            if isinstance(error, RuntimeCrash | RuntimeTimeout):
+                runner.runtime.restart()
             everything = True  # whichever node stays, what it reads is known
             if len(group) == 1:
                 found.runs.discard(group[0])
@@ -390,10 +421,11 @@ def _read_by_others(index: GraphIndex, names: Iterable[str], found: _Constants) 
     return {name for name, users in readers.items() if not gone.issuperset(users)}
 
 
-def _run(index: GraphIndex, wanted: Set[str], found: _Constants) -> dict[str, Array]:
+def _run(
+    index: GraphIndex, wanted: Set[str], found: _Constants, runner: _Runner
+) -> dict[str, Array]:
     from onnxsurgeon_lite.graph.cut import Cut
     from onnxsurgeon_lite.passes.extract import submodel
-    from onnxsurgeon_lite.runtime.options import RuntimeOptions
     from onnxsurgeon_lite.runtime.session import run_model
 
     if not wanted:
@@ -403,7 +435,7 @@ def _run(index: GraphIndex, wanted: Set[str], found: _Constants) -> dict[str, Ar
     index.types.update((name, kind) for name in fed | wanted if (kind := found.type_of(name)))
     part = submodel(index, Cut(tuple(sorted(fed)), tuple(sorted(wanted)), tuple(nodes), ()))
     feeds = {name: found.shapes[name] for name in fed}
-    values = run_model(part, feeds, options=RuntimeOptions(opt="none", threads=1))
+    values = run_model(part, feeds, runtime=runner.runtime)
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
@@ -412,7 +444,7 @@ def _replace(
 ) -> None:
     """Put results in the place of nodes, and remove the constants that are idle then."""
     gone, index = found.gone, found.index
-    outputs = {name for position in gone for name in index.nodes[position].output if name}
+    outputs = index.made_by(gone)
     constants = [p for p in index.makers(idle) if index.nodes[p].op_type == "Constant"]
     drop_at(graph.node, {*gone, *constants})
     drop(graph.initializer, lambda tensor: tensor.name in idle)
@@ -422,8 +454,8 @@ def _replace(
 
 def _idle(index: GraphIndex, gone: Set[int]) -> set[str]:
     """Return the values that nothing needs without some of the nodes that read them."""
-    reads = {name for position in gone for name in index.nodes[position].input if name}
-    idle = {name for name, users in index.readers(reads).items() if gone.issuperset(users)}
+    readers = index.readers(index.read_by(gone))
+    idle = {name for name, users in readers.items() if gone.issuperset(users)}
     for annotation in index.graph.quantization_annotation:
         idle.difference_update(entry.value for entry in annotation.quant_parameter_tensor_names)
     return idle - index.inputs.keys() - index.outputs.keys()

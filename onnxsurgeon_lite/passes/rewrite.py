@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from typing import ClassVar
 
@@ -93,14 +93,18 @@ class Rewrite:
         require_schemas(index)
         return self.edit(index)
 
+    @cached_property
+    def _rules(self) -> list[list[Rule]]:
+        """The rules of each file."""
+        read = map(read_rules, self.rules)
+        return [reversed_rules(rules) if self.reverse else rules for rules in read]
+
     def edit(self, index: GraphIndex) -> PassResult:
         """Rewrite an indexed model."""
         changes: list[str] = []
         notes: list[str] = []
         result = index
-        for source in self.rules:
-            rules = read_rules(source)
-            rules = reversed_rules(rules) if self.reverse else rules
+        for rules in self._rules:
             done = _Rewriting(result, rules)
             result = done.run()
             changes += done.changes
@@ -434,8 +438,7 @@ def _drop(
     Returns:
         The nodes of the constants, which are still there.
     """
-    made = {name for position in removed for name in index.nodes[position].output}
-    read = {name for position in removed for name in index.reads[position]}
+    made, read = index.made_by(removed), index.read_by(removed)
     readers = index.readers(made | read | names.keys())
     left = {name for name, users in readers.items() if not removed.issuperset(users)}
     outputs = {*_outputs(target)}

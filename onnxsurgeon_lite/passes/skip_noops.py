@@ -19,7 +19,7 @@ from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values
-from onnxsurgeon_lite.surgery.symbolic import infer_types
+from onnxsurgeon_lite.surgery.symbolic import begin_types, infer_types
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -96,8 +96,11 @@ class _Noops:
         values: dict[str, str] = {}
         annotations = self.index.graph.quantization_annotation
         fixed = {a.tensor_name for a in annotations} | self.index.outputs.keys()
-        candidates = [p for name in _HANDLED for p in self._candidates(name)]
-        for position in sorted(candidates, key=self.index.places.__getitem__):
+        candidates = {name: self._candidates(name) for name in _HANDLED}
+        if any(places and name in _TYPED for name, places in candidates.items()):
+            begin_types(self.index)
+        every = chain.from_iterable(candidates.values())
+        for position in sorted(every, key=self.index.places.__getitem__):
             row = self.index.row(position)
             if row.domain or self._uses_more(row.outputs):
                 continue
@@ -118,6 +121,8 @@ class _Noops:
     def _candidates(self, operator: str) -> Sequence[int]:
         """Return the nodes of an operator that may be no-ops."""
         places = self.index.operators.get(operator, [])
+        if operator == "Transpose":
+            return [p for p in places if self.keeps_order(self.index.nodes[p])]
         if not places or operator not in _NEUTRAL:
             return places
         number, _ = _NEUTRAL[operator]
@@ -249,6 +254,7 @@ _NEUTRAL = {
     "Xor": (0, (0, 1)),
 }
 """Operator -> the number that changes nothing, and where it can stand."""
+_OF_TYPES = _Noops.keeps_dtype, _Noops.keeps_type, _Noops.takes_all
 _TESTS: dict[str, Callable[[_Noops, NodeProto], bool]] = {
     "Cast": _Noops.keeps_dtype,
     "CastLike": _Noops.keeps_dtype,
@@ -261,4 +267,6 @@ _TESTS: dict[str, Callable[[_Noops, NodeProto], bool]] = {
     ),
 }
 """Operator -> the test that a node returns its first input."""
+_TYPED = {*_NEUTRAL, *(name for name, test in _TESTS.items() if test in _OF_TYPES)}
+"""Operators that return their input only if the types say so."""
 _HANDLED = (*_ONE_INPUT, *_NEUTRAL, *_TESTS)

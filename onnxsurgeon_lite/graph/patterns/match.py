@@ -14,7 +14,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN, Conditions, misfit, number
 from onnxsurgeon_lite.graph.patterns.rule import Rule
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.table import plain_domain
+from onnxsurgeon_lite.graph.table import FEW, plain_domain
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -120,7 +120,7 @@ class Matcher:
         used = {*taken}
         anchor = self.rarest()[0]
         plan = self._plan(anchor)
-        for position in self.index.operators[self.nodes[anchor].op_type]:
+        for position in self._places(anchor):
             if position in used:
                 continue
             for found in self._complete(plan, self.fits(anchor, position, Match())):
@@ -129,6 +129,17 @@ class Matcher:
                     used.update(accepted[1].removed)
                     yield accepted
                     break
+
+    def _places(self, anchor: int) -> Sequence[int]:
+        """Return the nodes of the graph that can be a node of the pattern: what reads them is what reads it there."""
+        operators, own = self.index.operators, self.nodes[anchor]
+        places = operators[own.op_type]
+        readers = {node.op_type for node in self.nodes if not {*own.output}.isdisjoint(node.input)}
+        if len(self.index.nodes) <= FEW:
+            return places
+        for operator in readers:
+            places = sorted({*places}.intersection(self.index.table.feeding(operators[operator])))
+        return places
 
     def _plan(self, anchor: int) -> list[tuple[int, str, bool]]:
         """Return the other nodes in an order in which each is reached: (node, by which value, from its reader)."""
