@@ -84,6 +84,7 @@ class GraphIndex:
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
     _without_type: set[str] = field(default_factory=set)
     _questions: int = 0
+    _some_rows: dict[int, Row] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: Model) -> "GraphIndex":
@@ -175,7 +176,13 @@ class GraphIndex:
 
     def row(self, position: int) -> Row:
         """Return a node as plain data, without reading all others."""
-        return self.rows[position] if "rows" in vars(self) else Row.of(self.nodes[position])
+        if "rows" in vars(self):
+            return self.rows[position]
+        return self._some_rows.get(position) or Row.of(self.nodes[position])
+
+    def read_rows(self, positions: Sequence[int]) -> None:
+        """Read some nodes, in order, all at once: `row` has them."""
+        self._some_rows.update(zip(positions, self.table.rows_at(positions), strict=True))
 
     @cached_property
     def needs(self) -> list[list[str]]:

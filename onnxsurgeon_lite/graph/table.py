@@ -380,10 +380,8 @@ class NodeTable:
 
     def producers(self) -> dict[str, int]:
         """Return value -> the node that makes it, where each is made once."""
-        nodes, names = self._texts(_OUTPUT)
-        found = dict(zip(names, nodes, strict=True))
-        found.pop("", None)
-        return found
+        nodes, starts, stops, _ = self._named(_OUTPUT)
+        return dict(zip(self._decoded(starts, stops), nodes.tolist(), strict=True))
 
     def consumers(self) -> dict[str, list[int]]:
         """Return value -> the nodes whose inputs it is among, both in order."""
@@ -413,9 +411,9 @@ class NodeTable:
         alike = starts[order], stops[order], starts[firsts], stops[firsts]
         if not _same(self._bytes, *alike).all():  # two names with one number
             found = defaultdict[str, dict[int, None]](dict)
-            for node, text in zip(*self._texts(number), strict=True):
+            for node, text in zip(nodes.tolist(), self._decoded(starts, stops), strict=True):
                 found[text][node] = None
-            return {text: list(having) for text, having in found.items() if text}
+            return {text: list(having) for text, having in found.items()}
         holders = nodes[order]
         once = np.ones(len(order), np.bool_)  # a node can have a name twice
         once[1:] = (holders[1:] != holders[:-1]) | (firsts[1:] != firsts[:-1])
@@ -429,39 +427,52 @@ class NodeTable:
     @cached_property
     def rows(self) -> list[Row]:
         """Every node as plain data."""
-        if len(self.encoded) <= FEW:
-            return list(map(self._row, range(len(self.encoded))))
-        needs, outputs = self._lists(_INPUT), self._lists(_OUTPUT)
+        return self.rows_at(range(len(self.encoded)))
+
+    def rows_at(self, places: Sequence[int]) -> list[Row]:
+        """Return some nodes as plain data; they are in order."""
+        if len(places) <= FEW:
+            return list(map(self._row, places))
+        at = np.full(len(self.encoded), -1, np.int64)  # where a node is among them
+        at[[*places]] = range(len(places))
+        needs, outputs = self._lists(_INPUT, at), self._lists(_OUTPUT, at)
         operators, domains, attributed = (
             ["" for _ in needs],
             ["" for _ in needs],
             [False for _ in needs],
         )
-        for place, operator in zip(*self._texts(_OPERATOR), strict=True):
+        for place, operator in zip(*self._texts(_OPERATOR, at), strict=True):
             operators[place] = operator
-        for place, domain in zip(*self._texts(_DOMAIN), strict=True):
+        for place, domain in zip(*self._texts(_DOMAIN, at), strict=True):
             domains[place] = plain_domain(domain)
-        for place in self.attributed:
+        for place in {*self._chosen(_ATTRIBUTE, at)[0].tolist()}:
             attributed[place] = True
             needs[place] = _distinct(needs[place])
-        for place in self.bodied:
-            needs[place] = _distinct(needs[place], captured(self.node(place)))
+        for node in self.bodied:
+            if (place := int(at[node])) >= 0:
+                needs[place] = _distinct(needs[place], captured(self.node(node)))
         made = zip(operators, domains, needs, outputs, attributed, strict=True)
         return list(map(tuple.__new__, repeat(Row), made))
 
     def _row(self, place: int) -> Row:
         return Row.of(self.node(place))
 
-    def _lists(self, number: int) -> list[list[str]]:
-        """Return the strings in the fields of a number, per node."""
-        nodes, texts = self._texts(number)
-        ends = np.cumsum(np.bincount(nodes, minlength=len(self.encoded))).tolist()
+    def _lists(self, number: int, at: _Places) -> list[list[str]]:
+        """Return the strings in the fields of a number, per node; `at` is where a node is among some, or -1."""
+        nodes, texts = self._texts(number, at)
+        ends = np.cumsum(np.bincount(nodes, minlength=np.count_nonzero(at >= 0))).tolist()
         return [texts[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
-    def _texts(self, number: int) -> tuple[list[int], list[str]]:
-        """Return the strings in the fields of a number, with their nodes."""
-        nodes, starts, stops, _ = self._fields(number)
+    def _texts(self, number: int, at: _Places) -> tuple[list[int], list[str]]:
+        """Return the strings in the fields of a number, with where their nodes are among some."""
+        nodes, starts, stops, _ = self._chosen(number, at)
         return nodes.tolist(), self._decoded(starts, stops)
+
+    def _chosen(self, number: int, at: _Places) -> _Places:
+        """Return the fields of a number of some nodes, with where these are among them."""
+        columns = self._fields(number)
+        nodes = at[columns[0]]
+        return np.concatenate((nodes[None], columns[1:]))[:, nodes >= 0]
 
     def _decoded(self, starts: _Places, stops: _Places) -> list[str]:
         """Return the strings between some places."""

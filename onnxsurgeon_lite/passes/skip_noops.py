@@ -99,7 +99,8 @@ class _Noops:
         candidates = {name: self._candidates(name) for name in _HANDLED}
         if any(places and name in _TYPED for name, places in candidates.items()):
             begin_types(self.index)
-        every = chain.from_iterable(candidates.values())
+        every = sorted(chain.from_iterable(candidates.values()))
+        self.index.read_rows(every)
         for position in sorted(every, key=self.index.places.__getitem__):
             row = self.index.row(position)
             if row.domain or self._uses_more(row.outputs):
