@@ -18,6 +18,7 @@ from onnxsurgeon_lite.model.wire import Messages, fields
 
 _INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
 _NAMES = _INPUT, _OUTPUT
+_NUMBERED = *_NAMES, _OPERATOR, _DOMAIN  # fields whose strings have numbers
 _READ = frozenset((*_NAMES, _OPERATOR, _ATTRIBUTE, _DOMAIN))
 FEW = 256
 """Nodes that protobuf reads as fast."""
@@ -78,6 +79,8 @@ class NodeTable:
         self.encoded: Messages = Messages(encoded, GraphProto.NODE_FIELD_NUMBER, known)
         self._bytes = np.frombuffer(encoded + bytes(_WORD), np.uint8)
         self._strings: dict[int, frozenset[str]] = {}  # in the fields of a number
+        self._with_names: dict[int, _Places] = {}
+        self._sorted: dict[int, tuple[_Numbers, _Places]] = {}
         self._new: range | None = None  # all other nodes are known to be sorted
         if like is not None:
             self._take_over(like)
@@ -197,9 +200,13 @@ class NodeTable:
 
     def _of_names(self, number: int, names: Collection[str]) -> dict[str, list[int]]:
         """Return the nodes that have these names in the fields of a number."""
-        nodes, starts, stops, read = self._named(number)
-        # numpy 2.0 chooses a table for few numbers, and overflows above int64
-        found = np.flatnonzero(np.isin(read.view(np.uint64), _numbers_of(names), kind="sort"))
+        nodes, starts, stops, _ = self._named(number)
+        numbers, order = self._by_number(number)
+        asked = np.unique(_numbers_of(names))
+        begins, ends = (np.searchsorted(numbers, asked, side) for side in ("left", "right"))
+        sizes = ends - begins
+        places = np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        found = np.sort(order[places])
         encoded = [name.encode() for name in names]
         whole, readers = self.encoded.whole, {name: dict[int, None]() for name in encoded}
         spans = zip(*(column[found].tolist() for column in (nodes, starts, stops)), strict=True)
@@ -250,7 +257,7 @@ class NodeTable:
             made = np.unique(numbers[own])
             once = len(made) == np.count_nonzero(own)
             return once and not np.isin(numbers[~own], made, kind="sort").any()
-        numbers, _ = self._by_number
+        numbers, _ = self._by_number(_OUTPUT)
         return not np.any(numbers[1:] == numbers[:-1])
 
     @cached_property
@@ -283,17 +290,18 @@ class NodeTable:
         reads = zip(read[own].tolist(), readers[own].tolist(), strict=True)
         return any(places.get(number, -1) >= reader for number, reader in reads)
 
-    @cached_property
-    def _by_number(self) -> tuple[_Numbers, _Places]:
-        """The numbers of the values that nodes make, sorted, and the place of each in `made`."""
-        numbers = self.made[0]
-        order = np.argsort(numbers)
-        return numbers[order], order
+    def _by_number(self, number: int) -> tuple[_Numbers, _Places]:
+        """Return the numbers of the names in the fields of a number, sorted, and the place of each in `_named`."""
+        if number not in self._sorted:
+            numbers = self._named(number)[3].view(np.uint64)
+            order = np.argsort(numbers, kind="stable")
+            self._sorted[number] = numbers[order], order
+        return self._sorted[number]
 
     @cached_property
     def _made_of_read(self) -> tuple[NDArray[np.bool_], _Places]:
         """For each input of a node: whether a node makes a value of its number, and its place in `made`."""
-        numbers, order = self._by_number
+        numbers, order = self._by_number(_OUTPUT)
         if not len(numbers):
             return np.zeros(len(self._read), np.bool_), np.zeros(0, np.int64)
         places = np.minimum(np.searchsorted(numbers, self._read), len(numbers) - 1)
@@ -322,9 +330,9 @@ class NodeTable:
         """Return the first node of each operator, number of values and attributes."""
         kinds = np.zeros(len(self.encoded), np.int64)
         for number in (_OPERATOR, _DOMAIN):
-            nodes, *spans = self._fields(number)[:3]
-            numbers = np.zeros(len(self.encoded), np.uint64)
-            numbers[nodes] = _numbers(self._bytes, *spans)
+            nodes, _, _, named = self._fields(number)
+            numbers = np.zeros(len(self.encoded), np.int64)
+            numbers[nodes] = named
             kinds = _together(kinds, np.unique(numbers, return_inverse=True)[1])
         for number in _NAMES:
             counts = np.bincount(self._fields(number)[0], minlength=len(self.encoded))
@@ -340,7 +348,7 @@ class NodeTable:
         return sorted((*found, *seen.values()))
 
     def twins(self, alike: Mapping[str, bytes]) -> list[int]:
-        """Return the nodes whose operator, domain and inputs another one has, too; it can hold a few others.
+        """Return the nodes whose operator and inputs another one has, too; it can hold a few others.
 
         Args:
             alike: content of constants; those with one content are one input.
@@ -351,13 +359,10 @@ class NodeTable:
             numbers = _numbers_of(names)
             read[np.isin(read, numbers, kind="sort")] = numbers[0]
         kinds = np.zeros(count, np.uint64)
-        for number in (_OPERATOR, _DOMAIN):
-            having, *spans = self._fields(number)[:3]
-            kinds *= _FACTOR
-            kinds[having] ^= _numbers(self._bytes, *spans)
+        kinds[self._fields(_OPERATOR)[0]] = self._fields(_OPERATOR)[3].view(np.uint64)
         begins = _begins(nodes)  # of the inputs of one node
         slots = np.arange(len(nodes)) - np.repeat(begins, np.diff(begins, append=len(nodes)))
-        mixed = (read ^ (read >> np.uint64(29))) * (2 * slots.astype(np.uint64) + _FACTOR)
+        mixed = (read ^ (read >> np.uint64(29)) ^ _FACTOR) * (2 * slots.astype(np.uint64) + _FACTOR)
         kinds[nodes[begins]] += np.add.reduceat(mixed, begins) if len(begins) else 0
         order = np.argsort(kinds, kind="stable")
         same = np.zeros(count + 1, np.bool_)
@@ -403,9 +408,8 @@ class NodeTable:
     def _holders(self, number: int) -> dict[str, list[int]]:
         """Return the strings in the fields of a number that are not empty, each with the nodes that have it."""
         nodes, starts, stops, _ = self._named(number)
-        numbers = _numbers(self._bytes, starts, stops)
-        order = np.argsort(numbers, kind="stable")
-        begins = _begins(numbers[order])
+        numbers, order = self._by_number(number)
+        begins = _begins(numbers)
         heads = order[begins]  # of fields with one number, the first
         firsts = np.repeat(heads, np.diff(begins, append=len(order)))
         alike = starts[order], stops[order], starts[firsts], stops[firsts]
@@ -487,9 +491,11 @@ class NodeTable:
 
     def _named(self, number: int) -> _Places:
         """Return the fields of a number that are not empty, as `_fields`."""
-        columns = self._fields(number)
-        named = columns[2] > columns[1]
-        return columns if named.all() else columns[:, named]
+        if number not in self._with_names:
+            columns = self._fields(number)
+            named = columns[2] > columns[1]
+            self._with_names[number] = columns if named.all() else columns[:, named]
+        return self._with_names[number]
 
     def _fields(self, number: int) -> _Places:
         """Return the fields of a number, in order: rows of nodes, starts, stops, numbers of those that are names."""
@@ -538,7 +544,7 @@ class NodeTable:
         columns = np.concatenate(some, axis=1)
         if len(some) > 1:
             columns = columns[:, np.argsort(columns[0], kind="stable")]
-        names = _numbers(self._bytes, *columns[1:]) if number in _NAMES else columns[0]
+        names = _numbers(self._bytes, *columns[1:]) if number in _NUMBERED else columns[0]
         return np.concatenate((columns, names.view(np.int64)[None]))
 
     def _ends(self, at: _Places) -> tuple[_Places, _Places]:
