@@ -1,6 +1,15 @@
 """Merge equal nodes."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableSequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableSequence,
+    Sequence,
+)
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -112,16 +121,17 @@ class _Walk:
     def __iter__(self) -> Iterator[int]:
         return iter(self.order)
 
-    def merged(self, values: Iterable[str]) -> None:
+    def merged(self, values: Sequence[str]) -> None:
         """Look at what reads merged values, too: every node is looked at."""
 
 
 class _Twins(_Walk):
     """The nodes of a main graph that may equal another one, and those that come to do so as their inputs merge."""
 
-    def __init__(self, index: GraphIndex, positions: Iterable[int]) -> None:
+    def __init__(self, index: GraphIndex, positions: Collection[int]) -> None:
         super().__init__(index.row, ())
         self.index = index
+        self.readers = index.readers(index.made_by(positions))
         self.pending = [index.places[position] for position in positions]
         heapify(self.pending)
 
@@ -133,10 +143,12 @@ class _Twins(_Walk):
                 seen.add(place)
                 yield self.index.order[place]
 
-    def merged(self, values: Iterable[str]) -> None:
+    def merged(self, values: Sequence[str]) -> None:
         """Look at what reads merged values, too: these nodes may be equal now."""
-        for readers in self.index.readers({*values} - {""}).values():
-            for position in readers:
+        for value in filter(None, values):
+            if value not in self.readers:
+                self.readers |= self.index.readers([value])
+            for position in self.readers[value]:
                 heappush(self.pending, self.index.places[position])
 
 
@@ -231,7 +243,7 @@ class _Merging:
             elif not any(name in kept for name in row.outputs):
                 names.update(zip(row.outputs, same.outputs, strict=True))
                 gone.append(position)
-                looked.merged(chain(row.outputs, same.outputs))
+                looked.merged([*row.outputs, *same.outputs])
         drop_at(nodes, gone)
         self.count += len(gone)
         names.pop("", None)

@@ -257,8 +257,7 @@ class _New:
     ) -> None:
         assert rule.replacement is not None
         function, own = rule.replacement.function, rule.pattern.function
-        call = NodeProto(attribute=_named(match))
-        self.nodes = bound_nodes(function, call)
+        self.nodes: list[NodeProto] = []
         self.aliases: dict[str, str] = {}
         self.constant: list[str] = []
         names = {name: match.values.get(name, "") for name in function.input}
@@ -267,6 +266,9 @@ class _New:
                 self.aliases[match.values[result]] = names[name]
             else:
                 names[name] = match.values[result]
+        if not function.node:
+            return
+        self.nodes = bound_nodes(function, NodeProto(attribute=_named(match)))
         self._name(names, match.values[own.output[0]], taken)
         self._describe(index, match)
         kind = index.types.get(match.values[own.output[0]])
