@@ -76,13 +76,68 @@ def test_what_depends_on_values_is_what_protobuf_says():
     assert _table(nodes).downstream(asked) == expected
 
 
-def test_nodes_that_are_unlike_are_those_with_attributes_and_one_of_each_other_kind(nodes):
+def test_nodes_that_are_unlike_differ_in_operator_numbers_of_values_or_attributes(nodes):
     first: dict[object, int] = {}
     for place, node in enumerate(nodes):
-        kind = node.op_type, node.domain, len(node.input), len(node.output)
-        first.setdefault(place if node.attribute else kind, place)
+        attributes = [attribute.SerializeToString() for attribute in node.attribute]
+        kind = node.op_type, node.domain, len(node.input), len(node.output), *attributes
+        first.setdefault(kind, place)
 
     assert _table(nodes).unlike() == sorted(first.values())
+
+
+def test_who_reads_makes_and_is_what_is_what_protobuf_says(nodes):
+    readers: dict[str, list[int]] = {}
+    operators: dict[str, list[int]] = {}
+    for place, node in enumerate(nodes):
+        operators.setdefault(node.op_type, []).append(place)
+        for name in filter(None, dict.fromkeys(node.input)):
+            readers.setdefault(name, []).append(place)
+    table = _table(nodes)
+
+    assert list(table.consumers().items()) == list(readers.items())
+    assert table.by_operator() == operators
+    some = range(1, len(nodes), 2)
+    assert table.rows_at(some) == [Row.of(nodes[place]) for place in some]
+    assert table.read_by(some) == {n for place in some for n in nodes[place].input if n}
+    assert table.made_by(some) == {n for place in some for n in nodes[place].output if n}
+    once = [NodeProto(op_type="Relu", output=[f"{place}", ""]) for place in range(FEW)]
+    assert _table(once).producers() == {f"{place}": place for place in range(FEW)}
+    assert _table([*once, NodeProto(output=["b"])]).by_operator()[""] == [FEW]
+
+
+def test_nodes_that_read_only_some_values_or_feed_others_are_what_protobuf_says(nodes):
+    known = {"a", "bé", *(f"v{number}/out" for number in range(40))}
+    table = _table(nodes)
+
+    only = [
+        place
+        for place, node in enumerate(nodes)
+        if any(node.input) and known.issuperset(filter(None, node.input))
+    ]
+    assert table.reading_only(known) == only
+    chain = _table([helper.make_node("Relu", [f"{i}"], [f"{i + 1}"]) for i in range(FEW)])
+    assert chain.feeding([0, 3, 7]) == [2, 6]
+
+
+def test_twins_read_the_same_or_constants_with_one_content():
+    drawn = random.Random(2)
+    names = ["", "a", "b", "one", "uno", "zero"]
+    nodes = [
+        helper.make_node(
+            drawn.choice(["Add", "Sub"]),
+            drawn.choices(names, k=drawn.choice([0, 2, 3])),
+            [f"{place}"],
+            domain=drawn.choice(["", "ai.onnx"]),
+        )
+        for place in range(40)
+    ]
+    alike = {"one": b"1", "uno": b"1", "zero": b"0"}
+    kinds = [(node.op_type, *(alike.get(name, name) for name in node.input)) for node in nodes]
+
+    twins = [place for place, kind in enumerate(kinds) if kinds.count(kind) > 1]
+    assert _table(nodes).twins(alike) == twins
+    assert 0 < len(twins) < len(nodes)
 
 
 def test_what_no_node_makes_is_what_protobuf_says(nodes):
@@ -111,7 +166,7 @@ def test_what_is_known_of_another_version_is_what_its_nodes_say(nodes, edit):
     table, fresh = NodeTable(_encoded(edited), known), _table(edited)
 
     assert table.rows == fresh.rows == list(map(Row.of, edited))
-    assert table.outputs() == fresh.outputs()
+    assert table.consumers() == fresh.consumers()
     assert [each.tolist() for each in table.made] == [each.tolist() for each in fresh.made]
     assert table.readers(["a", "bé"]) == fresh.readers(["a", "bé"])
     assert table.outside() == fresh.outside()

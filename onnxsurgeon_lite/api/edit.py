@@ -73,10 +73,10 @@ def applied(
     """Make a pass and apply it; see `apply`.
 
     Args:
-        early: The runtime is needed in any case: its process starts before the pass is imported.
+        early: Unless `unproved`, the runtime is needed: its process starts before the pass is imported.
     """
     with Call(**how) as call:
-        child = call.child() if early or verify else None
+        child = call.child() if verify or (early and not unproved) else None
         from onnxsurgeon_lite.matching.edit_result import EditResult
         from onnxsurgeon_lite.model import loaded
 

@@ -84,6 +84,7 @@ class GraphIndex:
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
     _without_type: set[str] = field(default_factory=set)
     _questions: int = 0
+    _some_rows: dict[int, Row] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: Model) -> "GraphIndex":
@@ -113,9 +114,11 @@ class GraphIndex:
     @cached_property
     def producer(self) -> dict[str, int]:
         """Value -> the position of its node."""
+        if len(self.nodes) > FEW and self.table.is_made_once:
+            return self.table.producers()
         found: dict[str, int] = {}
-        for position, names in enumerate(self._outputs()):
-            for name in names:
+        for position, node in enumerate(self.nodes):
+            for name in node.output[:]:
                 if name and found.setdefault(name, position) != position:
                     first = self.describe(found[name])
                     raise GraphError(
@@ -123,12 +126,6 @@ class GraphIndex:
                         "repair it: onnxdbg edit fix MODEL",
                     )
         return found
-
-    def _outputs(self) -> list[list[str]]:
-        if "rows" in vars(self):
-            return [row.outputs for row in self.rows]
-        few = len(self.nodes) <= FEW
-        return [node.output[:] for node in self.nodes] if few else self.table.outputs()
 
     @cached_property
     def bodied(self) -> list[int]:
@@ -177,6 +174,16 @@ class GraphIndex:
         """Every node as plain data."""
         return self.table.rows
 
+    def row(self, position: int) -> Row:
+        """Return a node as plain data, without reading all others."""
+        if "rows" in vars(self):
+            return self.rows[position]
+        return self._some_rows.get(position) or Row.of(self.nodes[position])
+
+    def read_rows(self, positions: Sequence[int]) -> None:
+        """Read some nodes, in order, all at once: `row` has them."""
+        self._some_rows.update(zip(positions, self.table.rows_at(positions), strict=True))
+
     @cached_property
     def needs(self) -> list[list[str]]:
         """Per node, the values it needs; a node without attributes keeps its raw inputs, with repeats and ''."""
@@ -185,6 +192,8 @@ class GraphIndex:
     @cached_property
     def consumers(self) -> dict[str, list[int]]:
         """Value -> the nodes that need it, in order."""
+        if len(self.nodes) > FEW and not self.bodied:
+            return self.table.consumers()
         found = defaultdict[str, list[int]](list)
         for position, names in enumerate(self.needs):
             for name in dict.fromkeys(names):
@@ -203,9 +212,18 @@ class GraphIndex:
                 found[name] = sorted({*found[name], position})
         return found
 
-    def reading(self, values: Mapping[str, object]) -> list[int]:
-        """Return the nodes that need one of many values."""
-        return [p for p, needs in enumerate(self.needs) if not values.keys().isdisjoint(needs)]
+    def read_by(self, positions: Collection[int]) -> set[str]:
+        """Return the values that some nodes need."""
+        if len(positions) <= FEW:
+            return {name for position in positions for name in self.reads[position]}
+        captured = {name for p in self.bodied if p in positions for name in self.reads[p]}
+        return self.table.read_by(positions) | captured
+
+    def made_by(self, positions: Collection[int]) -> set[str]:
+        """Return the values that some nodes make."""
+        if len(positions) <= FEW:
+            return {n for position in positions for n in self.nodes[position].output if n}
+        return self.table.made_by(positions)
 
     def unread(self, values: Iterable[str]) -> set[str]:
         """Return those of a few values that no node needs."""
@@ -272,9 +290,11 @@ class GraphIndex:
     @cached_property
     def operators(self) -> dict[str, list[int]]:
         """Operator type -> its nodes, in any domain."""
+        if len(self.nodes) > FEW:
+            return self.table.by_operator()
         found = defaultdict[str, list[int]](list)
-        for position, row in enumerate(self.rows):
-            found[row.op_type].append(position)
+        for position, node in enumerate(self.nodes):
+            found[node.op_type].append(position)
         return dict(found)
 
     @cached_property

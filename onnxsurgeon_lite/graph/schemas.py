@@ -253,7 +253,7 @@ def has_dangling(index: GraphIndex) -> bool:
 def _unlike(
     index: GraphIndex, body: Body, nodes: Sequence[NodeProto]
 ) -> Iterator[tuple[int, NodeProto]]:
-    """Yield (position, node), of those without attributes one for each operator and number of values."""
+    """Yield (position, node), one at least for each operator, number of values and attributes."""
     if len(nodes) > FEW:
         table = NodeTable(GraphProto(node=nodes).SerializeToString()) if body.path else index.table
         yield from ((position, nodes[position]) for position in table.unlike())

@@ -4,7 +4,7 @@ In a `NodeTable` a name is a number, a hash of its bytes: no text is made of the
 """
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, repeat
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from onnxsurgeon_lite.model.wire import Messages, fields
 
 _INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
 _NAMES = _INPUT, _OUTPUT
+_NUMBERED = *_NAMES, _OPERATOR, _DOMAIN  # fields whose strings have numbers
 _READ = frozenset((*_NAMES, _OPERATOR, _ATTRIBUTE, _DOMAIN))
 FEW = 256
 """Nodes that protobuf reads as fast."""
@@ -78,6 +79,8 @@ class NodeTable:
         self.encoded: Messages = Messages(encoded, GraphProto.NODE_FIELD_NUMBER, known)
         self._bytes = np.frombuffer(encoded + bytes(_WORD), np.uint8)
         self._strings: dict[int, frozenset[str]] = {}  # in the fields of a number
+        self._with_names: dict[int, _Places] = {}
+        self._sorted: dict[int, tuple[_Numbers, _Places]] = {}
         self._new: range | None = None  # all other nodes are known to be sorted
         if like is not None:
             self._take_over(like)
@@ -151,15 +154,45 @@ class NodeTable:
     def makers(self, name: str) -> list[int]:
         """Return the nodes that make a value."""
         numbers, nodes = self.made
-        encoded = name.encode()
-        ends = np.array([0]), np.array([len(encoded)])
-        number = _numbers(np.frombuffer(encoded + bytes(_WORD), np.uint8), *ends)
-        may = sorted({*nodes[numbers == number].tolist()})
+        may = sorted({*nodes[numbers == _numbers_of([name])].tolist()})
         return [place for place in may if name in self.node(place).output[:]]
 
     def readers(self, names: Collection[str]) -> dict[str, list[int]]:
         """Return the nodes whose inputs are these values; those that capture them are not among them."""
         return self._of_names(_INPUT, names)
+
+    def reading_only(self, names: Collection[str]) -> list[int]:
+        """Return the nodes whose inputs are all among these values, or omitted; it can hold a few others."""
+        reads = np.zeros(len(self.encoded), np.bool_)
+        nodes = self._named(_INPUT)[0]
+        reads[nodes] = True
+        reads[nodes[~np.isin(self._read, _numbers_of(names), kind="sort")]] = False
+        return np.flatnonzero(reads).tolist()
+
+    def read_by(self, places: Iterable[int]) -> set[str]:
+        """Return the inputs of some nodes."""
+        return self._at(_INPUT, places)
+
+    def made_by(self, places: Iterable[int]) -> set[str]:
+        """Return what some nodes make."""
+        return self._at(_OUTPUT, places)
+
+    def feeding(self, places: Iterable[int]) -> list[int]:
+        """Return the nodes that make inputs of some nodes; it can hold a few others."""
+        found, made = self._made_of_read
+        chosen = np.zeros(len(self.encoded), np.bool_)
+        chosen[[*places]] = True
+        makers = np.zeros(len(self.encoded), np.bool_)
+        makers[self.made[1][made[found & chosen[self._named(_INPUT)[0]]]]] = True
+        return np.flatnonzero(makers).tolist()
+
+    def _at(self, number: int, places: Iterable[int]) -> set[str]:
+        """Return the strings in the fields of a number of some nodes, less those that are empty."""
+        nodes, starts, stops, _ = self._named(number)
+        chosen = np.zeros(len(self.encoded), np.bool_)
+        chosen[[*places]] = True
+        wanted = chosen[nodes]
+        return {*self._decoded(starts[wanted], stops[wanted])}
 
     def made_among(self, names: Collection[str]) -> set[str]:
         """Return those of some values that nodes make."""
@@ -167,13 +200,14 @@ class NodeTable:
 
     def _of_names(self, number: int, names: Collection[str]) -> dict[str, list[int]]:
         """Return the nodes that have these names in the fields of a number."""
-        nodes, starts, stops, read = self._named(number)
+        nodes, starts, stops, _ = self._named(number)
+        numbers, order = self._by_number(number)
+        asked = np.unique(_numbers_of(names))
+        begins, ends = (np.searchsorted(numbers, asked, side) for side in ("left", "right"))
+        sizes = ends - begins
+        places = np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        found = np.sort(order[places])
         encoded = [name.encode() for name in names]
-        ends = np.cumsum([0, *map(len, encoded)])
-        data = np.frombuffer(b"".join(encoded) + bytes(_WORD), np.uint8)
-        asked = _numbers(data, ends[:-1], ends[1:])
-        # numpy 2.0 chooses a table for few numbers, and overflows above int64
-        found = np.flatnonzero(np.isin(read.view(np.uint64), asked, kind="sort"))
         whole, readers = self.encoded.whole, {name: dict[int, None]() for name in encoded}
         spans = zip(*(column[found].tolist() for column in (nodes, starts, stops)), strict=True)
         for node, start, stop in spans:
@@ -223,7 +257,7 @@ class NodeTable:
             made = np.unique(numbers[own])
             once = len(made) == np.count_nonzero(own)
             return once and not np.isin(numbers[~own], made, kind="sort").any()
-        numbers, _ = self._by_number
+        numbers, _ = self._by_number(_OUTPUT)
         return not np.any(numbers[1:] == numbers[:-1])
 
     @cached_property
@@ -256,17 +290,18 @@ class NodeTable:
         reads = zip(read[own].tolist(), readers[own].tolist(), strict=True)
         return any(places.get(number, -1) >= reader for number, reader in reads)
 
-    @cached_property
-    def _by_number(self) -> tuple[_Numbers, _Places]:
-        """The numbers of the values that nodes make, sorted, and the place of each in `made`."""
-        numbers = self.made[0]
-        order = np.argsort(numbers)
-        return numbers[order], order
+    def _by_number(self, number: int) -> tuple[_Numbers, _Places]:
+        """Return the numbers of the names in the fields of a number, sorted, and the place of each in `_named`."""
+        if number not in self._sorted:
+            numbers = self._named(number)[3].view(np.uint64)
+            order = np.argsort(numbers, kind="stable")
+            self._sorted[number] = numbers[order], order
+        return self._sorted[number]
 
     @cached_property
     def _made_of_read(self) -> tuple[NDArray[np.bool_], _Places]:
         """For each input of a node: whether a node makes a value of its number, and its place in `made`."""
-        numbers, order = self._by_number
+        numbers, order = self._by_number(_OUTPUT)
         if not len(numbers):
             return np.zeros(len(self._read), np.bool_), np.zeros(0, np.int64)
         places = np.minimum(np.searchsorted(numbers, self._read), len(numbers) - 1)
@@ -292,16 +327,47 @@ class NodeTable:
         return self._strings[number]
 
     def unlike(self) -> list[int]:
-        """Return the nodes with attributes, and of the others one for each operator and number of values."""
-        kinds = np.zeros((4, len(self.encoded)), np.int64)
-        for row, number in enumerate((_OPERATOR, _DOMAIN)):
-            nodes, *spans = self._fields(number)[:3]
-            kinds[row, nodes] = _numbers(self._bytes, *spans).view(np.int64)
-        for row, number in enumerate(_NAMES, 2):
-            kinds[row] = np.bincount(self._fields(number)[0], minlength=len(self.encoded))
-        plain = np.setdiff1d(np.arange(len(self.encoded)), self._fields(_ATTRIBUTE)[0])
-        firsts = plain[np.unique(kinds[:, plain], axis=1, return_index=True)[1]]
-        return sorted({*firsts.tolist(), *self.attributed})
+        """Return the first node of each operator, number of values and attributes."""
+        kinds = np.zeros(len(self.encoded), np.int64)
+        for number in (_OPERATOR, _DOMAIN):
+            nodes, _, _, named = self._fields(number)
+            numbers = np.zeros(len(self.encoded), np.int64)
+            numbers[nodes] = named
+            kinds = _together(kinds, np.unique(numbers, return_inverse=True)[1])
+        for number in _NAMES:
+            counts = np.bincount(self._fields(number)[0], minlength=len(self.encoded))
+            kinds = _together(kinds, counts)
+        attributes = defaultdict[int, list[bytes]](list)
+        for node, start, stop in in_rows(*self._fields(_ATTRIBUTE)[:3]):
+            attributes[node].append(self.encoded.whole[start:stop])
+        plain = self._without(self._fields(_ATTRIBUTE)[0])
+        found = plain[np.unique(kinds[plain], return_index=True)[1]].tolist()
+        seen = dict[tuple[int | bytes, ...], int]()
+        for node, held in attributes.items():
+            seen.setdefault((kinds[node].item(), *held), node)
+        return sorted((*found, *seen.values()))
+
+    def twins(self, alike: Mapping[str, bytes]) -> list[int]:
+        """Return the nodes whose operator and inputs another one has, too; it can hold a few others.
+
+        Args:
+            alike: content of constants; those with one content are one input.
+        """
+        count, nodes = len(self.encoded), self._fields(_INPUT)[0]
+        read = self._fields(_INPUT)[3].view(np.uint64).copy()
+        for names in _of_one_content(alike):
+            numbers = _numbers_of(names)
+            read[np.isin(read, numbers, kind="sort")] = numbers[0]
+        kinds = np.zeros(count, np.uint64)
+        kinds[self._fields(_OPERATOR)[0]] = self._fields(_OPERATOR)[3].view(np.uint64)
+        begins = _begins(nodes)  # of the inputs of one node
+        slots = np.arange(len(nodes)) - np.repeat(begins, np.diff(begins, append=len(nodes)))
+        mixed = (read ^ (read >> np.uint64(29)) ^ _FACTOR) * (2 * slots.astype(np.uint64) + _FACTOR)
+        kinds[nodes[begins]] += np.add.reduceat(mixed, begins) if len(begins) else 0
+        order = np.argsort(kinds, kind="stable")
+        same = np.zeros(count + 1, np.bool_)
+        same[1:-1] = kinds[order][1:] == kinds[order][:-1]
+        return np.sort(order[same[1:] | same[:-1]]).tolist()
 
     def downstream(self, values: Collection[str]) -> set[str]:
         """Return what nodes make that depends on values; they are in topological order, and have no bodies."""
@@ -317,45 +383,103 @@ class NodeTable:
         spans = columns[1:3, np.frombuffer(seen, np.bool_)[columns[0]]]
         return {self.encoded.whole[start:stop].decode() for start, stop in in_rows(*spans)}
 
-    def outputs(self) -> list[list[str]]:
-        """Return the values that each node makes."""
-        return self._lists(_OUTPUT)
+    def producers(self) -> dict[str, int]:
+        """Return value -> the node that makes it, where each is made once."""
+        nodes, starts, stops, _ = self._named(_OUTPUT)
+        return dict(zip(self._decoded(starts, stops), nodes.tolist(), strict=True))
+
+    def consumers(self) -> dict[str, list[int]]:
+        """Return value -> the nodes whose inputs it is among, both in order."""
+        return self._holders(_INPUT)
+
+    def by_operator(self) -> dict[str, list[int]]:
+        """Return operator -> its nodes, both in order; '' of those that have none."""
+        found = self._holders(_OPERATOR)
+        if unnamed := self._without(self._named(_OPERATOR)[0]).tolist():
+            found[""] = unnamed
+        return found
+
+    def _without(self, nodes: _Places) -> _Places:
+        """Return all other nodes."""
+        others = np.ones(len(self.encoded), np.bool_)
+        others[nodes] = False
+        return np.flatnonzero(others)
+
+    def _holders(self, number: int) -> dict[str, list[int]]:
+        """Return the strings in the fields of a number that are not empty, each with the nodes that have it."""
+        nodes, starts, stops, _ = self._named(number)
+        numbers, order = self._by_number(number)
+        begins = _begins(numbers)
+        heads = order[begins]  # of fields with one number, the first
+        firsts = np.repeat(heads, np.diff(begins, append=len(order)))
+        alike = starts[order], stops[order], starts[firsts], stops[firsts]
+        if not _same(self._bytes, *alike).all():  # two names with one number
+            found = defaultdict[str, dict[int, None]](dict)
+            for node, text in zip(nodes.tolist(), self._decoded(starts, stops), strict=True):
+                found[text][node] = None
+            return {text: list(having) for text, having in found.items()}
+        holders = nodes[order]
+        once = np.ones(len(order), np.bool_)  # a node can have a name twice
+        once[1:] = (holders[1:] != holders[:-1]) | (firsts[1:] != firsts[:-1])
+        ends = np.cumsum(once)[np.append(begins[1:], len(order)) - 1] if len(order) else begins
+        sizes = np.diff(ends, prepend=0)
+        sequence = np.argsort(heads)
+        spans = zip((ends - sizes)[sequence].tolist(), ends[sequence].tolist(), strict=True)
+        texts, every = self._decoded(starts[heads[sequence]], stops[heads[sequence]]), holders[once].tolist()
+        return {text: every[at:end] for text, (at, end) in zip(texts, spans, strict=True)}
 
     @cached_property
     def rows(self) -> list[Row]:
         """Every node as plain data."""
-        if len(self.encoded) <= FEW:
-            return list(map(self._row, range(len(self.encoded))))
-        needs, outputs = self._lists(_INPUT), self.outputs()
+        return self.rows_at(range(len(self.encoded)))
+
+    def rows_at(self, places: Sequence[int]) -> list[Row]:
+        """Return some nodes as plain data; they are in order."""
+        if len(places) <= FEW:
+            return list(map(self._row, places))
+        at = np.full(len(self.encoded), -1, np.int64)  # where a node is among them
+        at[[*places]] = range(len(places))
+        needs, outputs = self._lists(_INPUT, at), self._lists(_OUTPUT, at)
         operators, domains, attributed = (
             ["" for _ in needs],
             ["" for _ in needs],
             [False for _ in needs],
         )
-        for place, operator in zip(*self._texts(_OPERATOR), strict=True):
+        for place, operator in zip(*self._texts(_OPERATOR, at), strict=True):
             operators[place] = operator
-        for place, domain in zip(*self._texts(_DOMAIN), strict=True):
+        for place, domain in zip(*self._texts(_DOMAIN, at), strict=True):
             domains[place] = plain_domain(domain)
-        for place in self.attributed:
+        for place in {*self._chosen(_ATTRIBUTE, at)[0].tolist()}:
             attributed[place] = True
             needs[place] = _distinct(needs[place])
-        for place in self.bodied:
-            needs[place] = _distinct(needs[place], captured(self.node(place)))
+        for node in self.bodied:
+            if (place := int(at[node])) >= 0:
+                needs[place] = _distinct(needs[place], captured(self.node(node)))
         made = zip(operators, domains, needs, outputs, attributed, strict=True)
         return list(map(tuple.__new__, repeat(Row), made))
 
     def _row(self, place: int) -> Row:
         return Row.of(self.node(place))
 
-    def _lists(self, number: int) -> list[list[str]]:
-        """Return the strings in the fields of a number, per node."""
-        nodes, texts = self._texts(number)
-        ends = np.cumsum(np.bincount(nodes, minlength=len(self.encoded))).tolist()
+    def _lists(self, number: int, at: _Places) -> list[list[str]]:
+        """Return the strings in the fields of a number, per node; `at` is where a node is among some, or -1."""
+        nodes, texts = self._texts(number, at)
+        ends = np.cumsum(np.bincount(nodes, minlength=np.count_nonzero(at >= 0))).tolist()
         return [texts[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
-    def _texts(self, number: int) -> tuple[list[int], list[str]]:
-        """Return the strings in the fields of a number, with their nodes."""
-        nodes, starts, stops, _ = self._fields(number)
+    def _texts(self, number: int, at: _Places) -> tuple[list[int], list[str]]:
+        """Return the strings in the fields of a number, with where their nodes are among some."""
+        nodes, starts, stops, _ = self._chosen(number, at)
+        return nodes.tolist(), self._decoded(starts, stops)
+
+    def _chosen(self, number: int, at: _Places) -> _Places:
+        """Return the fields of a number of some nodes, with where these are among them."""
+        columns = self._fields(number)
+        nodes = at[columns[0]]
+        return np.concatenate((nodes[None], columns[1:]))[:, nodes >= 0]
+
+    def _decoded(self, starts: _Places, stops: _Places) -> list[str]:
+        """Return the strings between some places."""
         whole = self.encoded.whole
         text = whole.decode("latin-1")
         found = [text[start:stop] for start, stop in in_rows(starts, stops)]
@@ -363,13 +487,15 @@ class NodeTable:
             for place, each in enumerate(found):
                 if not each.isascii():
                     found[place] = whole[starts[place] : stops[place]].decode()
-        return nodes.tolist(), found
+        return found
 
     def _named(self, number: int) -> _Places:
         """Return the fields of a number that are not empty, as `_fields`."""
-        columns = self._fields(number)
-        named = columns[2] > columns[1]
-        return columns if named.all() else columns[:, named]
+        if number not in self._with_names:
+            columns = self._fields(number)
+            named = columns[2] > columns[1]
+            self._with_names[number] = columns if named.all() else columns[:, named]
+        return self._with_names[number]
 
     def _fields(self, number: int) -> _Places:
         """Return the fields of a number, in order: rows of nodes, starts, stops, numbers of those that are names."""
@@ -418,7 +544,7 @@ class NodeTable:
         columns = np.concatenate(some, axis=1)
         if len(some) > 1:
             columns = columns[:, np.argsort(columns[0], kind="stable")]
-        names = _numbers(self._bytes, *columns[1:]) if number in _NAMES else columns[0]
+        names = _numbers(self._bytes, *columns[1:]) if number in _NUMBERED else columns[0]
         return np.concatenate((columns, names.view(np.int64)[None]))
 
     def _ends(self, at: _Places) -> tuple[_Places, _Places]:
@@ -450,6 +576,34 @@ def in_rows(*columns: _Places) -> Iterator[tuple[int, ...]]:
 
 
 _latest = deque[NodeTable](maxlen=2)
+
+
+def _together(kinds: _Places, others: _Places) -> _Places:
+    """Return a number for each pair of small numbers."""
+    pairs = kinds * (others.max(initial=0) + 1) + others
+    found: _Places = np.unique(pairs, return_inverse=True)[1]
+    return found
+
+
+def _of_one_content(alike: Mapping[str, bytes]) -> Iterator[list[str]]:
+    """Yield the names that share a content."""
+    names = defaultdict[bytes, list[str]](list)
+    for name, content in alike.items():
+        names[content].append(name)
+    return (each for each in names.values() if len(each) > 1)
+
+
+def _begins(numbers: _Numbers | _Places) -> _Places:
+    """Return where runs of one number begin."""
+    return np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]) if len(numbers) else numbers)
+
+
+def _numbers_of(names: Iterable[str]) -> _Numbers:
+    """Return the number of each name."""
+    encoded = [name.encode() for name in names]
+    ends = np.cumsum([0, *map(len, encoded)])
+    data = np.frombuffer(b"".join(encoded) + bytes(_WORD), np.uint8)
+    return _numbers(data, ends[:-1], ends[1:])
 
 
 def _numbers(data: NDArray[np.uint8], starts: _Places, stops: _Places) -> _Numbers:

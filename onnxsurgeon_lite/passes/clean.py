@@ -43,13 +43,13 @@ class Clean:
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Remove them from an indexed model."""
-        return _cleaned(index.model, index.rows)
+        return _cleaned(index.model, index)
 
 
-def _cleaned(model: Model, rows: Sequence[Row] | None = None) -> PassResult:
+def _cleaned(model: Model, index: GraphIndex | None = None) -> PassResult:
     result = model.copy()
     proto = result.proto
-    changes = _clean_graph(proto.graph, rows, _training_needs(proto))
+    changes = _clean_graph(proto.graph, index, _training_needs(proto))
     for function in proto.functions:
         rows = rows_of(function.node)
         place = f"function {function.name!r}"
@@ -81,22 +81,22 @@ def _training_needs(proto: ModelProto) -> set[str]:
     return needed
 
 
-def _clean_graph(graph: GraphProto, rows: Sequence[Row] | None, also: set[str]) -> list[str]:
-    """Clean a graph, then the bodies of the remaining nodes."""
+def _clean_graph(graph: GraphProto, index: GraphIndex | None, also: set[str]) -> list[str]:
+    """Clean a graph, which an index may describe, then the bodies of the remaining nodes."""
     changes = []
-    pending: list[tuple[GraphProto, Sequence[Row] | None, set[str]]] = [(graph, rows, also)]
+    pending = [(graph, index, also)]
     while pending:
-        graph, rows, also = pending.pop()
+        graph, index, also = pending.pop()
         place = f"graph {graph.name!r}"
         needed = {value.name for value in graph.output} | also
         if len(graph.node) > FEW and (read := _known_as_used(graph, needed)) is not None:
             changes += _clean_declarations(graph, needed | read, place)
             continue
-        rows = rows_of(graph.node) if rows is None else rows
+        rows = rows_of(graph.node) if index is None else index.rows
         changes += _clean_nodes(graph.node, rows, needed, place, graph)
         changes += _clean_declarations(graph, needed, place)
         inner = [body for node in walk.with_bodies(graph) for _, body in walk.bodies(node)]
-        pending += [(body, rows_of(body.node), set[str]()) for body in inner]
+        pending += [(body, None, set[str]()) for body in inner]
     return changes
 
 

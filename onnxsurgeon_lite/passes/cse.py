@@ -1,8 +1,17 @@
 """Merge equal nodes."""
 
-from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableSequence,
+    Sequence,
+)
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import ClassVar
 
@@ -17,10 +26,10 @@ from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import (
+    defined,
     drop_declarations,
     rename_parameters,
     rename_uses,
-    sources,
     trained,
 )
 from onnxsurgeon_lite.tensors import dtypes
@@ -89,12 +98,58 @@ class Cse:
         """Merge the nodes of an indexed model."""
         model, result = index.model, index.model.copy()
         merging = _Merging(result.proto)
-        merging.graph(result.proto.graph, index.rows, index.order)
+        merging.main(index)
         for function in result.proto.functions:
             rows = rows_of(function.node)
-            merging.nodes(function.node, rows, range(len(rows)), set(function.output), {}, {})
+            every = _Walk(rows.__getitem__, range(len(rows)))
+            merging.nodes(function.node, every, set(function.output), {}, {})
         changes = [f"merged {merging.count} nodes into equal ones"] if merging.count else []
         return PassResult.of(model, result, changes, is_told=True)
+
+
+@dataclass
+class _Walk:
+    """The nodes of a graph to look at, in order.
+
+    Attributes:
+        row: a node as plain data.
+    """
+
+    row: Callable[[int], Row]
+    order: Iterable[int]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.order)
+
+    def merged(self, values: Sequence[str]) -> None:
+        """Look at what reads merged values, too: every node is looked at."""
+
+
+class _Twins(_Walk):
+    """The nodes of a main graph that may equal another one, and those that come to do so as their inputs merge."""
+
+    def __init__(self, index: GraphIndex, positions: Collection[int]) -> None:
+        super().__init__(index.row, ())
+        self.index = index
+        self.readers = index.readers(index.made_by(positions))
+        self.pending = [index.places[position] for position in positions]
+        heapify(self.pending)
+
+    def __iter__(self) -> Iterator[int]:
+        seen = set[int]()
+        while self.pending:
+            place = heappop(self.pending)
+            if place not in seen:
+                seen.add(place)
+                yield self.index.order[place]
+
+    def merged(self, values: Sequence[str]) -> None:
+        """Look at what reads merged values, too: these nodes may be equal now."""
+        for value in filter(None, values):
+            if value not in self.readers:
+                self.readers |= self.index.readers([value])
+            for position in self.readers[value]:
+                heappush(self.pending, self.index.places[position])
 
 
 class _Merging:
@@ -102,6 +157,7 @@ class _Merging:
 
     def __init__(self, proto: ModelProto) -> None:
         self.count = 0
+        self.proto = proto
         self.trained = trained(proto)
         self.functions = {
             function_key(function)
@@ -109,41 +165,53 @@ class _Merging:
             if not any(node.op_type in _IMPURE for node in walk.with_inner(function.node))
         }
 
+    def main(self, index: GraphIndex) -> None:
+        """Merge the nodes of the main graph, which an index describes, and of its bodies."""
+        graph = self.proto.graph
+        if index.bodied:  # there every node outside may have an equal one inside
+            self.graph(graph, _Walk(index.rows.__getitem__, index.order))
+            return
+        alike, constants = self.contents(graph), index.operators.get("Constant", ())
+        for position in constants:
+            alike |= _held(index.nodes[position])
+        twins = index.table.twins(alike)
+        if twins:
+            index.read_rows(twins)
+            self.graph(graph, _Twins(index, (*twins, *constants)))
+
+    def contents(self, graph: GraphProto) -> dict[str, bytes]:
+        """Return the contents of a graph's small initializers that are constant."""
+        inputs = {value.name for value in graph.input} | self.trained
+        tensors = (t for t in graph.initializer if _is_small(t) and t.name not in inputs)
+        return {tensor.name: _content(tensor) for tensor in tensors}
+
     def graph(
         self,
         graph: GraphProto,
-        rows: Sequence[Row],
-        order: Iterable[int],
+        looked: _Walk,
         outer: "Mapping[Shallow, list[_Known]] | None" = None,
         outer_alike: _Alike | None = None,
     ) -> None:
         """Merge the nodes of a graph, and of its bodies, with each other and with those outside."""
-        local = {*sources(graph), *(name for row in rows for name in row.outputs)}
-        inputs = {value.name for value in graph.input} | self.trained
-        alike = {
-            name: content for name, content in (outer_alike or {}).items() if name not in local
-        }
-        alike |= {
-            t.name: _content(t) for t in graph.initializer if _is_small(t) and t.name not in inputs
-        }
-        if outer is None and _all_differ(graph.node, rows, alike):
-            return
-        seen = {
-            key: visible
-            for key, several in (outer or {}).items()
-            if (visible := [known for known in several if local.isdisjoint(known.names)])
-        }
+        seen: dict[Shallow, list[_Known]] = {}
+        alike: dict[str, bytes] = {}
+        if outer or outer_alike:
+            local = {*defined(graph)}
+            alike |= {n: content for n, content in (outer_alike or {}).items() if n not in local}
+            for key, several in (outer or {}).items():
+                if visible := [known for known in several if local.isdisjoint(known.names)]:
+                    seen[key] = visible
+        alike |= self.contents(graph)
         kept = {value.name for value in graph.output}
         kept.update(annotation.tensor_name for annotation in graph.quantization_annotation)
-        names = self.nodes(graph.node, rows, order, kept, seen, alike)
+        names = self.nodes(graph.node, looked, kept, seen, alike)
         rename_parameters(graph, names)
         drop_declarations(graph, names)
 
     def nodes(
         self,
         nodes: MutableSequence[NodeProto],
-        rows: Sequence[Row],
-        order: Iterable[int],
+        looked: _Walk,
         kept: Container[str],
         seen: "dict[Shallow, list[_Known]]",
         alike: dict[str, bytes],
@@ -152,18 +220,15 @@ class _Merging:
         names: dict[str, str] = {}
         gone = []
         every = list(nodes)
-        for position in order:
-            node, row = every[position], rows[position]
+        for position in looked:
+            node, row = every[position], looked.row(position)
             if names and not names.keys().isdisjoint(row.needs):
                 rename_uses([node], names)
                 row = row._replace(needs=[names.get(name, name) for name in row.needs])
-            if row.op_type == "Constant":
-                tensor = constant_of(node)
-                if tensor is not None and _is_small(tensor):
-                    alike[row.outputs[0]] = _content(tensor)
+            alike |= _held(node) if row.op_type == "Constant" else {}
             for _, body in walk.bodies(node) if row.attributed else ():
                 inner = rows_of(body.node)
-                self.graph(body, inner, range(len(inner)), seen, alike)
+                self.graph(body, _Walk(inner.__getitem__, range(len(inner))), seen, alike)
             if not self._is_mergeable(node, row):
                 continue
             known = _Known(node, row.outputs, row.needs)
@@ -178,6 +243,7 @@ class _Merging:
             elif not any(name in kept for name in row.outputs):
                 names.update(zip(row.outputs, same.outputs, strict=True))
                 gone.append(position)
+                looked.merged([*row.outputs, *same.outputs])
         drop_at(nodes, gone)
         self.count += len(gone)
         names.pop("", None)
@@ -190,18 +256,10 @@ class _Merging:
         return known and not (row.attributed and walk.bodies(node))
 
 
-def _all_differ(nodes: Sequence[NodeProto], rows: Sequence[Row], alike: _Alike) -> bool:
-    """Return whether no two nodes do the same to the same values, and none has a body."""
-    times = Counter(alike.values())
-    twins = {name: content for name, content in alike.items() if times[content] > 1}
-    reads: list[Sequence[str | bytes]] = (
-        [[twins.get(name, name) for name in row.needs] for row in rows]
-        if twins
-        else [row.needs for row in rows]
-    )
-    keys = {(row.op_type, row.domain, *read) for row, read in zip(rows, reads, strict=True)}
-    nested = (row.attributed and walk.bodies(nodes[place]) for place, row in enumerate(rows))
-    return len(keys) == len(rows) and not any(nested)
+def _held(node: NodeProto) -> dict[str, bytes]:
+    """Return the content of a small Constant, by its name."""
+    tensor = constant_of(node)
+    return {} if tensor is None or not _is_small(tensor) else {node.output[0]: _content(tensor)}
 
 
 def _bare(attribute: AttributeProto) -> bytes:

@@ -1,19 +1,21 @@
 """Replace nodes whose results are constant by these results."""
 
+import heapq
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from itertools import chain
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.bodies import InnerGraph, put_back, standing
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant
-from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -24,6 +26,9 @@ from onnxsurgeon_lite.surgery.shape_values import Elements, is_known, shape_valu
 from onnxsurgeon_lite.surgery.symbolic import infer_types, onnx_types
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.runtime.session import Runtime
 
 _QUANTIZERS = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 _KEPT = RANDOM | {"Dropout", "Constant"} | _QUANTIZERS
@@ -72,7 +77,14 @@ def fold(result: Model, values: Iterable[str] | None, limit: int) -> tuple[list[
     Returns:
         (changes, notes).
     """
-    whole = _Count()
+    with ExitStack() as stack:
+        return _fold(result, values, limit, _Count(_Runner(stack)))
+
+
+def _fold(
+    result: Model, values: Iterable[str] | None, limit: int, whole: "_Count"
+) -> tuple[list[str], list[str]]:
+    """Fold until what is too large stays so; see `fold`."""
     rounds = True
     while rounds:
         counts = whole.folded, whole.decided
@@ -97,17 +109,33 @@ def fold(result: Model, values: Iterable[str] | None, limit: int) -> tuple[list[
     return changes, notes
 
 
-def fold_positions(index: GraphIndex, positions: set[int]) -> int:
-    """Replace, in place, nodes that are constant by their results; return how many results others read."""
+def fold_positions(index: GraphIndex, positions: set[int]) -> None:
+    """Replace, in place, nodes that are constant by their results."""
     found = _Constants(index, set(), 0)
     found.runs = positions
-    made = _computed(index, found, None)
-    _replace(index.graph, found, made)
-    return len(made)
+    with ExitStack() as stack:
+        made = _computed(index, found, _Runner(stack), None)
+    _replace(index.graph, found, made, _idle(index, found.gone))
+
+
+@dataclass
+class _Runner:
+    """The runtime that computes constants, in a process that starts when it is asked for."""
+
+    stack: ExitStack
+
+    @cached_property
+    def runtime(self) -> "Runtime":
+        """The runtime."""
+        from onnxsurgeon_lite.runtime.options import RuntimeOptions
+        from onnxsurgeon_lite.runtime.session import Runtime
+
+        return self.stack.enter_context(Runtime(RuntimeOptions(opt="none", threads=1)))
 
 
 @dataclass
 class _Count:
+    runner: _Runner
     decided: int = 0
     folded: int = 0
     constants: int = 0
@@ -123,13 +151,15 @@ def _fold_graph(
     if values is None:
         count.decided += found.decide(graph)
     found.find()
+    if found.runs:
+        count.runner.runtime.begin()
+    found.keep_large()
     count.large += map(index.describe, found.large)
     if found.gone:
-        made = _computed(found.index, found, count)
+        made = _computed(found.index, found, count.runner, count)
+        idle = _idle(found.index, found.gone)
         for same in (graph, *([] if index.graph is graph else [index.graph])):
-            reads = {name for position in found.gone for name in same.node[position].input}
-            _replace(same, found, made)
-            _drop_idle(same, reads)
+            _replace(same, found, made, idle)
         count.folded += len(found.gone)
         count.constants += len(made)
     if values is not None or not index.bodied:
@@ -177,11 +207,10 @@ class _Constants:
 
     def may_fold(self) -> bool:
         """Return whether a node reads constants alone, or there are shapes, bodies or functions to look into."""
-        index, settled = self.index, self._constants()
+        index = self.index
         if index.bodied or index.model.proto.functions or "Shape" in index.operators:
             return True
-        reads = any(row.needs and settled.issuperset(row.needs) for row in index.rows)
-        return reads or self.may_decide()
+        return bool(index.table.reading_only(self._constants())) or self.may_decide()
 
     def decide(self, graph: GraphProto) -> int:
         """Replace operands that types decide; return how many nodes changed."""
@@ -207,32 +236,52 @@ class _Constants:
         """Find what is constant."""
         known = set(self.values or ())
         settled = known | self._constants()
-        for position in self.index.order:
-            row = self.index.rows[position]
-            follows = row.op_type == "Shape" or not self._followed.isdisjoint(row.needs)
-            if not (follows and self.values is None) and not settled.issuperset(row.needs):
-                continue
-            node = self.index.nodes[position]
-            if row.domain or row.op_type in _KEPT or (row.attributed and _is_open(node)):
-                continue
-            outputs = [name for name in row.outputs if name]
-            if not outputs or not self.index.outputs.keys().isdisjoint(outputs):
-                continue
-            if follows and self.values is None and self._follows(node):
-                known.update(outputs)
-                settled.update(outputs)
-            elif self._is_constant(position, known):
-                self.runs.add(position)
-                known.update(outputs)
-                settled.update(outputs)
-        self._keep_large()
+        places = self.index.places
+        pending = [places[p] for p in self.index.table.reading_only(settled)]
+        if self.values is None:
+            pending += (places[p] for p in self.index.operators.get("Shape", ()))
+        heapq.heapify(pending)
+        last = -1
+        while pending:  # in the order of the graph: what follows from a node comes behind it
+            place = heapq.heappop(pending)
+            if place > last:
+                last, position = place, self.index.order[place]
+                found = self._found(position, known, settled)
+                readers = self.index.readers(found).values() if found else ()
+                for each in chain.from_iterable(readers):
+                    heapq.heappush(pending, places[each])
 
-    def _keep_large(self) -> None:
+    def _found(self, position: int, known: set[str], settled: set[str]) -> Sequence[str]:
+        """Look at a node; return what it makes if that is constant, or if the numbers of a shape are followed to it."""
+        row = self.index.row(position)
+        follows = self.values is None and (
+            row.op_type == "Shape" or not self._followed.isdisjoint(row.needs)
+        )
+        if not follows and not settled.issuperset(row.needs):
+            return ()
+        node = self.index.nodes[position]
+        if row.domain or row.op_type in _KEPT or (row.attributed and _is_open(node)):
+            return ()
+        outputs = [name for name in row.outputs if name]
+        if not outputs or not self.index.outputs.keys().isdisjoint(outputs):
+            return ()
+        if follows and self._follows(node):
+            known.update(outputs)
+            settled.update(outputs)
+        elif self._is_constant(position, known):
+            self.runs.add(position)
+            known.update(outputs)
+            settled.update(outputs)
+        elif self._followed.isdisjoint(outputs):
+            return ()
+        return outputs
+
+    def keep_large(self) -> None:
         """Keep the nodes whose results are large, and those that read them."""
         types = self._types_of(self.runs)
         kept: set[str] = set()
         for position in sorted(self.runs, key=self.index.places.__getitem__):
-            row = self.index.rows[position]
+            row = self.index.row(position)
             sizes = [_size(types.get(name) or self.type_of(name)) for name in row.outputs if name]
             fits = all(size is not None and size <= self.limit for size in sizes)
             reads_kept = not kept.isdisjoint(row.needs)
@@ -251,7 +300,7 @@ class _Constants:
         source = self.index.model.structure()
         part = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
         part.functions.extend(source.functions)
-        read = {name for position in positions for name in self.index.rows[position].needs}
+        read = {name for position in positions for name in self.index.row(position).needs}
         makers = {self.index.producer[name] for name in read & self.index.producer.keys()}
         part.graph.node.extend(source.graph.node[p] for p in sorted(makers | positions))
         part.graph.initializer.extend(t for t in source.graph.initializer if t.name in read)
@@ -260,8 +309,8 @@ class _Constants:
 
     def _constants(self) -> set[str]:
         """Return the names that may be constant, and ''."""
-        nodes = (self.index.rows[p] for p in self.index.operators.get("Constant", ()))
-        return {"", *self.index.initializers, *(name for row in nodes for name in row.outputs)}
+        nodes = (self.index.nodes[p] for p in self.index.operators.get("Constant", ()))
+        return {"", *self.index.initializers, *(name for node in nodes for name in node.output)}
 
     def _follows(self, node: NodeProto) -> bool:
         """Follow the numbers of a shape; return whether all are known."""
@@ -334,7 +383,9 @@ def _size(kind: TypeProto | None) -> int | None:
     return math.prod(shape) * dtypes.numpy_dtype(kind.tensor_type.elem_type).itemsize
 
 
-def _computed(index: GraphIndex, found: _Constants, count: _Count | None) -> dict[str, Array]:
+def _computed(
+    index: GraphIndex, found: _Constants, runner: _Runner, count: _Count | None
+) -> dict[str, Array]:
     """Return the constants that other nodes read.
 
     Args:
@@ -347,14 +398,13 @@ def _computed(index: GraphIndex, found: _Constants, count: _Count | None) -> dic
         group = pending.pop()
         outputs = {name for position in group for name in index.nodes[position].output if name}
         try:
-            made.update(
-                _run(
-                    index, outputs if everything else _read_by_others(index, outputs, found), found
-                )
-            )
-        except RuntimeFailure:
+            wanted = outputs if everything else _read_by_others(index, outputs, found)
+            made.update(_run(index, wanted, found, runner))
+        except RuntimeFailure as error:
             if count is None:
                 raise
+            if isinstance(error, RuntimeCrash | RuntimeTimeout):
+                runner.runtime.restart()
             everything = True  # whichever node stays, what it reads is known
             if len(group) == 1:
                 found.runs.discard(group[0])
@@ -367,14 +417,15 @@ def _computed(index: GraphIndex, found: _Constants, count: _Count | None) -> dic
 
 def _read_by_others(index: GraphIndex, names: Iterable[str], found: _Constants) -> set[str]:
     """Return the values that a node reads which is not folded."""
-    gone = found.gone
-    return {name for name in names if not gone.issuperset(index.consumers.get(name, ()))}
+    gone, readers = found.gone, index.readers({*names})
+    return {name for name, users in readers.items() if not gone.issuperset(users)}
 
 
-def _run(index: GraphIndex, wanted: Set[str], found: _Constants) -> dict[str, Array]:
+def _run(
+    index: GraphIndex, wanted: Set[str], found: _Constants, runner: _Runner
+) -> dict[str, Array]:
     from onnxsurgeon_lite.graph.cut import Cut
     from onnxsurgeon_lite.passes.extract import submodel
-    from onnxsurgeon_lite.runtime.options import RuntimeOptions
     from onnxsurgeon_lite.runtime.session import run_model
 
     if not wanted:
@@ -384,31 +435,27 @@ def _run(index: GraphIndex, wanted: Set[str], found: _Constants) -> dict[str, Ar
     index.types.update((name, kind) for name in fed | wanted if (kind := found.type_of(name)))
     part = submodel(index, Cut(tuple(sorted(fed)), tuple(sorted(wanted)), tuple(nodes), ()))
     feeds = {name: found.shapes[name] for name in fed}
-    values = run_model(part, feeds, options=RuntimeOptions(opt="none", threads=1))
+    values = run_model(part, feeds, runtime=runner.runtime)
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
-def _replace(graph: GraphProto, found: _Constants, made: Mapping[str, Array]) -> None:
-    gone = found.gone
-    outputs = {name for position in gone for name in graph.node[position].output if name}
-    drop_at(graph.node, gone)
-    graph.initializer.extend(dtypes.from_array(array, name) for name, array in made.items())
-    drop_declarations(graph, outputs - made.keys())
-
-
-def _drop_idle(graph: GraphProto, values: Iterable[str]) -> None:
-    """Remove those constants that nothing reads any more."""
-    idle = {*values} - _needed(graph)
+def _replace(
+    graph: GraphProto, found: _Constants, made: Mapping[str, Array], idle: Set[str]
+) -> None:
+    """Put results in the place of nodes, and remove the constants that are idle then."""
+    gone, index = found.gone, found.index
+    outputs = index.made_by(gone)
+    constants = [p for p in index.makers(idle) if index.nodes[p].op_type == "Constant"]
+    drop_at(graph.node, {*gone, *constants})
     drop(graph.initializer, lambda tensor: tensor.name in idle)
-    drop(graph.node, lambda node: node.op_type == "Constant" and idle.issuperset(node.output))
-    drop_declarations(graph, idle)
+    graph.initializer.extend(dtypes.from_array(array, name) for name, array in made.items())
+    drop_declarations(graph, outputs - made.keys() | idle)
 
 
-def _needed(graph: GraphProto) -> set[str]:
-    """Return the values of a graph that something needs."""
-    needed = {value.name for values in (graph.input, graph.output) for value in values}
-    for node in graph.node:
-        needed.update(node.input[:], captured(node) if node.attribute else ())
-    for annotation in graph.quantization_annotation:
-        needed.update(entry.value for entry in annotation.quant_parameter_tensor_names)
-    return needed
+def _idle(index: GraphIndex, gone: Set[int]) -> set[str]:
+    """Return the values that nothing needs without some of the nodes that read them."""
+    readers = index.readers(index.read_by(gone))
+    idle = {name for name, users in readers.items() if gone.issuperset(users)}
+    for annotation in index.graph.quantization_annotation:
+        idle.difference_update(entry.value for entry in annotation.quant_parameter_tensor_names)
+    return idle - index.inputs.keys() - index.outputs.keys()

@@ -1,7 +1,9 @@
 """Rewrite what matches a pattern."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import chain
 from typing import ClassVar
 
 from onnx import (
@@ -45,7 +47,7 @@ from onnxsurgeon_lite.graph.schemas import (
 )
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model.messages import copied, drop, drop_at
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.fold import fold_positions
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -91,14 +93,18 @@ class Rewrite:
         require_schemas(index)
         return self.edit(index)
 
+    @cached_property
+    def _rules(self) -> list[list[Rule]]:
+        """The rules of each file."""
+        read = map(read_rules, self.rules)
+        return [reversed_rules(rules) if self.reverse else rules for rules in read]
+
     def edit(self, index: GraphIndex) -> PassResult:
         """Rewrite an indexed model."""
         changes: list[str] = []
         notes: list[str] = []
         result = index
-        for source in self.rules:
-            rules = read_rules(source)
-            rules = reversed_rules(rules) if self.reverse else rules
+        for rules in self._rules:
             done = _Rewriting(result, rules)
             result = done.run()
             changes += done.changes
@@ -139,20 +145,17 @@ class _Rewriting:
     def _round(self, before: GraphIndex, found: "Sequence[_Found]") -> tuple[GraphIndex, bool]:
         """Replace the matches; return the result, and whether it has fewer nodes."""
         result = before.model.copy()
-        graph = result.proto.graph
         self.growth = 0
-        self.taken = names_in([graph] if any(map(_names_more, self.rules)) else [])
+        names = cache(lambda: names_in([before.graph]))  # few replacements name more values
         for scope, index, _, matches in found:
             target = graph_at(result.proto, scope)
-            folded = self._rewrite(target, index, matches, scope) if matches else []
+            folded = self._rewrite(target, index, matches, scope, names) if matches else []
             if any(len(rule.pattern.function.output) > 1 for rule, _ in matches):
                 _sort(target)
         self._add_functions(result.proto)
         after = GraphIndex.of(result)
         if folded:
-            positions = {after.producer[name] for name in folded}
-            fold_positions(after, positions)
-            _drop(graph, after, positions)
+            fold_positions(after, {after.producer[name] for name in folded})
             after = GraphIndex.of(result)
         self.notes += follow(before, after, self.stale) if self.stale else ()
         self.stale = {}
@@ -164,6 +167,7 @@ class _Rewriting:
         index: GraphIndex,
         matches: "Sequence[tuple[Rule, Match]]",
         scope: str,
+        taken: Callable[[], set[str]],
     ) -> list[str]:
         """Replace the matches in one graph; return the values to fold."""
         removed = {position for _, match in matches for position in match.removed}
@@ -171,22 +175,17 @@ class _Rewriting:
         aliases: dict[str, str] = {}
         folded: list[str] = []
         for rule, match in matches:
-            new = _New(index, rule, match, self.taken)
+            new = _New(index, rule, match, taken)
             added.setdefault(match.removed[-1], []).extend(new.nodes)
             aliases |= new.aliases
             self._check(index, rule, match, new.nodes)
             folded += new.constant
             self.changes.append(_said(index, rule, match, new, scope))
-        nodes = [
-            node
-            for position, old in enumerate(target.node)
-            for node in [*([] if position in removed else [old]), *added.get(position, ())]
-        ]
-        self.growth += len(nodes) - len(target.node)
-        del target.node[:]
-        target.node.extend(nodes)
-        _rename(target, aliases)
-        _drop(target, index, removed)
+        new_nodes = [node for some in added.values() for node in some]
+        self.growth += len(new_nodes) - len(removed)
+        names = _rename(target, index, aliases, removed, new_nodes)
+        _replace(target, removed | _drop(target, index, removed, new_nodes, names), added)
+        _add_identities(target, names)
         return [] if scope else folded
 
     def _check(
@@ -253,11 +252,12 @@ class _New:
         constant: the values that depend on constants alone.
     """
 
-    def __init__(self, index: GraphIndex, rule: Rule, match: Match, taken: set[str]) -> None:
+    def __init__(
+        self, index: GraphIndex, rule: Rule, match: Match, taken: Callable[[], set[str]]
+    ) -> None:
         assert rule.replacement is not None
         function, own = rule.replacement.function, rule.pattern.function
-        call = NodeProto(attribute=_named(match))
-        self.nodes = bound_nodes(function, call)
+        self.nodes: list[NodeProto] = []
         self.aliases: dict[str, str] = {}
         self.constant: list[str] = []
         names = {name: match.values.get(name, "") for name in function.input}
@@ -266,6 +266,9 @@ class _New:
                 self.aliases[match.values[result]] = names[name]
             else:
                 names[name] = match.values[result]
+        if not function.node:
+            return
+        self.nodes = bound_nodes(function, NodeProto(attribute=_named(match)))
         self._name(names, match.values[own.output[0]], taken)
         self._describe(index, match)
         kind = index.types.get(match.values[own.output[0]])
@@ -274,11 +277,11 @@ class _New:
             _spell_constants(self.nodes)
         self._find_constant(index)
 
-    def _name(self, names: dict[str, str], base: str, taken: set[str]) -> None:
+    def _name(self, names: dict[str, str], base: str, taken: Callable[[], set[str]]) -> None:
         for node in walk.with_inner(self.nodes):
             for name in filter(None, node.output):
                 if name not in names:
-                    names[name] = fresh(f"{base}_{name}", taken)
+                    names[name] = fresh(f"{base}_{name}", taken())
             node.output[:] = [names.get(name, "") for name in node.output]
         for node in walk.with_inner(self.nodes):
             inputs = [names.get(name, name) for name in node.input]
@@ -305,13 +308,6 @@ class _New:
                 self.constant += node.output
             if node.op_type == "Constant" or node.output[0] in self.constant:
                 known.update(node.output)
-
-
-def _names_more(rule: Rule) -> bool:
-    """Return whether a replacement makes values besides its outputs."""
-    assert rule.replacement is not None
-    function = rule.replacement.function
-    return any(name not in function.output for node in function.node for name in node.output)
 
 
 def _named(match: Match) -> Iterator[AttributeProto]:
@@ -383,37 +379,76 @@ def _imports(proto: ModelProto, rules: Iterable[Rule]) -> list[OperatorSetIdProt
     return list(found.values())
 
 
-def _rename(target: GraphProto | FunctionProto, aliases: Mapping[str, str]) -> None:
-    """Make readers of a value read what it is; an output of the graph gets an Identity."""
-    if not aliases:
-        return
+def _rename(
+    target: GraphProto | FunctionProto,
+    index: GraphIndex,
+    aliases: Mapping[str, str],
+    removed: Set[int],
+    added: Iterable[NodeProto],
+) -> dict[str, str]:
+    """Make readers of a value read what it is; return value -> what it is."""
     final = {}
     for name, value in aliases.items():
         while value in aliases:
             value = aliases[value]
         final[name] = value
-    rename_uses(target.node, final)
-    is_graph = isinstance(target, GraphProto)
-    outputs = [value.name for value in target.output] if is_graph else [*target.output]
-    for name in outputs:
-        if name in final:
-            target.node.add(op_type="Identity", input=[final[name]], output=[name])
+    readers = {*chain.from_iterable(index.readers(final).values())} - removed
+    rename_uses(chain(added, (target.node[position] for position in readers)), final)
+    return final
 
 
-def _drop(target: GraphProto | FunctionProto, index: GraphIndex, removed: Iterable[int]) -> None:
-    """Drop what nothing mentions any more: types of replaced values, and constants that only those nodes read."""
-    made = {name for position in removed for name in index.nodes[position].output}
-    read = {name for position in removed for name in index.reads[position]}
-    used = {v.name if isinstance(v, ValueInfoProto) else str(v) for v in target.output}
-    for node in target.node:
-        used.update(node.input)
-        if node.attribute:
-            used.update(captured(node))
-    read -= used
+def _add_identities(target: GraphProto | FunctionProto, names: Mapping[str, str]) -> None:
+    """Give the outputs of a graph that are other values an Identity."""
+    for name in _outputs(target):
+        if name in names:
+            target.node.add(op_type="Identity", input=[names[name]], output=[name])
+
+
+def _outputs(target: GraphProto | FunctionProto) -> list[str]:
+    return [v.name if isinstance(v, ValueInfoProto) else str(v) for v in target.output]
+
+
+def _replace(
+    target: GraphProto | FunctionProto, gone: Set[int], added: Mapping[int, Sequence[NodeProto]]
+) -> None:
+    """Remove nodes, and put others behind their places."""
+    if not any(added.values()):
+        drop_at(target.node, gone)
+        return
+    nodes = [
+        node
+        for position, old in enumerate(target.node)
+        for node in [*([] if position in gone else [old]), *added.get(position, ())]
+    ]
+    del target.node[:]
+    target.node.extend(nodes)
+
+
+def _drop(
+    target: GraphProto | FunctionProto,
+    index: GraphIndex,
+    removed: Set[int],
+    added: Iterable[NodeProto],
+    names: Mapping[str, str],
+) -> set[int]:
+    """Drop what nothing mentions any more: types of replaced values, and constants that only those nodes read.
+
+    Args:
+        removed: the nodes that are replaced.
+        names: value -> what its readers read now.
+
+    Returns:
+        The nodes of the constants, which are still there.
+    """
+    made, read = index.made_by(removed), index.read_by(removed)
+    readers = index.readers(made | read | names.keys())
+    left = {name for name, users in readers.items() if not removed.issuperset(users)}
+    outputs = {*_outputs(target)}
+    used = {names.get(name, name) for name in left | outputs} | outputs
+    for node in added:
+        used.update(node.input, captured(node) if node.attribute else ())
+    gone = {name for name in read - used if constant(index, name) is not None}
     made -= used
-    gone = {name for name in read if constant(index, name) is not None}
-    if gone - index.initializers.keys():
-        drop(target.node, lambda node: node.op_type == "Constant" and node.output[0] in gone)
     drop(target.value_info, lambda info: info.name in made | gone)
     if isinstance(target, GraphProto):
         drop(target.quantization_annotation, lambda note: note.tensor_name in made | gone)
@@ -421,6 +456,7 @@ def _drop(target: GraphProto | FunctionProto, index: GraphIndex, removed: Iterab
             e.value for a in target.quantization_annotation for e in a.quant_parameter_tensor_names
         }
         drop(target.initializer, lambda tensor: tensor.name in gone - kept)
+    return {*index.makers(gone - index.initializers.keys())}
 
 
 def _sort(target: GraphProto | FunctionProto) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values
-from onnxsurgeon_lite.surgery.symbolic import infer_types
+from onnxsurgeon_lite.surgery.symbolic import begin_types, infer_types
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -74,7 +75,8 @@ def _skip(index: GraphIndex, proto: ModelProto, graph: GraphProto) -> list[str]:
         return changes
     names = {index.nodes[position].output[0]: source for position, source in skips.items()}
     outputs = {source: name for name, source in names.items() if name in index.outputs}
-    rename_uses((graph.node[p] for p in index.reading(names)), names)
+    readers = {*chain.from_iterable(index.readers(names).values())}
+    rename_uses((graph.node[position] for position in readers), names)
     drop_at(graph.node, skips)
     drop_declarations(graph, names.keys() - index.outputs.keys() | outputs.keys())
     rename_values(proto, graph, outputs)
@@ -94,9 +96,13 @@ class _Noops:
         values: dict[str, str] = {}
         annotations = self.index.graph.quantization_annotation
         fixed = {a.tensor_name for a in annotations} | self.index.outputs.keys()
-        candidates = [p for name in _HANDLED for p in self._candidates(name)]
-        for position in sorted(candidates, key=self.index.places.__getitem__):
-            row = self.index.rows[position]
+        candidates = {name: self._candidates(name) for name in _HANDLED}
+        if any(places and name in _TYPED for name, places in candidates.items()):
+            begin_types(self.index)
+        every = sorted(chain.from_iterable(candidates.values()))
+        self.index.read_rows(every)
+        for position in sorted(every, key=self.index.places.__getitem__):
+            row = self.index.row(position)
             if row.domain or self._uses_more(row.outputs):
                 continue
             if row.attributed and self._is_open(position):
@@ -116,12 +122,14 @@ class _Noops:
     def _candidates(self, operator: str) -> Sequence[int]:
         """Return the nodes of an operator that may be no-ops."""
         places = self.index.operators.get(operator, [])
+        if operator == "Transpose":
+            return [p for p in places if self.keeps_order(self.index.nodes[p])]
         if not places or operator not in _NEUTRAL:
             return places
         number, _ = _NEUTRAL[operator]
         neutral = {name for name in self.constants if self._is_all(name, number)}
-        rows = self.index.rows
-        return [p for p in places if not neutral.isdisjoint(rows[p].needs)] if neutral else []
+        readers = chain.from_iterable(self.index.readers(neutral).values()) if neutral else ()
+        return sorted({*places}.intersection(readers))
 
     def _is_open(self, position: int) -> bool:
         """Return whether the call of a function decides an attribute."""
@@ -173,7 +181,7 @@ class _Noops:
     def constants(self) -> set[str]:
         """The values that may be constant."""
         makers = self.index.operators.get("Constant", ())
-        made = {name for position in makers for name in self.index.rows[position].outputs}
+        made = {name for position in makers for name in self.index.nodes[position].output}
         return made | self.index.initializers.keys()
 
     def array(self, name: str) -> Array | None:
@@ -189,7 +197,7 @@ class _Noops:
         first, second = (kind.tensor_type if kind is not None else None for kind in kinds)
         if first is None or second is None or first.elem_type != second.elem_type:
             return False
-        if not first.HasField("shape") or first.shape != second.shape:
+        if not first.HasField("shape") or (first is not second and first.shape != second.shape):
             return False
         return all(dim.WhichOneof("value") for dim in first.shape.dim)
 
@@ -247,6 +255,7 @@ _NEUTRAL = {
     "Xor": (0, (0, 1)),
 }
 """Operator -> the number that changes nothing, and where it can stand."""
+_OF_TYPES = _Noops.keeps_dtype, _Noops.keeps_type, _Noops.takes_all
 _TESTS: dict[str, Callable[[_Noops, NodeProto], bool]] = {
     "Cast": _Noops.keeps_dtype,
     "CastLike": _Noops.keeps_dtype,
@@ -259,4 +268,6 @@ _TESTS: dict[str, Callable[[_Noops, NodeProto], bool]] = {
     ),
 }
 """Operator -> the test that a node returns its first input."""
+_TYPED = {*_NEUTRAL, *(name for name, test in _TESTS.items() if test in _OF_TYPES)}
+"""Operators that return their input only if the types say so."""
 _HANDLED = (*_ONE_INPUT, *_NEUTRAL, *_TESTS)

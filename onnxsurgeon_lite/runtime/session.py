@@ -4,6 +4,7 @@ import math
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -117,6 +118,10 @@ class Runtime:
             if self._started is None:
                 self._started = started(self.options)
             return self._started
+
+    def begin(self) -> None:
+        """Start the process now: it gets ready while the caller goes on."""
+        _ = self._child
 
     def restart(self) -> None:
         """Continue with a new process, which has no stored values."""
@@ -421,10 +426,13 @@ class Runtime:
 
 
 def run_model(
-    model: Model, feeds: Mapping[str, Array | list[Array]], options: RuntimeOptions | None = None
+    model: Model,
+    feeds: Mapping[str, Array | list[Array]],
+    options: RuntimeOptions | None = None,
+    runtime: Runtime | None = None,
 ) -> dict[str, RunValue]:
-    """Run a model once in a process of its own; return its outputs."""
-    with Runtime(options) as runtime:
+    """Run a model once, in a process of its own if no runtime is given; return its outputs."""
+    with Runtime(options) if runtime is None else nullcontext(runtime) as runtime:
         runtime.open(model)
         for name, value in feeds.items():
             runtime.put(name, value)

@@ -14,7 +14,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN, Conditions, misfit, number
 from onnxsurgeon_lite.graph.patterns.rule import Rule
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.table import plain_domain
+from onnxsurgeon_lite.graph.table import FEW, plain_domain
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -81,6 +81,9 @@ class Matcher:
     rules: Sequence[Rule]
     refused: list[tuple[Match, str]] = field(default_factory=list)
     _known: dict[tuple[int, str], AttributeProto | None] = field(default_factory=dict)
+    _decided: dict[tuple[object, ...], tuple[dict[str, AttributeProto], str]] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         self.rule = self.rules[0]
@@ -117,7 +120,7 @@ class Matcher:
         used = {*taken}
         anchor = self.rarest()[0]
         plan = self._plan(anchor)
-        for position in self.index.operators[self.nodes[anchor].op_type]:
+        for position in self._places(anchor):
             if position in used:
                 continue
             for found in self._complete(plan, self.fits(anchor, position, Match())):
@@ -126,6 +129,17 @@ class Matcher:
                     used.update(accepted[1].removed)
                     yield accepted
                     break
+
+    def _places(self, anchor: int) -> Sequence[int]:
+        """Return the nodes of the graph that can be a node of the pattern: what reads them is what reads it there."""
+        operators, own = self.index.operators, self.nodes[anchor]
+        places = operators[own.op_type]
+        readers = {node.op_type for node in self.nodes if not {*own.output}.isdisjoint(node.input)}
+        if len(self.index.nodes) <= FEW:
+            return places
+        for operator in readers:
+            places = sorted({*places}.intersection(self.index.table.feeding(operators[operator])))
+        return places
 
     def _plan(self, anchor: int) -> list[tuple[int, str, bool]]:
         """Return the other nodes in an order in which each is reached: (node, by which value, from its reader)."""
@@ -338,16 +352,26 @@ class Matcher:
 
     def _completed(self, rule: Rule, found: Match) -> tuple[dict[str, AttributeProto], str]:
         """Return the variables of a match, and why a condition refuses it; '' if none does."""
+        if rule.asks_of_values:
+            defined, reason = self._defined(rule, found)
+        else:  # then equal variables have one answer
+            bound = found.attributes.items()
+            key = id(rule), *((name, each.SerializeToString()) for name, each in bound)
+            if key not in self._decided:
+                self._decided[key] = self._defined(rule, found)
+            defined, reason = self._decided[key]
+        return {**found.attributes, **defined}, reason
+
+    def _defined(self, rule: Rule, found: Match) -> tuple[dict[str, AttributeProto], str]:
+        """Return the variables that conditions define, and why one refuses a match; '' if none does."""
         new = rule.replacement
         numbers = {a.name: number(a) for a in new.function.attribute_proto} if new else {}
         bound = found.attributes.items()
         numbers |= {name: number(a) for name, a in bound if not a.ref_attr_name}
         facts = Conditions(self.index, found.values, numbers, rule.unmentioned)
         reason = facts.failing(rule.where)
-        attributes = {**found.attributes}
-        for name in () if reason else facts.numbers.keys() - attributes.keys():
-            attributes[name] = attribute_of(name, facts.numbers[name])
-        return attributes, reason
+        names = () if reason else facts.numbers.keys() - found.attributes.keys()
+        return {name: attribute_of(name, facts.numbers[name]) for name in names}, reason
 
     def _read_elsewhere(self, found: Match, removed: set[int]) -> str:
         """Say which value inside the match others read; '' if there is none."""

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
@@ -47,6 +48,14 @@ class Rule:
     replacement: Side | None = None
     functions: tuple[FunctionProto, ...] = field(default=())
     absent: frozenset[str] = frozenset()
+
+    @cached_property
+    def asks_of_values(self) -> bool:
+        """Whether a condition speaks of values, not of attributes alone."""
+        function = self.pattern.function
+        values = {*function.input, *(name for n in function.node for name in (*n.input, *n.output))}
+        named = (part for condition in self.where for part in ast.walk(condition))
+        return any(isinstance(part, ast.Name) and part.id in values for part in named)
 
     @property
     def where(self) -> tuple[ast.expr, ...]:

@@ -58,7 +58,8 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     leaves = {name for _, name in one.leaves ^ two.leaves}
     if len(made | leaves | redeclared) > _MOST:
         return None
-    others = made | redeclared
+    folded = leaves & (one.computed() | two.computed())  # each reader reads the same as before
+    others = made - folded | redeclared
     touched = {i for i in one.encoded.mentioning(others | leaves) if i in same}
     touched = _thin_readers(one, touched, leaves - others, others)
     one.kept = sorted({*one.kept, *touched})
@@ -147,6 +148,16 @@ class _TrimmedGraph:
     @property
     def left(self) -> list[NodeProto]:
         return [self.nodes[position] for position in self.kept]
+
+    def computed(self) -> set[str]:
+        """Return what the kept nodes make of initializers alone."""
+        known = {"", *(name for kind, name in self.leaves if kind == "initializer")}
+        known -= {name for kind, name in self.leaves if kind == "input"}
+        found = set[str]()
+        for node in self.left:
+            if node.input and known.union(found).issuperset((*node.input, *captured(node))):
+                found.update(filter(None, node.output))
+        return found
 
     @cached_property
     def leaves(self) -> set[tuple[str, str]]:
