@@ -18,6 +18,7 @@ VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
 _NAME, _TYPE = 1, 2
 _LEN = 2  # wire type
 _ONE_BYTE = 127  # the largest size that takes one byte
+_SMALL = 1 << 16  # bytes of a graph that protobuf reads as fast
 _HEAD = 2  # bytes of a tag and such a size
 _BEHIND = bytes(2 * (_HEAD + 255))  # what is read past the end of a message is nothing
 
@@ -172,6 +173,14 @@ def declared_types(
     """
     kinds: dict[bytes, TypeProto] = {}
     found: dict[str, TypeProto] = {}
+    if len(graph) <= _SMALL:
+        parsed = GraphProto.FromString(graph)
+        known = {VALUE_INFO: parsed.value_info, OUTPUT: parsed.output, INPUT: parsed.input}
+        for info in (info for number in numbers for info in known[number]):
+            kind = kinds.setdefault(info.type.SerializeToString(), info.type)
+            if info.HasField("type") and chosen(kind):
+                found[info.name] = kind
+        return found
     for each in (Declarations.of(graph, number) for number in numbers):
         for kind in (own := {*each.kinds}) - kinds.keys():
             kinds[kind] = TypeProto.FromString(kind)

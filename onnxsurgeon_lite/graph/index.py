@@ -93,6 +93,8 @@ class GraphIndex:
         Raises:
             GraphError: two nodes produce one value.
         """
+        if isinstance(model, Indexed):
+            return model.index
         graph = model.proto.graph
         nodes = list(graph.node)
         index = cls(model, nodes, _Reads(nodes))
@@ -130,7 +132,9 @@ class GraphIndex:
     @cached_property
     def bodied(self) -> list[int]:
         """The nodes that hold bodies."""
-        return self.table.bodied
+        if len(self.nodes) > FEW:
+            return self.table.bodied
+        return [p for p, node in enumerate(self.nodes) if node.attribute and walk.bodies(node)]
 
     def maker(self, name: str) -> int | None:
         """Return the position of the node that produces one of a few values, without indexing all others."""
@@ -172,7 +176,7 @@ class GraphIndex:
     @cached_property
     def rows(self) -> list[Row]:
         """Every node as plain data."""
-        return self.table.rows
+        return list(map(Row.of, self.nodes)) if len(self.nodes) <= FEW else self.table.rows
 
     def row(self, position: int) -> Row:
         """Return a node as plain data, without reading all others."""
@@ -535,6 +539,15 @@ class GraphIndex:
         return found
 
 
+class Indexed(Model):
+    """A model that does not change any more, with its index: an edit of it need not make that again."""
+
+    def __init__(self, index: GraphIndex) -> None:
+        super().__init__(**vars(index.model))
+        index.model = self
+        self.index = index
+
+
 class _Types(UserDict[str, TypeProto]):
     """Value -> its known type, looked up on demand: an edit needs few values of many."""
 
@@ -621,6 +634,8 @@ def serialized_part(
         declared: tells which values keep their value_info.
     """
     source = model.structure()
+    if len(source.graph.node) <= FEW:
+        return _small_part(source, positions, change, declared)
     nodes = NodeTable.of(source.graph).encoded
     infos, others = Declarations.apart(nodes.behind or around_nodes(source.graph))
     rest = GraphProto.FromString(others)
@@ -633,6 +648,32 @@ def serialized_part(
     part = nodes.joined(range(len(nodes)) if positions is None else positions)
     field = len_field(ModelProto.GRAPH_FIELD_NUMBER, part + around)
     return bytes(header.SerializeToString()) + field
+
+
+def _small_part(
+    source: ModelProto,
+    positions: Sequence[int] | None,
+    change: Callable[[GraphProto], None],
+    declared: Callable[[str], bool],
+) -> bytes:
+    """Do what `serialized_part` does, where protobuf is as fast as looking into bytes."""
+    graph = source.graph
+    part = ModelProto(
+        ir_version=source.ir_version, opset_import=source.opset_import, functions=source.functions
+    )
+    rest = part.graph
+    for own, other in (
+        (rest.input, graph.input),
+        (rest.output, graph.output),
+        (rest.initializer, graph.initializer),
+        (rest.sparse_initializer, graph.sparse_initializer),
+    ):
+        own.extend(other)
+    change(rest)
+    rest.value_info.extend(info for info in graph.value_info if declared(info.name))
+    nodes = graph.node
+    rest.node.extend(nodes if positions is None else map(nodes.__getitem__, positions))
+    return bytes(part.SerializeToString())
 
 
 def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:

@@ -54,8 +54,9 @@ class Row(NamedTuple):
     @classmethod
     def of(cls, node: NodeProto) -> "Row":
         """Read a node."""
-        attributed = bool(node.attribute)
-        needs = _distinct(node.input[:], captured(node)) if attributed else node.input[:]
+        attributed, needs = bool(node.attribute), node.input[:]
+        if attributed:
+            needs = _distinct(needs, captured(node) if walk.bodies(node) else ())
         return cls(node.op_type, plain_domain(node.domain), needs, node.output[:], attributed)
 
 

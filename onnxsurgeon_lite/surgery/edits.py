@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError, GraphError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.table import NodeTable, captured, plain_domain
+from onnxsurgeon_lite.graph.table import FEW, NodeTable, captured, plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop
 
@@ -262,7 +262,7 @@ def reorder(nodes: Nodes, order: Sequence[int]) -> None:
 
 def _require_whole(before: GraphIndex, after: GraphIndex) -> None:
     gone = {*_changed(before, after)} - after.inputs.keys() - after.initializers.keys()
-    gone -= after.table.made_among(gone)
+    gone -= after.producer.keys() if len(after.nodes) <= FEW else after.table.made_among(gone)
     if not gone:
         return
     dangling = {
@@ -281,6 +281,9 @@ def _changed(before: GraphIndex, after: GraphIndex) -> Iterator[str]:
     """Yield the values of a graph without those that the same nodes produce in another version of it."""
     yield from before.inputs
     yield from before.initializers
+    if len(after.nodes) <= FEW:
+        yield from before.producer
+        return
     encoded = before.table.encoded
     head, tail = encoded.same(after.table.encoded)
     for position in range(head, len(encoded) - tail):

@@ -42,7 +42,7 @@ from onnxsurgeon_lite.debug.causes.other_model import of_other_model
 from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.debug.causes.precision import precision
 from onnxsurgeon_lite.debug.causes.recurrent import recurrent, shared_gates
-from onnxsurgeon_lite.debug.causes.rotary import rotary
+from onnxsurgeon_lite.debug.causes.rotary import missing_rotary, rotary
 from onnxsurgeon_lite.debug.causes.solving import (
     elementwise,
     made_constant,
@@ -77,6 +77,7 @@ FAMILIES: Sequence[Family] = (
     weights,
     sparse_weights,
     arrangement,
+    missing_rotary,
     operations,
     missing_factors,
     constants,

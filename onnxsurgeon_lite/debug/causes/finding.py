@@ -121,12 +121,14 @@ class Finder:
     Attributes:
         known: causes of the culprits so far.
         vague: the steps of those that fit, of which nothing tells what the mistake was.
+        _makers: mistake -> the family that yields it.
     """
 
     case: Case
     result: BisectResult
     known: list[Cause] = field(default_factory=list)
     vague: set[str] = field(default_factory=set)
+    _makers: dict[str, Family] = field(default_factory=dict)
 
     @property
     def index(self) -> GraphIndex:
@@ -472,15 +474,29 @@ class Finder:
         bench.until = now + _KNOWN * (until - now)
         over: OutOfTime | None = None
         try:
-            for family in families:
-                yield from bench.fitting(family(bench.place))
+            yield from bench.fitting(self._once_more(bench.place, families))
+            yield from bench.fitting(self._yielded(bench.place, family) for family in families)
         except OutOfTime as error:
             over = error
         bench.until = until
-        for solving in solved:
-            yield from bench.fitting(solving(bench.place, bench))
+        yield from bench.fitting(solving(bench.place, bench) for solving in solved)
         if over is not None:
             raise over
+
+    def _yielded(self, place: Place, family: Family) -> Iterator[Hypothesis]:
+        """Yield a family's hypotheses, and note which mistakes are its own."""
+        for hypothesis in family(place):
+            self._makers.setdefault(repr(hypothesis.mistake or hypothesis.name), family)
+            yield hypothesis
+
+    def _once_more(
+        self, place: Place, families: Sequence[Family]
+    ) -> Iterator[Iterator[Hypothesis]]:
+        """Yield hypotheses about the mistakes of other culprits: people make one mistake at several places."""
+        for known in dict.fromkeys(repr(c.mistake or c.hypothesis) for c in reversed(self.known)):
+            family = self._makers.get(known)
+            if family is not None and family in families:
+                yield (h for h in family(place) if repr(h.mistake or h.name) == known)
 
     def _place(self, culprit: Culprit, entering: Sequence[str] = ()) -> Place | None:
         """Return a culprit's region as a place; None if no edit can be tried there."""

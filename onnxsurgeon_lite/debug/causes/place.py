@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper
 
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
+from onnxsurgeon_lite.graph.index import GraphIndex, Indexed, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant, schema_of
 from onnxsurgeon_lite.graph.text import node_title
+from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.names import is_glob
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.pipeline import Pipeline
@@ -107,7 +108,11 @@ class Place:
         shapes |= {shape for s in of_ends for shape in (s[-1:], s[1:], (1, *s[1:]))}
         others = _constants_beside(whole, part, shapes)
         part.graph.initializer.extend(others)
-        index = GraphIndex.of(whole.model.with_proto(part))
+        typed = GraphIndex.of(whole.model.with_proto(part))
+        typed.learn_types(typed.producer)
+        known = {name: typed.types[name] for name in typed.producer if name in typed.types}
+        declare(part.graph, {n: k for n, k in known.items() if n not in typed.declarations})
+        index = Indexed(GraphIndex.of(whole.model.with_proto(part))).index
         named = [tensor.name for tensor in others]
         return cls(whole, positions, index, value, samples, judge, observer.runtime, beside, named)
 

@@ -42,9 +42,13 @@ _LEAST = 3  # frequencies: two of them always are a geometric sequence
 
 
 def rotary(place: Place) -> Iterator[Hypothesis]:
-    """Yield other bases of frequencies, other pairs of features that are turned together, and missing turns."""
+    """Yield other bases of frequencies, and other pairs of features that are turned together."""
     yield from _other_bases(place)
     yield from _other_turns(place)
+
+
+def missing_rotary(place: Place) -> Iterator[Hypothesis]:
+    """Yield values that are not turned."""
     yield from islice(_missing_turns(place), _MOST)
 
 

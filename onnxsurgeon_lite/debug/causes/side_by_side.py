@@ -26,6 +26,10 @@ class SideBySide:
     tensors: Mapping[str, TensorProto]
     parts: list[set[str]] = field(default_factory=list)
     _nodes: dict[bytes, tuple[str, list[str]]] = field(default_factory=dict)
+    _read: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
+    _known: dict[tuple[bytes, tuple[str, ...]], tuple[str, dict[str, str]]] = field(
+        default_factory=dict
+    )
     _constants: dict[str, list[tuple[TensorProto, str]]] = field(default_factory=dict)
 
     @classmethod
@@ -43,9 +47,19 @@ class SideBySide:
         names: dict[str, str] = {}
         self.parts.append(set())
         for node in edited.graph.node:
-            for name in {*node.input, *captured(node)} & tensors.keys() - names.keys():
-                names[name] = self._constant(tensors[name])
-            names |= self._node(node, names)
+            encoded = node.SerializeToString(deterministic=True)
+            if encoded not in self._read:
+                self._read[encoded] = tuple(dict.fromkeys((*node.input, *captured(node))))
+            read = self._read[encoded]
+            for name in read:
+                if name in tensors and name not in names:
+                    names[name] = self._constant(tensors[name])
+            key = encoded, tuple(names.get(name, name) for name in read)
+            if key not in self._known:
+                self._known[key] = self._node(node, names)
+            name, made = self._known[key]
+            self.parts[-1].add(name)
+            names |= made
         found = {output.name: names.get(output.name, output.name) for output in edited.graph.output}
         there = {output.name for output in self.proto.graph.output}
         for name in dict.fromkeys(found.values()):
@@ -56,7 +70,7 @@ class SideBySide:
     def _constant(self, tensor: TensorProto) -> str:
         known = self._constants.setdefault(tensor.name, [])
         for other, name in known:
-            if other == tensor:
+            if other is tensor or other == tensor:
                 return name
         name = f"{tensor.name}{_APART}{len(known)}" if known else tensor.name
         self.proto.graph.initializer.append(tensor)
@@ -64,7 +78,8 @@ class SideBySide:
         known.append((tensor, name))
         return name
 
-    def _node(self, node: NodeProto, names: Mapping[str, str]) -> dict[str, str]:
+    def _node(self, node: NodeProto, names: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+        """Return the name of a node here, and those of what it makes."""
         copy = NodeProto()
         copy.CopyFrom(node)
         copy.ClearField("name")
@@ -78,5 +93,4 @@ class SideBySide:
             self.proto.graph.node.append(copy)
             self._nodes[key] = copy.name, list(copy.output)
         name, there = self._nodes[key]
-        self.parts[-1].add(name)
-        return {old: new for old, new in zip(made, there, strict=True) if old}
+        return name, {old: new for old, new in zip(made, there, strict=True) if old}

@@ -87,36 +87,49 @@ class Bench:
                 self.place.runtime.put(_STORED + name, value)
                 self._fed[name] = _STORED + name
 
-    def fitting(self, hypotheses: Iterable[Hypothesis]) -> Iterator[list[Outcome]]:
+    def fitting(self, families: Iterable[Iterable[Hypothesis]]) -> Iterator[list[Outcome]]:
         """Yield the hypotheses that fit, those of several that run together at once."""
-        for outcomes in self._batches(hypotheses):
+        for outcomes in self._batches(families):
             fits = [outcome for outcome in outcomes if outcome.fits]
             if fits:
                 yield fits
 
     def outcomes(self, hypotheses: Iterable[Hypothesis]) -> Iterator[Outcome]:
         """Yield what each hypothesis that can be applied makes of the place."""
-        for outcomes in self._batches(hypotheses):
+        for outcomes in self._batches([hypotheses]):
             yield from outcomes
 
-    def _batches(self, hypotheses: Iterable[Hypothesis]) -> Iterator[list[Outcome]]:
+    def _batches(self, families: Iterable[Iterable[Hypothesis]]) -> Iterator[list[Outcome]]:
+        """Run hypotheses, several at once, while the next ones are edited and those behind them are made."""
         size = sum(array.nbytes for array in self.place.samples[0].wanted.values())
         count = max(1, min(_TOGETHER, self.budget // max(1, 2 * size)))
-        pending = iter(hypotheses)
-        while batch := _drawn(pending, count):
-            if time.monotonic() > self.until:
-                raise OutOfTime
-            yield [*self._run(self._edited(batch))]
+        pending = _drawn(families, count)
+        edited, batch = self._begun(next(pending, [])), next(pending, [])
+        while edited is not None:
+            copies = edited()
+            edited, batch = self._begun(batch), []
+            yield [*self._run(copies)]
+            batch = next(pending, [])
 
-    def _edited(self, batch: Sequence[Hypothesis]) -> list[Edited]:
-        """Return the edited copies of a place, without the constants that stay."""
-        try:
-            made = native.together("an edit", lambda: pickle.dumps([*map(self._copy, batch)]))
-        except RuntimeFailure:  # one of them
-            half = len(batch) // 2
-            return [*self._edited(batch[:half]), *self._edited(batch[half:])] if half else []
-        copies = zip(batch, pickle.loads(made), strict=True)
-        return [(h, ModelProto.FromString(encoded)) for h, encoded in copies if encoded]
+    def _begun(self, batch: Sequence[Hypothesis]) -> Callable[[], list[Edited]] | None:
+        """Begin to edit copies of a place; return what waits for them, without the constants that stay."""
+        if time.monotonic() > self.until:
+            raise OutOfTime
+        if not batch:
+            return None
+        waiting = native.begin_together("an edit", lambda: pickle.dumps([*map(self._copy, batch)]))
+
+        def wait() -> list[Edited]:
+            try:
+                made = waiting()
+            except RuntimeFailure:  # one of them
+                half = len(batch) // 2
+                parts = (batch[:half], batch[half:]) if half else ()
+                return [copy for p in parts if (there := self._begun(p)) for copy in there()]
+            copies = zip(batch, pickle.loads(made), strict=True)
+            return [(h, ModelProto.FromString(encoded)) for h, encoded in copies if encoded]
+
+        return wait
 
     def _copy(self, hypothesis: Hypothesis) -> bytes:
         """Return the place, edited; nothing if that changes nothing, or a node does not take it."""
@@ -232,7 +245,14 @@ def relative_error(actual: RunValue, wanted: Array) -> float:
         return float(np.sqrt(np.mean(np.square(a - w)))) / scale
 
 
-def _drawn(pending: Iterator[Hypothesis], count: int) -> list[Hypothesis]:
-    """Return the next hypotheses; numbers that are solved for may overflow."""
+def _drawn(families: Iterable[Iterable[Hypothesis]], count: int) -> Iterator[list[Hypothesis]]:
+    """Yield the next hypotheses, of one family at once; numbers that are solved for may overflow."""
+    for family in families:
+        pending = iter(family)
+        while batch := _next(pending, count):
+            yield batch
+
+
+def _next(pending: Iterator[Hypothesis], count: int) -> list[Hypothesis]:
     with np.errstate(all="ignore"):
         return list(itertools.islice(pending, count))

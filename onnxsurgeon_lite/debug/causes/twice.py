@@ -8,11 +8,18 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import missing_factors
 from onnxsurgeon_lite.debug.causes.operators import extra_operations, other_operators
 from onnxsurgeon_lite.debug.causes.place import Place
-from onnxsurgeon_lite.debug.causes.rotary import rotary
+from onnxsurgeon_lite.debug.causes.rotary import missing_rotary, rotary
 
 _ALIKE = 16  # hypotheses about one mistake, of which each two are tried
 _MOST = 1024  # pairs
-_FAMILIES = (rotary, missing_factors, extra_operations, other_operators, attributes)
+_FAMILIES = (
+    rotary,
+    missing_rotary,
+    missing_factors,
+    extra_operations,
+    other_operators,
+    attributes,
+)
 
 
 def twice(place: Place) -> Iterator[Hypothesis]:
