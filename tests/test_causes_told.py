@@ -133,6 +133,15 @@ def test_an_epsilon_comes_before_a_step_too_many():
     assert sentence.startswith("epsilon 'eps' of Add (@2) is 0.1; with 1e-06 the region agrees")
 
 
+def test_a_square_weight_that_is_transposed_is_said_to_be_so_of_a_gemm_too():
+    text = "g (float[9,16] x) => (float[9,16] y) { y = Gemm (x, w, b) }"
+    w, b, x = numbers(16, 16), numbers(16, seed=1), numbers(9, 16, seed=2)
+
+    (culprit,) = found(model(text, w=w.T.copy(), b=b), model(text, w=w, b=b), x=x).culprits
+
+    assert "or the weight is transposed; with 1" in culprit.causes[0].sentence
+
+
 def test_a_dtype_is_said_by_its_name():
     text = "g (float[8,16] x) => (float[8,16] y) {{ h = Cast <to = {}> (x) f = Cast <to = 1> (h) y = Tanh (f) }}"
 

@@ -426,7 +426,10 @@ class NodeTable:
         sizes = np.diff(ends, prepend=0)
         sequence = np.argsort(heads)
         spans = zip((ends - sizes)[sequence].tolist(), ends[sequence].tolist(), strict=True)
-        texts, every = self._decoded(starts[heads[sequence]], stops[heads[sequence]]), holders[once].tolist()
+        texts, every = (
+            self._decoded(starts[heads[sequence]], stops[heads[sequence]]),
+            holders[once].tolist(),
+        )
         return {text: every[at:end] for text, (at, end) in zip(texts, spans, strict=True)}
 
     @cached_property

@@ -101,15 +101,17 @@ def changed(
     place: Place, number: int, new: Mapping[str, Attribute], known: Mapping[str, Attribute]
 ) -> Hypothesis:
     """Return the hypothesis that attributes of a node should have other values."""
-    title, op_type = place.title(number), place.index.nodes[number].op_type
+    title, node = place.title(number), place.index.nodes[number]
     new = {name: value for name, value in new.items() if known.get(name) != value}
     where = itertools.chain([f" of {title} is"], itertools.repeat(""))
     old = {name: said(name, known.get(name, "missing")) for name in new}
     was = [f"{name}{of} {old[name]}" for name, of in zip(new, where, strict=False)]
     values = (f"{n}={said(n, v)}" if len(new) > 1 else said(n, v) for n, v in new.items())
+    if [*new] == ["transB"] and place.constant(node.input[1]) is not None:
+        was.append("or the weight is transposed")  # a square one tells no difference
     edit = SetAttr((place.node(number),), tuple(new.items()))
     sentence = f"{', '.join(was)}; with {', '.join(values)}"
-    return Hypothesis(" and ".join(new), sentence, (edit,), (op_type, *new.items()))
+    return Hypothesis(" and ".join(new), sentence, (edit,), (node.op_type, *new.items()))
 
 
 def said(name: str, value: Attribute) -> str:
