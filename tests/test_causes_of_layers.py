@@ -120,3 +120,20 @@ def test_normalizations_at_the_other_end_of_their_branches_are_moved_at_once(
     }
     assert len(sentences) == 1
     assert f"stand {where}" in sentences.pop()
+
+
+def test_the_axes_of_patches_that_are_exchanged_are_put_back():
+    text = """g (float[1,3,2,4,2,4] x) => (float[1,4,48] y) {{
+        p = Transpose <perm = {perm}> (x)
+        r = Reshape (p, patches)
+        y = Mul (r, weights)
+    }}"""
+    constants = {"patches": np.int64([1, 4, 48]), "weights": numbers(48)}
+    right, wrong = (
+        model(text.format(perm=perm), **constants)
+        for perm in ([0, 2, 4, 3, 5, 1], [0, 2, 4, 5, 3, 1])
+    )
+
+    result = searched(wrong, right, ["y"], x=numbers(1, 3, 2, 4, 2, 4, seed=3))
+
+    assert "with [0, 2, 4, 3, 5, 1] the region agrees" in result.culprits[0].causes[0].sentence

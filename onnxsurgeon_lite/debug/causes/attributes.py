@@ -140,21 +140,30 @@ def _values(place: Place, node: NodeProto, name: str, old: Attribute) -> Iterato
         yield from ()  # no node takes both; `_windows` finds the pads that it stands for
     elif name == "to":
         yield from next((kinds for kinds in _DTYPES if old in kinds), ())
-    elif name == "perm" and isinstance(old, list) and rank <= _MOST_AXES:
-        yield from _permutations(place, node, rank)
+    elif name == "perm" and isinstance(old, list):
+        yield from _permutations(place, node, [axis for axis in old if isinstance(axis, int)])
     else:
         yield from (v for v in _VALUES.get(name, ()) if type(v) is type(old))
 
 
-def _permutations(place: Place, node: NodeProto, rank: int) -> Iterator[list[int]]:
-    """Yield the permutations that keep the shape of the result, or give it the wanted one."""
+def _permutations(place: Place, node: NodeProto, old: list[int]) -> Iterator[list[int]]:
+    """Yield the permutations that keep the shape of the result, or give it the wanted one; of many axes the nearest."""
     given, made = place.operand(node.input[0]), place.values.get(node.output[0])
     shapes = {made.shape} if made is not None else set()
     if node.output[0] == place.value:
         shapes = {place.wanted.shape}
-    for axes in itertools.permutations(range(rank)):
+    few = len(old) <= _MOST_AXES
+    for axes in itertools.permutations(range(len(old))) if few else _exchanged_axes(old):
         if given is not None and tuple(given.shape[axis] for axis in axes) in shapes:
             yield list(axes)
+
+
+def _exchanged_axes(axes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield permutations with two axes exchanged."""
+    for one, other in itertools.combinations(range(len(axes)), 2):
+        exchanged = [*axes]
+        exchanged[one], exchanged[other] = axes[other], axes[one]
+        yield tuple(exchanged)
 
 
 def _windows(
