@@ -389,6 +389,42 @@ def test_where_only_values_say_it_the_innermost_module_s_value_is_taken(
     assert {"0.1": "0.0", "0": "0.0"}.items() <= result.matching.aliases.items()
 
 
+class Positions(torch.nn.Module):
+    """Adds the positions from a first one on."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self.first = first
+        self.register_buffer("table", torch.sin(torch.arange(640.0)).reshape(1, 20, 32))
+
+    def forward(self, x):
+        return x + self.table[:, self.first : self.first + x.shape[1]]
+
+
+class CalledTwice(torch.nn.Module):
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self.pe, self.norm, self.other = Positions(first), torch.nn.LayerNorm(32), torch.nn.Tanh()
+
+    def forward(self, given):
+        x, y = given[:, :9], given[:, 9:]
+        return self.norm(self.pe(x)).mean(1, keepdim=True) + self.other(self.pe(y))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_calls_of_one_module_are_known_also_where_all_are_wrong(dynamo, runtime, tmp_path):
+    given = torch.randn(2, 16, 32)
+    record_module(CalledTwice(0), (given,), folder=tmp_path / "refs")
+    index = exported(CalledTwice(3), given, tmp_path / "wrong.onnx", dynamo)
+    stored = open_references(tmp_path / "refs")
+
+    pairs = pairs_of(match_references(stored, index, feeds_in_order(index, stored), runtime))
+
+    added = [node.output[0] for node in index.nodes if node.op_type == "Add"]
+    assert [pairs.get("pe"), pairs.get("pe#2")] == added[:2]
+
+
 def test_what_passes_a_tensor_on_is_known_also_where_the_model_is_wrong(
     model_of, runtime, tmp_path
 ):

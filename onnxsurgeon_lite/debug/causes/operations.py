@@ -204,7 +204,7 @@ def _missing_steps(place: Place) -> Iterator[Hypothesis]:
             for op_type in right.filled_by(array) if other not in read else ():
                 sentence = f"{other!r} is not {_NAMES[op_type]} {to}; with it"
                 yield Hypothesis("missing operand", sentence, (right.edit(op_type, other=other),))
-        if not made or not _has_bias(place, right):
+        if not _has_bias(place, right):
             yield from _missing_constant(right)
         if not made:
             yield from _missing_factor(right)
@@ -230,8 +230,11 @@ def _missing(what: str, right: Right, edit: Insert) -> Hypothesis:
 
 
 def _has_bias(place: Place, right: Right) -> bool:
-    """Return whether a constant is added to what a node makes, which is what is wrong then."""
-    node = place.index.nodes[right.maker]
+    """Return whether a constant is added to make a value, or to it, which is what is wrong then."""
+    maker = place.index.producer.get(right.name)
+    if maker is None:
+        return False
+    node = place.index.nodes[maker]
     biases = [*node.input[2 if node.op_type in _PRODUCTS else -1 :]]
     around = (node, *(place.index.nodes[n] for n in place.index.consumers.get(right.name, [])))
     biases += (name for each in around if each.op_type == "Add" for name in each.input)

@@ -102,6 +102,29 @@ def _by_outputs(board: Board) -> None:
             continue  # which operator made it, or in which order of axes, is not known
         if others[0].known and board.free(one, others[0]) and shapes_fit(one, others[0]):
             board.add(one, others[0], "scope", 0.7)
+    for module, calls in returned.items():
+        _by_calls(board, calls, _of_calls(module, len(calls), leaving))
+
+
+def _of_calls(module: str, calls: int, leaving: Mapping[str, list[Fact]]) -> list[Fact]:
+    """Return the values that leave a module that is called several times; TorchScript numbers the further calls."""
+    names = (module, *(f"{module}_{call}" for call in range(1, calls)))
+    return [fact for name in names for fact in leaving.get(name, ())]
+
+
+def _by_calls(board: Board, ones: list[Fact], others: list[Fact]) -> None:
+    """Pair what the calls of one module returned, in their order, if no pair says otherwise."""
+    if len(ones) != len(others) or len(ones) == 1:
+        return
+    for one, other in zip(ones, others, strict=True):
+        paired = board.pairs.get(one.name)
+        is_pair = paired is not None and paired.b == other.name
+        may_be = board.free(one, other) and shapes_fit(one, other)
+        if not (one.returned and other.known and (is_pair or may_be)):
+            return
+    for one, other in zip(ones, others, strict=True):
+        if board.free(one, other):
+            board.add(one, other, "scope", 0.7)
 
 
 def _folded(board: Board, leaving: Mapping[str, object]) -> dict[str, str]:
