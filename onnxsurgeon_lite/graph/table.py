@@ -202,7 +202,7 @@ class NodeTable:
         """Return the nodes that have these names in the fields of a number."""
         nodes, starts, stops, _ = self._named(number)
         numbers, order = self._by_number(number)
-        asked = np.unique(_numbers_of(names))
+        asked = np.sort(_numbers_of(names))
         begins, ends = (np.searchsorted(numbers, asked, side) for side in ("left", "right"))
         sizes = ends - begins
         places = np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
@@ -367,7 +367,8 @@ class NodeTable:
         order = np.argsort(kinds, kind="stable")
         same = np.zeros(count + 1, np.bool_)
         same[1:-1] = kinds[order][1:] == kinds[order][:-1]
-        return np.sort(order[same[1:] | same[:-1]]).tolist()
+        found: list[int] = np.sort(order[same[1:] | same[:-1]]).tolist()
+        return found
 
     def downstream(self, values: Collection[str]) -> set[str]:
         """Return what nodes make that depends on values; they are in topological order, and have no bodies."""
@@ -425,7 +426,10 @@ class NodeTable:
         sizes = np.diff(ends, prepend=0)
         sequence = np.argsort(heads)
         spans = zip((ends - sizes)[sequence].tolist(), ends[sequence].tolist(), strict=True)
-        texts, every = self._decoded(starts[heads[sequence]], stops[heads[sequence]]), holders[once].tolist()
+        texts, every = (
+            self._decoded(starts[heads[sequence]], stops[heads[sequence]]),
+            holders[once].tolist(),
+        )
         return {text: every[at:end] for text, (at, end) in zip(texts, spans, strict=True)}
 
     @cached_property

@@ -452,7 +452,7 @@ def _replace(
     drop_declarations(graph, outputs - made.keys() | idle)
 
 
-def _idle(index: GraphIndex, gone: Set[int]) -> set[str]:
+def _idle(index: GraphIndex, gone: set[int]) -> set[str]:
     """Return the values that nothing needs without some of the nodes that read them."""
     readers = index.readers(index.read_by(gone))
     idle = {name for name, users in readers.items() if gone.issuperset(users)}

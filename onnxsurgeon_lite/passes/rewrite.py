@@ -427,7 +427,7 @@ def _replace(
 def _drop(
     target: GraphProto | FunctionProto,
     index: GraphIndex,
-    removed: Set[int],
+    removed: set[int],
     added: Iterable[NodeProto],
     names: Mapping[str, str],
 ) -> set[int]:
