@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import chain
 from typing import ClassVar
 
@@ -93,18 +93,14 @@ class Rewrite:
         require_schemas(index)
         return self.edit(index)
 
-    @cached_property
-    def _rules(self) -> list[list[Rule]]:
-        """The rules of each file."""
-        read = map(read_rules, self.rules)
-        return [reversed_rules(rules) if self.reverse else rules for rules in read]
-
     def edit(self, index: GraphIndex) -> PassResult:
         """Rewrite an indexed model."""
         changes: list[str] = []
         notes: list[str] = []
         result = index
-        for rules in self._rules:
+        for source in self.rules:
+            rules = read_rules(source)
+            rules = reversed_rules(rules) if self.reverse else rules
             done = _Rewriting(result, rules)
             result = done.run()
             changes += done.changes
