@@ -72,7 +72,10 @@ class Simplify:
         repeated = [step for step in steps if not isinstance(step, Infer)]
         for step in cycle(repeated):
             applied.apply(step)
-            if applied.idle == 1 and steps[len(repeated) :]:  # this may be the last version
+            asked = isinstance(step, Fold)  # for skip-noops
+            if (asked or applied.idle == 1) and steps[
+                len(repeated) :
+            ]:  # this may be the last version
                 begin_types(applied.index)
             if applied.idle >= len(repeated):
                 break
