@@ -161,6 +161,11 @@ class NodeTable:
         """Return the nodes whose inputs are these values; those that capture them are not among them."""
         return self._of_names(_INPUT, names)
 
+    def reading(self, names: Collection[str]) -> list[int]:
+        """Return the nodes of which an input is one of these values; it can hold a few others."""
+        found = self._having(_INPUT, np.sort(_numbers_of(names)))
+        return np.unique(self._named(_INPUT)[0][found]).tolist()
+
     def reading_only(self, names: Collection[str]) -> list[int]:
         """Return the nodes whose inputs are all among these values, or omitted; it can hold a few others."""
         reads = np.zeros(len(self.encoded), np.bool_)

@@ -388,7 +388,7 @@ def _rename(
         while value in aliases:
             value = aliases[value]
         final[name] = value
-    readers = {*chain.from_iterable(index.readers(final).values())} - removed
+    readers = {*index.reading(final)} - removed if final else set[int]()
     rename_uses(chain(added, (target.node[position] for position in readers)), final)
     return final
 
