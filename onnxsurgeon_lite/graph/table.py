@@ -163,8 +163,9 @@ class NodeTable:
 
     def reading(self, names: Collection[str]) -> list[int]:
         """Return the nodes of which an input is one of these values; it can hold a few others."""
-        found = self._having(_INPUT, np.sort(_numbers_of(names)))
-        return np.unique(self._named(_INPUT)[0][found]).tolist()
+        nodes = self._named(_INPUT)[0][self._having(_INPUT, np.sort(_numbers_of(names)))]
+        found: list[int] = np.unique(nodes).tolist()
+        return found
 
     def reading_only(self, names: Collection[str]) -> list[int]:
         """Return the nodes whose inputs are all among these values, or omitted; it can hold a few others."""
