@@ -7,6 +7,8 @@ from verbs import LOSSLESS
 
 from onnxsurgeon_lite import Model
 from onnxsurgeon_lite.matching.diff import Change, ModelDiff, diff, edit_diff, models
+from onnxsurgeon_lite.matching.diff.trimming import trim
+from onnxsurgeon_lite.passes import Fold
 
 TEXT = """
 <ir_version: 10, opset_import: ["" : 18, "local" : 1], producer_name: "maker", producer_version: "1",
@@ -159,3 +161,21 @@ def test_the_difference_of_a_large_model_is_found_around_the_edit(step, monkeypa
     assert found is not None
     assert sorted(lines(found)) == sorted(lines(whole))
     assert found.notes == whole.notes
+
+
+def test_of_the_many_readers_of_a_folded_value_few_are_looked_at():
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18]> '
+        "many (float[4] x) => (float[4] y) <float[4] one = {1,1,1,1}> {two = Mul(one, one)}"
+    )
+    values = ["x", *(f"v{number}" for number in range(3000)), "y"]
+    for before, after in zip(values, values[1:], strict=False):
+        model.graph.node.append(helper.make_node("Add", [before, "two"], [after]))
+    before = Model(model)
+
+    after = Fold().apply(before).model
+    found, trimmed = edit_diff(before, after), trim(before, after)
+    assert found is not None
+    assert lines(found) == lines(diff(before, after))
+    assert trimmed is not None
+    assert len(trimmed.pairs) < 100

@@ -69,6 +69,24 @@ BODY = """body (float[4] x, bool flag) => (float[4] y) <float[4] w = {1,2,3,4}> 
 }"""
 
 
+LATER = """later (float[4] x) => (float[4] y, float[4] z) <float[1] one = {1}, float[1] uno = {1}> {
+    a = Relu(x)
+    c = Neg(a)
+    b = Relu(x)
+    d = Neg(b)
+    e = Add(c, one) f = Add(d, uno)
+    y = Mul(e, f)
+    z = Relu(x)
+}"""
+TURNS = """turns (float[2,3] x) => (float[3,1,2] y, float[2,3] z) <int64[1] axes = {1}> {
+    a = Transpose<perm = [1,0]>(x) b = Transpose<perm = [1,0]>(a) c = Transpose<perm = [1,0]>(b)
+    w = Unsqueeze(c, axes)
+    y = Transpose<perm = [0,1,2]>(w)
+    d = Transpose<perm = [1,0]>(x) e = Relu(d) f = Transpose<perm = [1,0]>(d)
+    z = Neg(f)
+}"""
+
+
 def built(text: str) -> Model:
     return Model(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>\n{text}'))
 
@@ -216,6 +234,53 @@ def test_equal_nodes_are_merged_in_bodies_too_and_random_ones_are_not(runtime):
     ]  # fmt: skip
     for flag in (True, False):
         assert agree(runtime, model, result.model, {"x": ones(4), "flag": np.array(flag)})
+
+
+def test_a_constant_node_is_what_an_initializer_of_its_content_is():
+    model = built("""same (float[4] x) => (float[4] y) <float[1] one = {1}> {
+        k = Constant<value = float[1] {1}>()
+        a = Add(x, one) b = Add(x, k)
+        y = Mul(a, b)
+    }""")
+
+    assert operators(passes.Cse().apply(model).model) == ["Add", "Mul"]
+
+
+def _copies(model: Model, numbers: range) -> Model:
+    """A model of several copies of another one, each with a prefix of its own."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model.proto)
+    result.graph.CopyFrom(onnx.GraphProto(name=model.proto.graph.name))
+    for number in numbers:
+        copy = onnx.compose.add_prefix(model.proto, f"{number}/").graph
+        copy.ClearField("name")
+        result.graph.MergeFrom(copy)
+    return Model(result)
+
+
+@pytest.mark.parametrize(
+    ("verb", "text"),
+    [
+        (passes.Fold(), HEADS),
+        (passes.Fold(), CHANNELS),
+        (passes.SkipNoops(), NOOPS),
+        (passes.SkipNoops(), NOT_NOOPS),
+        (passes.Cse(), LATER),
+        (passes.Rewrite(("transpose-pairs",)), TURNS),
+    ],
+)
+def test_a_large_graph_becomes_what_its_parts_become(verb, text):
+    model = built(text)
+
+    part = verb.apply(model).model
+    whole = verb.apply(_copies(model, range(60))).model.proto.graph
+    expected = _copies(part, range(60)).proto.graph
+    sides = [
+        {(n.op_type, *n.input, "->", *n.output, *map(str, n.attribute)) for n in graph.node}
+        | {tensor.name for tensor in graph.initializer}
+        for graph in (whole, expected)
+    ]
+    assert sides[0] == sides[1]
 
 
 def test_a_convolution_takes_its_normalization():

@@ -116,6 +116,9 @@ def test_nodes_that_read_only_some_values_or_feed_others_are_what_protobuf_says(
         if any(node.input) and known.issuperset(filter(None, node.input))
     ]
     assert table.reading_only(known) == only
+    readers = [place for place, node in enumerate(nodes) if known.intersection(node.input)]
+    assert table.reading(known) == readers
+    assert _table(nodes).reading({"a"}) == [p for p, node in enumerate(nodes) if "a" in node.input]
     chain = _table([helper.make_node("Relu", [f"{i}"], [f"{i + 1}"]) for i in range(FEW)])
     assert chain.feeding([0, 3, 7]) == [2, 6]
 

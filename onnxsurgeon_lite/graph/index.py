@@ -216,6 +216,13 @@ class GraphIndex:
                 found[name] = sorted({*found[name], position})
         return found
 
+    def reading(self, values: Collection[str]) -> list[int]:
+        """Return the nodes that need one of many values; it can hold a few others."""
+        if len(self.nodes) > FEW:
+            return sorted({*self.table.reading(values), *self.bodied})
+        wanted = {*values}
+        return [p for p, needs in enumerate(self.needs) if not wanted.isdisjoint(needs)]
+
     def read_by(self, positions: Collection[int]) -> set[str]:
         """Return the values that some nodes need."""
         if len(positions) <= FEW:

@@ -18,7 +18,6 @@ from onnxsurgeon_lite.model.wire import Messages, fields
 
 _INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
 _NAMES = _INPUT, _OUTPUT
-_NUMBERED = *_NAMES, _OPERATOR, _DOMAIN  # fields whose strings have numbers
 _READ = frozenset((*_NAMES, _OPERATOR, _ATTRIBUTE, _DOMAIN))
 FEW = 256
 """Nodes that protobuf reads as fast."""
@@ -26,6 +25,7 @@ FEW = 256
 _MOST_BYTES = 1 << 26  # of a graph that is serialized with all that is around its nodes
 _MOST_FIELDS = 64  # of a node that is read in columns
 _MOST_BODIED = 64  # nodes
+_MOST_ALONE = 16  # names that are looked for one by one
 _CHUNK = 1 << 12  # numbers of an array that are objects at a time
 _MOST_WORDS = 64  # of a name that count for its number
 _WORD = 8  # bytes
@@ -162,6 +162,12 @@ class NodeTable:
         """Return the nodes whose inputs are these values; those that capture them are not among them."""
         return self._of_names(_INPUT, names)
 
+    def reading(self, names: Collection[str]) -> list[int]:
+        """Return the nodes of which an input is one of these values; it can hold a few others."""
+        nodes = self._named(_INPUT)[0][self._having(_INPUT, np.sort(_numbers_of(names)))]
+        found: list[int] = np.unique(nodes).tolist()
+        return found
+
     def reading_only(self, names: Collection[str]) -> list[int]:
         """Return the nodes whose inputs are all among these values, or omitted; it can hold a few others."""
         reads = np.zeros(len(self.encoded), np.bool_)
@@ -202,12 +208,7 @@ class NodeTable:
     def _of_names(self, number: int, names: Collection[str]) -> dict[str, list[int]]:
         """Return the nodes that have these names in the fields of a number."""
         nodes, starts, stops, _ = self._named(number)
-        numbers, order = self._by_number(number)
-        asked = np.unique(_numbers_of(names))
-        begins, ends = (np.searchsorted(numbers, asked, side) for side in ("left", "right"))
-        sizes = ends - begins
-        places = np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-        found = np.sort(order[places])
+        found = self._having(number, np.sort(_numbers_of(names)))
         encoded = [name.encode() for name in names]
         whole, readers = self.encoded.whole, {name: dict[int, None]() for name in encoded}
         spans = zip(*(column[found].tolist() for column in (nodes, starts, stops)), strict=True)
@@ -215,6 +216,17 @@ class NodeTable:
             if (name := whole[start:stop]) in readers:
                 readers[name][node] = None
         return {name: list(readers[each]) for name, each in zip(names, encoded, strict=True)}
+
+    def _having(self, number: int, asked: _Numbers) -> _Places:
+        """Return the places in `_named` of names with these numbers."""
+        if len(asked) <= _MOST_ALONE and number not in self._sorted:
+            named = self._named(number)[3].view(np.uint64)
+            return np.flatnonzero(np.logical_or.reduce([named == each for each in asked], axis=0))
+        numbers, order = self._by_number(number)
+        begins, ends = (np.searchsorted(numbers, asked, side) for side in ("left", "right"))
+        sizes = ends - begins
+        places = np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        return np.sort(order[places])
 
     def outside(self) -> set[str]:
         """Return the inputs of nodes that no node makes; it can hold a few others."""
@@ -294,7 +306,9 @@ class NodeTable:
     def _by_number(self, number: int) -> tuple[_Numbers, _Places]:
         """Return the numbers of the names in the fields of a number, sorted, and the place of each in `_named`."""
         if number not in self._sorted:
-            numbers = self._named(number)[3].view(np.uint64)
+            _, starts, stops, names = self._named(number)
+            known = number in _NAMES
+            numbers = names.view(np.uint64) if known else _numbers(self._bytes, starts, stops)
             order = np.argsort(numbers, kind="stable")
             self._sorted[number] = numbers[order], order
         return self._sorted[number]
@@ -331,10 +345,7 @@ class NodeTable:
         """Return the first node of each operator, number of values and attributes."""
         kinds = np.zeros(len(self.encoded), np.int64)
         for number in (_OPERATOR, _DOMAIN):
-            nodes, _, _, named = self._fields(number)
-            numbers = np.zeros(len(self.encoded), np.int64)
-            numbers[nodes] = named
-            kinds = _together(kinds, np.unique(numbers, return_inverse=True)[1])
+            kinds = _together(kinds, np.unique(self._hashed(number), return_inverse=True)[1])
         for number in _NAMES:
             counts = np.bincount(self._fields(number)[0], minlength=len(self.encoded))
             kinds = _together(kinds, counts)
@@ -348,6 +359,13 @@ class NodeTable:
             seen.setdefault((kinds[node].item(), *held), node)
         return sorted((*found, *seen.values()))
 
+    def _hashed(self, number: int) -> _Numbers:
+        """Return for each node the number of the string in a field that it has at most once."""
+        nodes, starts, stops, _ = self._fields(number)
+        numbers = np.zeros(len(self.encoded), np.uint64)
+        numbers[nodes] = _numbers(self._bytes, starts, stops)
+        return numbers
+
     def twins(self, alike: Mapping[str, bytes]) -> list[int]:
         """Return the nodes whose operator and inputs another one has, too; it can hold a few others.
 
@@ -359,8 +377,7 @@ class NodeTable:
         for names in _of_one_content(alike):
             numbers = _numbers_of(names)
             read[np.isin(read, numbers, kind="sort")] = numbers[0]
-        kinds = np.zeros(count, np.uint64)
-        kinds[self._fields(_OPERATOR)[0]] = self._fields(_OPERATOR)[3].view(np.uint64)
+        kinds = self._hashed(_OPERATOR)
         begins = _begins(nodes)  # of the inputs of one node
         slots = np.arange(len(nodes)) - np.repeat(begins, np.diff(begins, append=len(nodes)))
         mixed = (read ^ (read >> np.uint64(29)) ^ _FACTOR) * (2 * slots.astype(np.uint64) + _FACTOR)
@@ -368,7 +385,8 @@ class NodeTable:
         order = np.argsort(kinds, kind="stable")
         same = np.zeros(count + 1, np.bool_)
         same[1:-1] = kinds[order][1:] == kinds[order][:-1]
-        return np.sort(order[same[1:] | same[:-1]]).tolist()
+        found: list[int] = np.sort(order[same[1:] | same[:-1]]).tolist()
+        return found
 
     def downstream(self, values: Collection[str]) -> set[str]:
         """Return what nodes make that depends on values; they are in topological order, and have no bodies."""
@@ -548,7 +566,7 @@ class NodeTable:
         columns = np.concatenate(some, axis=1)
         if len(some) > 1:
             columns = columns[:, np.argsort(columns[0], kind="stable")]
-        names = _numbers(self._bytes, *columns[1:]) if number in _NUMBERED else columns[0]
+        names = _numbers(self._bytes, *columns[1:]) if number in _NAMES else columns[0]
         return np.concatenate((columns, names.view(np.int64)[None]))
 
     def _ends(self, at: _Places) -> tuple[_Places, _Places]:

@@ -43,6 +43,11 @@ def drop(messages: MutableSequence[M], unwanted: Callable[[M], object]) -> int:
 
 
 def drop_at(messages: MutableSequence[M], places: Iterable[int]) -> None:
-    """Delete the messages at some places."""
-    for place in sorted(places, reverse=True):
-        del messages[place]
+    """Delete the messages at some places; those behind move once for each gap."""
+    stop = first = 0
+    for place in sorted({*places}, reverse=True):
+        if place != first - 1:
+            del messages[first:stop]
+            stop = place + 1
+        first = place
+    del messages[first:stop]

@@ -150,10 +150,9 @@ def _fold_graph(
     found = _Constants(index, values, limit)
     if values is None:
         count.decided += found.decide(graph)
-    found.find()
-    if found.runs:
+    if found.may_run():
         count.runner.runtime.begin()
-    found.keep_large()
+    found.find()
     count.large += map(index.describe, found.large)
     if found.gone:
         made = _computed(found.index, found, count.runner, count)
@@ -232,6 +231,12 @@ class _Constants:
     def _is_open(self, node: NodeProto) -> bool:
         return any(constant(self.index, name) is None for name in node.input[1:2])
 
+    def may_run(self) -> bool:
+        """Return whether a node reads constants alone, and is not kept for what it is."""
+        settled = self._constants() | (self.values or set())
+        rows = map(self.index.row, self.index.table.reading_only(settled))
+        return any(not row.domain and row.op_type not in _KEPT for row in rows)
+
     def find(self) -> None:
         """Find what is constant."""
         known = set(self.values or ())
@@ -250,6 +255,7 @@ class _Constants:
                 readers = self.index.readers(found).values() if found else ()
                 for each in chain.from_iterable(readers):
                     heapq.heappush(pending, places[each])
+        self._keep_large()
 
     def _found(self, position: int, known: set[str], settled: set[str]) -> Sequence[str]:
         """Look at a node; return what it makes if that is constant, or if the numbers of a shape are followed to it."""
@@ -276,7 +282,7 @@ class _Constants:
             return ()
         return outputs
 
-    def keep_large(self) -> None:
+    def _keep_large(self) -> None:
         """Keep the nodes whose results are large, and those that read them."""
         types = self._types_of(self.runs)
         kept: set[str] = set()
@@ -452,7 +458,7 @@ def _replace(
     drop_declarations(graph, outputs - made.keys() | idle)
 
 
-def _idle(index: GraphIndex, gone: Set[int]) -> set[str]:
+def _idle(index: GraphIndex, gone: set[int]) -> set[str]:
     """Return the values that nothing needs without some of the nodes that read them."""
     readers = index.readers(index.read_by(gone))
     idle = {name for name, users in readers.items() if gone.issuperset(users)}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import chain
 from typing import ClassVar
 
@@ -93,18 +93,14 @@ class Rewrite:
         require_schemas(index)
         return self.edit(index)
 
-    @cached_property
-    def _rules(self) -> list[list[Rule]]:
-        """The rules of each file."""
-        read = map(read_rules, self.rules)
-        return [reversed_rules(rules) if self.reverse else rules for rules in read]
-
     def edit(self, index: GraphIndex) -> PassResult:
         """Rewrite an indexed model."""
         changes: list[str] = []
         notes: list[str] = []
         result = index
-        for rules in self._rules:
+        for source in self.rules:
+            rules = read_rules(source)
+            rules = reversed_rules(rules) if self.reverse else rules
             done = _Rewriting(result, rules)
             result = done.run()
             changes += done.changes
@@ -392,7 +388,7 @@ def _rename(
         while value in aliases:
             value = aliases[value]
         final[name] = value
-    readers = {*chain.from_iterable(index.readers(final).values())} - removed
+    readers = {*index.reading(final)} - removed if final else set[int]()
     rename_uses(chain(added, (target.node[position] for position in readers)), final)
     return final
 
@@ -427,7 +423,7 @@ def _replace(
 def _drop(
     target: GraphProto | FunctionProto,
     index: GraphIndex,
-    removed: Set[int],
+    removed: set[int],
     added: Iterable[NodeProto],
     names: Mapping[str, str],
 ) -> set[int]:

@@ -72,7 +72,10 @@ class Simplify:
         repeated = [step for step in steps if not isinstance(step, Infer)]
         for step in cycle(repeated):
             applied.apply(step)
-            if applied.idle == 1 and steps[len(repeated) :]:  # this may be the last version
+            asked = isinstance(step, Fold)  # for skip-noops
+            if (asked or applied.idle == 1) and steps[
+                len(repeated) :
+            ]:  # this may be the last version
                 begin_types(applied.index)
             if applied.idle >= len(repeated):
                 break
@@ -111,13 +114,14 @@ class _Applied:
     @property
     def index(self) -> GraphIndex:
         """The model's index."""
-        if self._index is None or self._index.model is not self.model:
+        if self._index is None:
             self._index = GraphIndex.of(self.model)
         return self._index
 
     def apply(self, step: "_Step") -> None:
         result = step.edit(self.index)
-        self.model = result.model
+        if result.changed:
+            self.model, self._index = result.model, None  # what is known of the one before goes
         self.idle = 0 if result.changed else self.idle + 1
         self.changes += (f"{step.name}: {change}" for change in result.changes)
         if step.name != "rewrite":  # that a rule has no match is no news here

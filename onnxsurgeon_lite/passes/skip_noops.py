@@ -75,8 +75,7 @@ def _skip(index: GraphIndex, proto: ModelProto, graph: GraphProto) -> list[str]:
         return changes
     names = {index.nodes[position].output[0]: source for position, source in skips.items()}
     outputs = {source: name for name, source in names.items() if name in index.outputs}
-    readers = {*chain.from_iterable(index.readers(names).values())}
-    rename_uses((graph.node[position] for position in readers), names)
+    rename_uses((graph.node[position] for position in index.reading(names)), names)
     drop_at(graph.node, skips)
     drop_declarations(graph, names.keys() - index.outputs.keys() | outputs.keys())
     rename_values(proto, graph, outputs)

@@ -112,7 +112,9 @@ def read_external(root: Path, out: Path) -> list[Contest]:
     twice = Peer(Command("b2sum of both", ["b2sum", data, copy / data.name]), once.targets)
     return [
         Contest(Command("external-ls", [ONNXDBG, "data", "ls", model]), (once,)),
-        Contest(_edit("external-dedupe", copy / model.name, copy / "edited.onnx", "dedupe"), (once,)),
+        Contest(
+            _edit("external-dedupe", copy / model.name, copy / "edited.onnx", "dedupe"), (once,)
+        ),
         Contest(Command("external-diff", [ONNXDBG, "diff", model, copy / "model.onnx"]), (twice,)),
     ]
 

@@ -134,10 +134,10 @@ class Matcher:
         """Return the nodes of the graph that can be a node of the pattern: what reads them is what reads it there."""
         operators, own = self.index.operators, self.nodes[anchor]
         places = operators[own.op_type]
-        readers = {node.op_type for node in self.nodes if not {*own.output}.isdisjoint(node.input)}
         if len(self.index.nodes) <= FEW:
             return places
-        for operator in readers:
+        made = {*own.output} - {"", _ANY}
+        for operator in {node.op_type for node in self.nodes if not made.isdisjoint(node.input)}:
             places = sorted({*places}.intersection(self.index.table.feeding(operators[operator])))
         return places
 

@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
 
@@ -112,7 +112,12 @@ def read_rules(source: "str | PathLike[str]") -> list[Rule]:
         BuildError: the text is not ONNX text.
         UsageError: it holds no pattern, or a condition that cannot be evaluated.
     """
-    name, text = _text(source)
+    return [*_parsed(*_text(source))]
+
+
+@lru_cache  # rules are applied again until nothing matches
+def _parsed(name: str, text: str) -> tuple[Rule, ...]:
+    """Read rules; see `read_rules`."""
     sides = [_side(chunk, name) for chunk in _chunks(text)]
     functions = tuple(side.function for side in sides if side.function.domain)
     parts: dict[str, list[Side]] = {}
@@ -142,7 +147,7 @@ def read_rules(source: "str | PathLike[str]") -> list[Rule]:
         )
     for word, operators in _EACH.findall(text):
         rules = [one for rule in rules for one in _for_each(rule, word, operators)]
-    return rules
+    return tuple(rules)
 
 
 def reversed_rules(rules: Sequence[Rule]) -> list[Rule]:

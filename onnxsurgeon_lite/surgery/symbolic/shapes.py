@@ -38,6 +38,7 @@ _Made = list[tuple[list[tuple[int, TypeProto]], dict[int, Array] | None]]
 """For each output of a node: the type at each trial, and the numbers at each trial if they are known."""
 _known: WeakKeyDictionary[GraphIndex, tuple[Types, Expressions]] = WeakKeyDictionary()
 _onnx_known: WeakKeyDictionary[GraphIndex, Types] = WeakKeyDictionary()
+_begun: WeakKeyDictionary[GraphIndex, tuple[bytes, bool]] = WeakKeyDictionary()
 _UNKNOWN = "unk__"  # how ONNX's inference names a size that it does not know
 _NUMBERS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL, TensorProto.FLOAT)
 
@@ -61,9 +62,11 @@ def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Ty
         types, expressions = _known[index]
         return types, expressions.copy()
     types, expressions = onnx_types(index), outer or Expressions()
-    if not (index.producer.keys() | index.inputs.keys()) <= _complete(types):
+    if not _says_all(types, index):
         types, expressions = _completed(index, types, expressions)
-    types = {name: kind for name, kind in types.items() if name in index.producer}
+    types = dict(types)
+    for name in types.keys() - index.producer.keys():
+        del types[name]
     if outer is None:
         _known[index] = types, expressions
     return types, expressions.copy()
@@ -78,13 +81,14 @@ def onnx_types(index: GraphIndex) -> Types:
 
 def begin_types(index: GraphIndex) -> None:
     """Start to infer what `infer_types` will be asked for."""
-    if index not in _onnx_known and len(index.nodes) > FEW and not index.model.proto.functions:
-        part, data_prop = _undeclared(index)
+    known = index in _onnx_known or index in _begun
+    if not known and len(index.nodes) > FEW and not index.model.proto.functions:
+        part, data_prop = _begun[index] = _undeclared(index)
         native.begin_infer(part, data_prop=data_prop)
 
 
 def _onnx_types(index: GraphIndex) -> Types:
-    part, data_prop = _undeclared(index)
+    part, data_prop = _begun.pop(index) if index in _begun else _undeclared(index)
     try:
         graph = native.infer_encoded(part, data_prop=data_prop)
     except RejectedError:
@@ -348,12 +352,21 @@ def is_unknown(dim: TensorShapeProto.Dimension) -> bool:
 
 def _complete(types: Types) -> set[str]:
     """Return the values whose types have a shape, and no unknown size in it."""
-    complete = {
-        key
-        for key, kind in distinct(types).items()
-        if has_shape(kind) and not any(map(is_unknown, _dims(kind)))
-    }
+    complete = {key for key, kind in distinct(types).items() if _is_complete(kind)}
     return {name for name, kind in types.items() if id(kind) in complete}
+
+
+def _says_all(types: Types, index: GraphIndex) -> bool:
+    """Return whether the types of all values that nodes make or that come in are complete."""
+    needed = index.producer.keys(), index.inputs.keys()
+    if not all(names <= types.keys() for names in needed):
+        return False
+    complete = all(map(_is_complete, distinct(types).values()))  # one by one takes longer
+    return complete or all(names <= _complete(types) for names in needed)
+
+
+def _is_complete(kind: TypeProto) -> bool:
+    return has_shape(kind) and not any(map(is_unknown, _dims(kind)))
 
 
 def _put(dim: TensorShapeProto.Dimension, size: int | str) -> None:
