@@ -289,6 +289,7 @@ def test_a_normalization_that_is_folded_is_told_where_its_shift_differs(tmp_path
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 5, 3, bias=False), torch.nn.BatchNorm2d(5))
     given, norm = torch.randn(2, 3, 6, 6), module.eval()[1]
     torch.nn.init.normal_(norm.running_mean)
+    torch.nn.init.normal_(norm.bias)
     osl.record((module, (given,)), tmp_path / "refs")
     norm.running_mean.zero_()
     torch.onnx.export(module, (given,), tmp_path / "m.onnx", dynamo=False, verbose=False)
