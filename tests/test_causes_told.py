@@ -6,11 +6,13 @@ from test_causes import found, model, numbers, references
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.causes import finding
-from onnxsurgeon_lite.debug.causes.arrangement import arrangement
+from onnxsurgeon_lite.debug.causes.arrangement import arrangement, rolled_values
+from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.masks import missing_masks
 from onnxsurgeon_lite.debug.causes.operations import operations
 from onnxsurgeon_lite.debug.causes.operators import other_operators
 from onnxsurgeon_lite.debug.causes.other_model import of_other_model
+from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands
 
 
 @pytest.fixture(autouse=True)
@@ -276,3 +278,66 @@ def test_a_kernel_of_one_group_is_not_solved_for_from_the_results_of_the_others(
     ).culprits
 
     assert not culprit.causes
+
+
+def test_a_value_that_is_rolled_is_said_to_be(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (rolled_values, exchanged_operands))
+    cut = "l = Slice(x, m, e, a) f = Slice(x, z, m, a) r = Concat <axis = 1> (l, f)"
+    ends = {"m": [-1], "e": [99], "z": [0], "a": [1]}
+    constants = {name: np.array(numbers) for name, numbers in ends.items()}
+    wrong = model(f"g (float[3,7] x) => (float[3,7] y) {{ {cut} y = Exp(r) }}", **constants)
+    right = model("g (float[3,7] x) => (float[3,7] y) { y = Exp(x) }")
+    x = numbers(3, 7)
+
+    result = osl.bisect(wrong, {"y": references(right, x=x)["y"], "x": x}, feeds={"x": x})
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert sentence.startswith("'r' is 'x' rolled by 1 along axis 1; not rolled the region agrees")
+
+
+def test_a_factor_that_the_reference_has_is_said_as_a_size():
+    factor = "f = Constant <value = float {{{}}}> ()"
+    text = f"g (float[4,12] x) => (float[4,12] y) {{{{ {factor} y = Mul(x, f) }}}}"
+    wrong, right = model(text.format(1)), model(text.format(12**-0.5))
+
+    result = found(wrong, right, x=numbers(4, 12))
+
+    said = "constant 'f' of Constant (@0), a factor of Mul (@1), is 1; with 1/sqrt(12), as the"
+    assert result.culprits[0].causes[0].sentence.startswith(said)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_normalization_that_is_folded_is_told_where_its_shift_differs(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 5, 3, bias=False), torch.nn.BatchNorm2d(5))
+    given, norm = torch.randn(2, 3, 6, 6), module.eval()[1]
+    torch.nn.init.normal_(norm.running_mean)
+    torch.nn.init.normal_(norm.bias)
+    osl.record((module, (given,)), tmp_path / "refs")
+    norm.running_mean.zero_()
+    torch.onnx.export(module, (given,), tmp_path / "m.onnx", dynamo=False, verbose=False)
+
+    result = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs")
+
+    how = "differs: into it a normalization is folded, of which the mean or the bias is another"
+    assert how in result.culprits[0].causes[0].sentence
+
+
+def test_the_mistake_of_one_culprit_is_tried_first_at_the_next(monkeypatch):
+    searched = []
+
+    def others(place):
+        searched.append(place.value)
+        yield from ()
+
+    monkeypatch.setattr(finding, "FAMILIES", (others, attributes))
+    norms = [f"{y} = LayerNormalization <epsilon = {{0}}> ({x}, w)" for x, y in ("xh", "hy")]
+    text = f"g (float[4,16] x) => (float[4,16] y) {{{{ {' '.join(norms)} }}}}"
+    scale = numbers(16, seed=1)
+    wrong, right = (model(text.format(epsilon), w=scale) for epsilon in (1e-2, 1e-5))
+
+    result = found(wrong, right, x=numbers(4, 16))
+
+    assert [len(culprit.causes) > 0 for culprit in result.culprits] == [True, True]
+    assert searched == ["h"]

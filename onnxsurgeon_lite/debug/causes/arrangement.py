@@ -10,7 +10,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.debug.causes.constants import Order, orders, rotary_orders
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, wide
-from onnxsurgeon_lite.passes import Insert, Pass, Rewire, SetConstant
+from onnxsurgeon_lite.passes import Insert, Pass, Replace, Rewire, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _LONGEST = 4096  # elements of an axis that is arranged
@@ -86,6 +86,28 @@ def _several(place: Place, names: Sequence[str], axis: int, how: str, order: Ord
     sentence = f"the order of {values} is another: {each} {how.format(axis=axis)}"
     fixed = place.is_open(names[0], axis)
     return Hypothesis("order of values", sentence, edits, ("order of values", how), fixed=fixed)
+
+
+def rolled_values(place: Place) -> Iterator[Hypothesis]:
+    """Yield values that several nodes roll along an axis, as `torch.roll` is exported."""
+    values = {**place.values, **place.inputs}
+    for node in place.index.nodes:
+        made = place.values.get(node.output[0]) if node.op_type == "Concat" else None
+        axis = place.attributes(node).get("axis", 0)
+        cut = [place.index.producer.get(name, -1) for name in node.input]
+        nodes = [place.index.nodes[n] for n in cut if n >= 0]
+        read = {n.input[0] if n.op_type == "Slice" else "" for n in nodes}
+        given = values.get(next(iter(read))) if len(read) == 1 else None
+        if made is None or not isinstance(given, np.ndarray) or not isinstance(axis, int):
+            continue
+        steps = range(1, given.shape[axis]) if given.shape == made.shape else ()
+        for step in (s for s in steps if np.array_equal(np.roll(given, s, axis), made)):
+            start, end = next(iter(read)), node.output[0]
+            back = min(step, step - given.shape[axis], key=abs)
+            sentence = f"{end!r} is {start!r} rolled by {back} along axis {axis}; not rolled"
+            edit = Replace((start,), (end,), op_type="Identity")
+            yield Hypothesis("rolled", sentence, (edit,), ("rolled", axis, back))
+            break
 
 
 def order_of_inputs(place: Place) -> Iterator[Hypothesis]:

@@ -27,10 +27,9 @@ _VALUES: Mapping[str, Sequence[Attribute]] = {
     "direction": ("forward", "reverse", "bidirectional", "LEFT", "RIGHT"),
     "reduction": ("none", "add", "mul", "max", "min", "mean", "sum"),
     "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
-    "mode": (*("nearest", "linear", "cubic"), *("DCR", "CRD"), *("constant", "reflect", "edge", "wrap"), "bilinear"),
     "coordinate_transformation_mode": (
         *("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "half_pixel_symmetric"),
-        *("tf_crop_and_resize", "output_half_pixel"),
+        "tf_crop_and_resize",
     ),
     "nearest_mode": ("round_prefer_floor", "floor", "ceil", "round_prefer_ceil"),
     "cubic_coeff_a": (-0.75, -0.5),
@@ -46,6 +45,13 @@ _VALUES: Mapping[str, Sequence[Attribute]] = {
     "size": (3, 5, 7, 9),
 }  # fmt: skip
 """Attribute -> the values that people mistake for each other."""
+_MODES = (
+    ("nearest", "linear", "cubic"),
+    ("DCR", "CRD"),
+    ("constant", "reflect", "edge", "wrap"),
+    ("nearest", "bilinear", "bicubic"),
+)
+"""The modes of one operator each."""
 _DTYPES = (1, 10, 16, 11), (7, 6, 9)  # floats; integers and bool
 _DTYPED = ("to", "dtype", "stash_type", "output_dtype")  # attributes that stand for a dtype
 _AXES = ("axis", "axes", "split_axis", "stash_axis")
@@ -140,6 +146,8 @@ def _values(place: Place, node: NodeProto, name: str, old: Attribute) -> Iterato
         yield from ()  # no node takes both; `_windows` finds the pads that it stands for
     elif name == "to":
         yield from next((kinds for kinds in _DTYPES if old in kinds), ())
+    elif name == "mode":
+        yield from next((modes for modes in _MODES if old in modes), ())
     elif name == "perm" and isinstance(old, list):
         yield from _permutations(place, node, [axis for axis in old if isinstance(axis, int)])
     else:

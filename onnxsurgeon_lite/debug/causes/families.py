@@ -2,7 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from onnxsurgeon_lite.debug.causes.arrangement import arrangement, order_of_inputs, rolled
+from onnxsurgeon_lite.debug.causes.arrangement import (
+    arrangement,
+    order_of_inputs,
+    rolled,
+    rolled_values,
+)
 from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.constants import (
     constants,
@@ -73,6 +78,7 @@ FAMILIES: Sequence[Family] = (
     rotary,
     recurrent,
     missing_together,
+    rolled_values,
     exchanged_operands,
     weights,
     sparse_weights,

@@ -121,14 +121,14 @@ class Finder:
     Attributes:
         known: causes of the culprits so far.
         vague: the steps of those that fit, of which nothing tells what the mistake was.
-        _makers: mistake -> the family that yields it.
+        _makers: mistake -> the families that yield it.
     """
 
     case: Case
     result: BisectResult
     known: list[Cause] = field(default_factory=list)
     vague: set[str] = field(default_factory=set)
-    _makers: dict[str, Family] = field(default_factory=dict)
+    _makers: dict[str, dict[Family, None]] = field(default_factory=dict)
 
     @property
     def index(self) -> GraphIndex:
@@ -486,7 +486,8 @@ class Finder:
     def _yielded(self, place: Place, family: Family) -> Iterator[Hypothesis]:
         """Yield a family's hypotheses, and note which mistakes are its own."""
         for hypothesis in family(place):
-            self._makers.setdefault(repr(hypothesis.mistake or hypothesis.name), family)
+            mistake = repr(hypothesis.mistake or hypothesis.name)
+            self._makers.setdefault(mistake, {})[family] = None
             yield hypothesis
 
     def _once_more(
@@ -494,8 +495,7 @@ class Finder:
     ) -> Iterator[Iterator[Hypothesis]]:
         """Yield hypotheses about the mistakes of other culprits: people make one mistake at several places."""
         for known in dict.fromkeys(repr(c.mistake or c.hypothesis) for c in reversed(self.known)):
-            family = self._makers.get(known)
-            if family is not None and family in families:
+            for family in self._makers.get(known, {}).keys() & {*families}:
                 yield (h for h in family(place) if repr(h.mistake or h.name) == known)
 
     def _place(self, culprit: Culprit, entering: Sequence[str] = ()) -> Place | None:
@@ -523,6 +523,7 @@ class Finder:
         observer = Observer(index, self.case.runtime)
         place = Place.at(observer, positions, culprit.value, there, self.case.judge, nearby)
         place.lacking, place.changed = self._lacking(culprit), self.case.changed
+        place.module = self.case.samples[0][0].entries[culprit.value].class_name
         return place
 
     def _lacking(self, culprit: Culprit) -> dict[str, Array]:

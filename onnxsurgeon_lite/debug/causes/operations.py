@@ -271,7 +271,7 @@ def _missing_factor(right: Right) -> Iterator[Hypothesis]:
             continue
         what, numbers, known = "by channel", factor.reshape(factor.shape[axis or 0 :]), False
         if axis is None:
-            what, number, known = _as_size(float(factor.item()))
+            what, number, known = as_size(float(factor.item()))
             numbers = np.array(number)
         if (np.abs(factor - 1) > _PART).all():
             edit = right.edit("Mul", constants=(("factor", numbers),))
@@ -285,7 +285,7 @@ def _missing_factor(right: Right) -> Iterator[Hypothesis]:
         return
 
 
-def _as_size(factor: float) -> tuple[str, float, bool]:
+def as_size(factor: float) -> tuple[str, float, bool]:
     """Return (as text, number, whether a size explains it) of a factor that was solved for."""
     for over, power in (("1/", -2), ("", 2)):
         size = round(factor**power) if _SMALLEST < factor < 1 / _SMALLEST else 0

@@ -64,6 +64,7 @@ class Place:
         beside: constants from elsewhere that the region could read; initializers of `index` too.
         lacking: references of about here that no value of the model has.
         changed: initializers of which the model that computed the references has other numbers: name -> those.
+        module: the class of the module that computed the reference of the value; '' if that is not known.
         left_out: what was not looked into, a sentence each.
     """
 
@@ -78,6 +79,7 @@ class Place:
     beside: Sequence[str] = ()
     lacking: Mapping[str, Array] = field(default_factory=dict)
     changed: Mapping[str, Array] = field(default_factory=dict)
+    module: str = ""
     left_out: list[str] = field(default_factory=list)
 
     @classmethod

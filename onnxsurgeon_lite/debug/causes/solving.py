@@ -12,6 +12,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.debug.causes.attributes import changed, numbers, text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears, stacked, wanted_at
+from onnxsurgeon_lite.debug.causes.operations import as_size
 from onnxsurgeon_lite.debug.causes.place import Attribute, Indices, Place, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.passes.rewire import Rewire
@@ -40,6 +41,8 @@ _DETERMINED = (
 )
 _EVEN = 3**-0.5  # root mean square of numbers that are spread evenly up to one
 _ABOUT = 0.05
+_FACTORS = {"Mul", "Div"}
+_FOLDING = ("Conv", "ConvTranspose", "Gemm")
 _BIASED = (
     *("Conv", "Gemm", "ConvTranspose", "LayerNormalization", "BatchNormalization"),
     *("InstanceNormalization", "GroupNormalization"),
@@ -73,10 +76,22 @@ def made_constant(place: Place) -> Iterator[Hypothesis]:
         return
     how = f"{described(wide(array), wide(place.wanted))}; with the numbers of the reference"
     if array.size == 1:
-        how = f"is {text(array.item())}; with {text(place.wanted.item())}, as the reference has it,"
+        right = place.wanted.item()
+        is_whole = not is_float(array.dtype) or float(right).is_integer()
+        shown = text(right) if is_whole else as_size(right)[0]
+        how = f"is {text(array.item())}; with {shown}, as the reference has it,"
     edit = SetConstant(place.value, place.wanted.astype(array.dtype))
-    sentence = f"constant {place.value!r} of {place.maker} {how}"
+    scaled = _scaled_by(place)
+    what = f", a factor of {scaled}," if scaled else ""
+    sentence = f"constant {place.value!r} of {place.maker}{what} {how}"
     yield Hypothesis("constant", sentence, (edit,))
+
+
+def _scaled_by(place: Place) -> str:
+    """Return the titles of the nodes that scale by the wrong value; '' if others read it, too."""
+    readers = [*dict.fromkeys(place.whole.consumers.get(place.value, []))]
+    kinds = {place.whole.nodes[position].op_type for position in readers}
+    return " and ".join(map(place.titled, readers)) if kinds and kinds <= _FACTORS else ""
 
 
 def _attribute(
@@ -263,9 +278,18 @@ def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hy
     else:
         solved, unknowns = _tied(old, solved)
         how = borrowed(place, operand.name, array) or described(old, solved)
+        if how == "differs" and _is_folded(place, operand):
+            how = "differs: into it a normalization is folded, of which the mean or the bias is another"
         equations = int((solved != old).sum()) * per  # what the other numbers give was right before
     right = solved.astype(array.dtype)
     yield solved_constant(place, number, operand.name, right, how, unknowns, equations)
+
+
+def _is_folded(place: Place, operand: Operand) -> bool:
+    """Return whether a constant is the bias of a node into which an exporter folded a normalization behind it."""
+    node = place.index.nodes[operand.number]
+    is_bias = node.op_type in _FOLDING and operand.name in node.input[2:]
+    return is_bias and "BatchNorm" in place.module and node.output[0] == place.value
 
 
 def _tied(old: Wide, solved: Wide) -> tuple[Wide, int]:
