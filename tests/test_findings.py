@@ -86,6 +86,21 @@ def test_what_is_suspicious_is_found(text, message):
     assert message in found(text)
 
 
+def test_before_opset_14_the_outputs_of_a_batch_normalization_say_that_it_trains():
+    text = """<ir_version: 7, opset_import: ["" : 13]> g (float[1,2] x, float[2] s) => (float[1,2] y)
+        { MADE = BatchNormalization(x, s, s, s, s) }"""
+
+    kinds = [
+        {
+            f.kind
+            for f in find(GraphIndex.of(Model(onnx.parser.parse_model(text.replace("MADE", m)))))
+        }
+        for m in ("y, m, v", "y")
+    ]
+
+    assert ["training mode" in found for found in kinds] == [True, False]
+
+
 def test_a_value_defined_twice_is_told_with_both_definitions():
     text = "g (float[2] x) => (float[2] y) { h = Relu(x) y = Neg(h) }"
     constant = numpy_helper.from_array(np.ones(2, np.float32), "h")

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import GraphIndex, Model, Rewrite, save
-from onnxsurgeon_lite.errors import BuildError, UnknownNameError, UsageError
+from onnxsurgeon_lite.errors import BuildError, EditError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.bodies import bound_nodes
 from onnxsurgeon_lite.graph.patterns import read_rules
 from onnxsurgeon_lite.graph.patterns.match import COMMUTATIVE, attribute_of
@@ -75,6 +75,39 @@ def test_a_part_that_is_called_twice_is_the_same_one_at_both_places():
     same, other = (rewritten(text.replace("FIRST", name), rule).changed for name in ("Abs", "Neg"))
 
     assert (same, other, len(read_rules(rule))) == (True, False, 2)
+
+
+def test_a_batch_normalization_that_trains_is_none_that_a_convolution_takes_in():
+    start = """<ir_version: 7, opset_import: ["" : OPSET]>
+        g (float[2,2,3,3] x) => (float[2,2,3,3] y) <float[2,2,1,1] w = {1, 2, 3, 4}, float[2] s = {1, 2}>"""
+    trains = (
+        start.replace("OPSET", "13") + "{ c = Conv(x, w) y, m = BatchNormalization(c, s, s, s, s) }"
+    )
+    infers = trains.replace("y, m", "y")
+
+    changed = [rewritten(text, "conv-batch-norm").changed for text in (trains, infers)]
+
+    assert changed == [False, True]
+
+
+def test_a_replacement_of_another_type_corrects_what_the_outputs_declare():
+    rule = "pattern (x) => (y) { y = Neg(x) } replacement (x) => (y) { y = Shape(x) }"
+    text = """g (float[N,3] x) => (float[N,3] y, float[N,3] z)
+              { h = Exp(x) y = Neg(h) k = Exp(h) z = Neg(k) }"""
+
+    outputs = rewritten(text, rule).model.proto.graph.output
+
+    assert [output.type.tensor_type.elem_type for output in outputs] == [TensorProto.INT64] * 2
+
+
+def test_a_replacement_of_another_type_is_refused_in_a_body():
+    rule = "pattern (x) => (y) { y = Neg(x) } replacement (x) => (y) { y = Shape(x) }"
+    text = """g (float[3] x, bool c) => (float[3] y) {
+        y = If (c) <then_branch = t () => (float[3] p) { p = Neg(x) },
+                    else_branch = e () => (float[3] q) { q = Abs(x) }> }"""
+
+    with pytest.raises(EditError, match="'p' in '@0/then_branch' would have type int64"):
+        rewritten(text, rule)
 
 
 def test_a_value_inside_that_is_used_elsewhere_keeps_the_match_as_it_is():

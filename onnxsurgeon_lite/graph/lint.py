@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, TensorProto, TypeProto
 
-from onnxsurgeon_lite.graph.index import MAIN, Body, GraphIndex, has_shape, tensor_type
+from onnxsurgeon_lite.graph.index import (
+    MAIN,
+    Body,
+    GraphIndex,
+    has_shape,
+    onnx_opset,
+    tensor_type,
+)
+from onnxsurgeon_lite.graph.schemas import normalizes_by_batch
 from onnxsurgeon_lite.graph.text import shape_text, type_text
 
 
@@ -192,7 +200,7 @@ def _trains(index: GraphIndex, node: NodeProto) -> bool:
     if node.domain not in ("", "ai.onnx"):
         return False
     if node.op_type == "BatchNormalization":
-        return any(a.name == "training_mode" and a.i for a in node.attribute)
+        return normalizes_by_batch(node, onnx_opset(index.model.proto))
     if node.op_type != "Dropout" or len(node.input) < 3:
         return False
     mode = _constant(index, node.input[2])

@@ -42,6 +42,9 @@ RANDOM = frozenset({
 })  # fmt: skip
 """Operators that draw random numbers."""
 
+TRAINING_IS_ATTRIBUTE = 14
+"""From this opset on an attribute says whether a BatchNormalization trains, before it the number of outputs."""
+
 
 def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
     """Return the schema of a node's operator in the model's opset; None for unknown functions and domains.
@@ -374,6 +377,13 @@ def _inferred(
             f"{what}: the types do not fit: {reason}",
             "see them with: onnxdbg inspect MODEL --node NODE",
         ) from error
+
+
+def normalizes_by_batch(node: NodeProto, opset: int) -> bool:
+    """Return whether a BatchNormalization takes mean and variance from the batch, as in training."""
+    if opset < TRAINING_IS_ATTRIBUTE:
+        return any(node.output[1:])
+    return any(a.name == "training_mode" and a.i for a in node.attribute)
 
 
 def constant(index: GraphIndex, name: str) -> TensorProto | None:

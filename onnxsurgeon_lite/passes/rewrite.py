@@ -19,7 +19,7 @@ from onnx import (
     helper,
 )
 
-from onnxsurgeon_lite.errors import UnknownNameError
+from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import bound_nodes, graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import (
     GraphIndex,
@@ -46,6 +46,7 @@ from onnxsurgeon_lite.graph.schemas import (
     require_schemas,
 )
 from onnxsurgeon_lite.graph.table import captured
+from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop, drop_at
 from onnxsurgeon_lite.model.wire import unknown_fields
@@ -118,7 +119,7 @@ class _Rewriting:
     def __post_init__(self) -> None:
         self.changes: list[str] = []
         self.notes: list[str] = []
-        self.checked: set[object] = set()
+        self.checked: dict[object, list[TypeProto | None]] = {}
         self.stale: dict[str, TypeProto] = {}
 
     def run(self) -> GraphIndex:
@@ -174,7 +175,7 @@ class _Rewriting:
             new = _New(index, rule, match, taken)
             added.setdefault(match.removed[-1], []).extend(new.nodes)
             aliases |= new.aliases
-            self._check(index, rule, match, new.nodes)
+            self._check(index, rule, match, new.nodes, scope)
             folded += new.constant
             self.changes.append(_said(index, rule, match, new, scope))
         new_nodes = [node for some in added.values() for node in some]
@@ -185,20 +186,31 @@ class _Rewriting:
         return [] if scope else folded
 
     def _check(
-        self, index: GraphIndex, rule: Rule, match: Match, nodes: Sequence[NodeProto]
+        self, index: GraphIndex, rule: Rule, match: Match, nodes: Sequence[NodeProto], scope: str
     ) -> None:
         """Check the new nodes against their schemas, once for each combination of types."""
         own = {name for node in nodes for name in node.output}
         names = dict.fromkeys(n for node in nodes for n in node.input if n and n not in own)
+        results = [match.values[name] for name in rule.pattern.function.output]
+        declared = {
+            name: index.declarations[name] for name in results if name in index.declarations
+        }
+        if any(info.HasField("type") for info in declared.values()):
+            index.learn_types(names)
         types = {name: index.types[name] for name in names if name in index.types}
         key = (id(rule), *(types[n].SerializeToString() if n in types else b"" for n in names))
         if key not in self.checked:
-            self.checked.add(key)
             known = _checked(index, rule, nodes, types)
-            for name in filter(None, match.values.values()):
-                declared, kind = index.declarations.get(name), known.get(name)
-                if declared is not None and kind is not None and contradicts(declared.type, kind):
-                    self.stale[name] = kind
+            self.checked[key] = [known.get(name) for name in results]
+        for name, kind in zip(results, self.checked[key], strict=True):
+            if kind is not None and name in declared and contradicts(declared[name].type, kind):
+                if scope:
+                    what = f"{name!r} in {scope!r} would have type {type_text(kind)}"
+                    raise EditError(
+                        f"rule {rule.name!r} does not fit: {what}, not {type_text(declared[name].type)}",
+                        "add a condition to the rule that says where it holds, such as rank(x) == 2",
+                    )
+                self.stale[name] = kind
 
     def _add_functions(self, proto: ModelProto) -> None:
         """Add the functions of the rules that the model calls now, and import the domains of new nodes."""
@@ -293,7 +305,8 @@ class _New:
             old = last if made is None else index.nodes[made]
             node.metadata_props.extend(old.metadata_props)
             if made is not None:
-                node.name, node.doc_string = old.name, old.doc_string
+                for text in filter(old.HasField, ("name", "doc_string")):
+                    setattr(node, text, getattr(old, text))
                 node.MergeFromString(unknown_fields(old))
 
     def _find_constant(self, index: GraphIndex) -> None:

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN, Conditions, misfit, number
 from onnxsurgeon_lite.graph.patterns.rule import Rule
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.schemas import TRAINING_IS_ATTRIBUTE, constant, normalizes_by_batch
 from onnxsurgeon_lite.graph.table import FEW, plain_domain
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.tensors import dtypes
@@ -195,6 +195,8 @@ class Matcher:
         want, node = self.nodes[place], self.index.nodes[position]
         if node.op_type != want.op_type or plain_domain(node.domain) != want.domain:
             return
+        if self._learns(want, node):
+            return
         attributes = found.attributes
         if node.attribute or want.attribute:
             bound = self._attributes(want, node, attributes)
@@ -214,6 +216,13 @@ class Matcher:
             complete = self._bound(want.input, order, Match(nodes, values, attributes))
             if complete is not None:
                 yield complete
+
+    def _learns(self, want: PatternNode, node: NodeProto) -> bool:
+        """Return whether outputs that the pattern does not name put a node in training."""
+        if want.op_type != "BatchNormalization" or any(want.output[1:]):
+            return False
+        opset = self._versions.get("", 1)
+        return opset < TRAINING_IS_ATTRIBUTE and normalizes_by_batch(node, opset)
 
     def _bound(self, wanted: Sequence[str], given: Sequence[str], found: Match) -> Match | None:
         """Return the match with the operands bound, None if one does not fit."""
