@@ -558,6 +558,19 @@ def test_a_healthy_quantized_model_has_no_culprit_against_some_of_its_own_values
     assert (result.verdict, result.culprits) == ("agrees", [])
 
 
+def test_branches_that_have_only_their_quantizers_in_common_are_seen_to_be_one_fault(made):
+    quantized, folder = made("attention").quantize("u8"), made("attention").folder
+    osl.record(quantized, folder / "own.npz", feeds=made("attention").feeds)
+    values = dict(np.load(folder / "own.npz"))
+    kept = ("x", "h_QuantizeLinear_Output", *(f"{n}_DequantizeLinear_Output" for n in "gy"), "y")
+    wrong = own(onnx.load(quantized), "h_DequantizeLinear", 1, lambda scale: scale * 1.3)
+    onnx.save(wrong, folder / "fork.onnx")
+
+    result = osl.bisect(folder / "fork.onnx", {n: values[n] for n in kept if n in values})
+
+    assert [culprit.name for culprit in result.culprits] == ["h_DequantizeLinear"]
+
+
 def test_what_the_optimizer_rounds_otherwise_is_no_fault_where_shapes_come_of_the_input(made):
     quantized, folder = made("reshaped").quantize("u8"), made("reshaped").folder
     osl.record(quantized, folder / "own.npz", feeds=made("reshaped").feeds)

@@ -74,11 +74,12 @@ def _takes_floats(nodes: Collection[str], space: Space) -> bool:
 
 
 def _operators(culprit: Culprit, other: Culprit, space: Space) -> list[str]:
-    """Return the operators of a region, in order, without those of another and constants."""
+    """Return the operators of a region, in order, without those of another, constants and quantizers."""
     alone = {*culprit.region}.difference(other.region)
     positions = (int(node[1:]) for node in alone if not _is_constant(node, space))
     order = sorted(positions, key=space.index.places.__getitem__)
-    return [space.index.nodes[position].op_type for position in order]
+    found = (space.index.nodes[position].op_type for position in order)
+    return [op_type for op_type in found if op_type not in QUANTIZERS]
 
 
 def _computing(culprit: Culprit, space: Space) -> set[str]:
