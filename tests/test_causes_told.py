@@ -90,6 +90,20 @@ def test_what_is_wrong_at_one_position_of_all_samples_is_no_constant_that_was_fo
     assert "is zero at [3] of axis 0" in culprit.unexplained
 
 
+def test_a_row_of_a_table_that_is_wrong_at_several_positions_is_solved_for():
+    text = "g (int64[4,9] ids) => (float[4,9,16] y) { e = Gather (table, ids) y = Tanh (e) }"
+    right = numbers(20, 16)
+    wrong = right.copy()
+    wrong[3] = 0
+    ids = np.random.default_rng(0).integers(4, 20, (4, 9))
+    ids[[0, 2, 3], [2, 5, 7]] = 3
+
+    (culprit,) = found(model(text, table=wrong), model(text, table=right), ids=ids).culprits
+
+    assert "constant 'table' of Gather" in culprit.causes[0].sentence
+    assert "is zero at [3] of axis 0; solved for" in culprit.causes[0].sentence
+
+
 def test_each_cause_that_is_shown_repairs_where_a_value_is_read_elsewhere(monkeypatch):
     monkeypatch.setattr(finding, "FAMILIES", (operations,))
     text = """g (float[6,16] x) => (float[6,16] y, float[6,16] z)

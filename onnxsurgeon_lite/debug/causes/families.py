@@ -54,8 +54,8 @@ from onnxsurgeon_lite.debug.causes.solving import (
     solved_numbers,
     solved_weights,
     sparse_weights,
-    taken_rows,
 )
+from onnxsurgeon_lite.debug.causes.tables import looked_up, taken_rows
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.debug.causes.twice import twice
 from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, wiring
@@ -91,6 +91,7 @@ FAMILIES: Sequence[Family] = (
     scaled_weights,
     grouped_kernels,
     taken_rows,
+    looked_up,
     elementwise,
     of_other_model,
     other_norms,

@@ -15,7 +15,6 @@ from onnxsurgeon_lite.debug.causes.linear import Linear, linears, stacked, wante
 from onnxsurgeon_lite.debug.causes.operations import as_size
 from onnxsurgeon_lite.debug.causes.place import Attribute, Indices, Place, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.trying import Bench
-from onnxsurgeon_lite.passes.rewire import Rewire
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
@@ -28,7 +27,6 @@ _SEVERAL = 6  # numbers in a sentence
 _STEPS = (-1, 1, -2, 2)  # by which the rows of a table are off
 _LEAST_ROWS = 4  # rows of it for each that is not known
 _SMALL = 1 << 16  # elements of a constant that is scaled
-_LARGEST = 1 << 24  # differences of rows that are held against each other
 _NO_EPSILON = 0.25  # a larger number is none
 _TINY = 1 / 16  # of the number that it stands for
 _DIGITS = (1, 2, 3, 5)  # of a number that is solved for
@@ -137,49 +135,6 @@ def sparse_weights(place: Place) -> Iterator[Hypothesis]:
         every = stacked(place, view)
         found = (*_some_rows(place, every), *_some_outputs(place, every, 0.5))
         yield from (hypothesis for hypothesis in found if hypothesis.proves)
-
-
-def taken_rows(place: Place) -> Iterator[Hypothesis]:
-    """Yield other rows that a Gather takes of a table, where no input chooses them: the buckets of distances."""
-    for number, node in enumerate(place.index.nodes):
-        table = place.constant(node.input[0]) if node.op_type == "Gather" else None
-        wanted = wanted_at(place, number) if table is not None else None
-        now = place.operand(node.input[1]) if wanted is not None else None
-        if table is None or wanted is None or now is None or table.ndim != 2:
-            continue
-        name, axis = node.input[1], place.attributes(node).get("axis", 0)
-        chosen = name in place.inputs or name in place.live
-        if (
-            axis
-            or chosen
-            or not is_float(table.dtype)
-            or wanted.shape != (*now.shape, len(table[0]))
-        ):
-            continue
-        rows = _nearest_rows(wide(table), wanted.reshape(-1, len(table[0])), now.reshape(-1))
-        if rows is None or (rows == now.reshape(-1) % len(table)).all():
-            continue
-        right = rows.reshape(now.shape).astype(now.dtype)
-        off = int((right != now).sum())
-        which = f"other rows of {node.input[0]!r} at {off} of {right.size} places"
-        sentence = f"{place.title(number)} takes {which}; with the rows that were solved for"
-        edit = Rewire(name, str(right.tolist()), (place.node(number),), 1)
-        fixed = any(place.is_open(name, axis) for axis in range(now.ndim))
-        kind, unknowns = "rows of a table", np.unique(rows).size
-        yield Hypothesis(kind, sentence, (edit,), (), unknowns, wanted.size, fixed=fixed)
-
-
-def _nearest_rows(table: Wide, wanted: Wide, now: Array) -> NDArray[np.intp] | None:
-    """Return the row of a table that each wanted row is, the present one where several are; None if one is none."""
-    if table.shape[0] * wanted.size > _LARGEST:
-        return None
-    off = np.abs(table[None] - wanted[:, None]).max(axis=-1)
-    rows = off.argmin(axis=1)
-    present = now.astype(np.int64) % len(table)
-    every = np.arange(len(rows))
-    least = off[every, rows]
-    rows = np.where(off[every, present] <= least, present, rows)
-    return rows if small(least, wanted) else None
 
 
 @dataclass(frozen=True)
