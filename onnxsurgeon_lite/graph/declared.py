@@ -182,8 +182,8 @@ def declared_types(
                 found[info.name] = kind
         return found
     for each in (Declarations.of(graph, number) for number in numbers):
-        for kind in (own := {*each.kinds}) - kinds.keys():
-            kinds[kind] = TypeProto.FromString(kind)
+        for encoded in (own := {*each.kinds}) - kinds.keys():
+            kinds[encoded] = TypeProto.FromString(encoded)
         left_out = {kind for kind in own if not (kind and chosen(kinds[kind]))}
         if left_out == own:
             continue
