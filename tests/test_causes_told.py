@@ -281,6 +281,18 @@ def test_another_normalization_that_was_folded_is_described_by_the_other_model(m
     assert "has its in and out channels exchanged, behind a scale by channel; with" in exchanged
 
 
+def test_a_small_shift_of_a_folded_normalization_is_not_left_out():
+    text = "g (float[1,4,9,9] x) => (float[1,4,7,7] y) { y = Conv (x, w, b) }"
+    kernel, bias = numbers(4, 4, 3, 3), numbers(4, seed=1)
+    scale = np.linspace(0.985, 0.995, 4).astype(np.float32)[:, None, None, None]
+    shifted = bias + np.float32([6e-3, -4e-3, 5e-3, -6e-3])
+    wrong, right = model(text, w=kernel * scale, b=shifted), model(text, w=kernel, b=bias)
+
+    (culprit,) = found(wrong, right, x=numbers(1, 4, 9, 9, seed=2)).culprits
+
+    assert "scaled by output, and its bias shifted" in culprit.causes[0].sentence
+
+
 def test_a_kernel_of_one_group_is_not_solved_for_from_the_results_of_the_others():
     text = "g (float[1,12,5,5] x) => (float[1,12,2,2] y) { y = Conv <group = 12> (x, w) }"
     right = numbers(12, 1, 4, 4)

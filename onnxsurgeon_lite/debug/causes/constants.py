@@ -35,6 +35,7 @@ _EXCHANGED: dict[tuple[int, ...], str] = {
 """Axes -> what is said of a kernel that is stored in their order."""
 _MASKING = -1e3  # a smaller number masks
 _HALF = 0.5  # the power that is a root
+_SAME = 1e-5  # of the largest result: a smaller error is that of the runtime
 _ZERO_POINTS = {"uint8": (128, 127, 255), "int8": (-128, -127)}
 _SCALARS = (
     *(1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 0.0, 1.0, -1.0, 2.0, 0.5, 1 / 255, 255.0, 0.044715, 1.702),
@@ -250,8 +251,12 @@ def _fitted(
         (0, True, "is scaled by output, and its bias shifted, as by another folded normalization"),
     ):
         factor, shift = fitted(made, wanted, axis, shifts)
-        is_close = small(made * factor + shift - wanted, wanted)
-        if not is_close or (np.abs(factor - 1) < 1e-5).all() or (shifts and bias is None):
+        left = made * factor + shift - wanted
+        if (
+            not small(left, wanted)
+            or (np.abs(factor - 1) < 1e-5).all()
+            or (shifts and bias is None)
+        ):
             continue
         token = (place.node(number),)
         edits: tuple[Pass, ...] = (SetConstant(node.input[1], scaled(factor), token),)
@@ -263,7 +268,8 @@ def _fitted(
         sentence = f"constant {node.input[1]!r} of {title} {how}, by {by}; scaled back"
         unknowns = factor.size * (1 + shifts)
         yield Hypothesis("scaled constant", sentence, edits, (), unknowns, equations)
-        return
+        if np.abs(left).max() <= _SAME * np.abs(wanted).max():
+            return  # what has more unknowns says no more
 
 
 def variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
