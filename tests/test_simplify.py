@@ -11,6 +11,7 @@ from onnxsurgeon_lite import Model, load, passes
 from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.runtime import session
 
 HEADS = """heads (float[batch,seq,8] x) => (float[b,h,s,d] y)
 <int64 first = {0}, int64 second = {1}, int64[1] axes = {0}, int64[1] heads = {2}, int64[1] size = {4}> {
@@ -174,6 +175,27 @@ def test_what_is_larger_than_the_limit_stays_and_is_counted():
         "kept 1 constant nodes: an input or result is over 1000 bytes or of unknown size",
     )
     assert operators(osl.fold(model).model) == ["Concat"]
+
+
+def test_a_runtime_that_dies_is_started_again_for_the_other_nodes(monkeypatch):
+    model = built("""two (float[2] x) => (float[2] y, float[2] z) <float[2] w = {1, 2}> {
+        a = Add(w, w) y = Add(x, a)
+        b = Mul(w, w) z = Mul(x, b)
+    }""")
+    run_model, runs = session.run_model, []
+
+    def dies_first(part: Model, feeds: object, runtime: session.Runtime) -> object:
+        runs.append(len(part.proto.graph.node))
+        if len(runs) == 1:
+            runtime._child._kill()
+        return run_model(part, feeds, runtime=runtime)
+
+    monkeypatch.setattr(session, "run_model", dies_first)
+    result = passes.Fold().apply(model)
+
+    assert runs == [2, 1, 1]
+    assert result.notes == ()
+    assert operators(result.model) == ["Add", "Mul"]
 
 
 def test_quantization_and_random_numbers_are_not_folded():

@@ -15,6 +15,8 @@ from onnxsurgeon_lite.model.wire import Messages, field_start, fields, len_field
 INPUT = GraphProto.INPUT_FIELD_NUMBER
 OUTPUT = GraphProto.OUTPUT_FIELD_NUMBER
 VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
+DECLARING = VALUE_INFO, OUTPUT
+"""The fields that declare values which nodes make."""
 _NAME, _TYPE = 1, 2
 _LEN = 2  # wire type
 _ONE_BYTE = 127  # the largest size that takes one byte
@@ -162,7 +164,7 @@ def around_nodes(graph: GraphProto) -> bytes:
 
 def declared_types(
     graph: bytes,
-    numbers: Iterable[int] = (VALUE_INFO, OUTPUT),
+    numbers: Iterable[int] = DECLARING,
     chosen: Callable[[TypeProto], bool] = lambda _: True,
 ) -> dict[str, TypeProto]:
     """Return types that a serialized graph declares, to read, not to change: equal ones are the same object.

@@ -4,7 +4,13 @@ from collections.abc import Hashable, Iterator, Mapping, Set
 
 from onnx import GraphProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
 
-from onnxsurgeon_lite.graph.declared import around_nodes, declare_anew, declared_types
+from onnxsurgeon_lite.graph.declared import (
+    DECLARING,
+    Declarations,
+    around_nodes,
+    declare_anew,
+    declared_types,
+)
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied, drop
@@ -35,10 +41,11 @@ def relax(
     if not decides_shapes(before, constants):
         return {}
     stale = downstream(before, constants) - constants.keys()
-    types = declared_types(around_nodes(result.proto.graph))
-    if stale.isdisjoint(types):
+    around = around_nodes(result.proto.graph)
+    if all(stale.isdisjoint(Declarations.of(around, number).names) for number in DECLARING):
         return {}
     infer_before = begin_infer(before.model, stale)
+    types = declared_types(around)
     read_here = {user for users in before.readers(constants).values() for user in users}
     made_here = {name for user in read_here for name in before.nodes[user].output}
     requested = made_here | stale
