@@ -152,7 +152,7 @@ def _as_held(value: Array | list[Array], data_type: int) -> Array | list[Array]:
     if not isinstance(value, np.ndarray):
         return value
     kind = dtypes.numpy_dtype(data_type)
-    numbers = value > 0 if kind == np.bool_ else value
+    numbers = np.greater(value, 0) if kind == np.bool_ else value
     if dtypes.is_float(value.dtype) and kind.kind in "iu":
         limits = np.iinfo(str(kind))
         spread = np.abs(value) if kind.kind == "u" else value
