@@ -104,3 +104,44 @@ def test_a_loop_that_cannot_be_written_out_stays_and_that_is_said(going, on, cou
     assert "Loop" in {node.op_type for node in result.model.proto.graph.node}
     assert result.notes == (f"Loop @1 stays: {why}",)
     assert not Freeze((("n", count),), fold=True).apply(model).notes
+
+
+def test_an_if_in_a_body_that_stays_is_replaced_too_with_constants_from_outside(model_of, runtime):
+    model = model_of("""g (float[2] x, int64 n, bool flag) => (float[2] y) {
+        y = Loop(n, , x) <body = b (int64 i, bool c, float[2] a) => (bool on, float[2] o) {
+            on = Identity(c)
+            q = Abs(a)
+            o = If(flag) <
+                then_branch = t () => (float[2] p) <float[2] w = {1,2}> { r = Add(q, w) p = Neg(r) },
+                else_branch = e () => (float[2] p) { p = Mul(q, x) }
+            >
+        }>
+    }""")
+    feeds = {"x": X, "n": np.array(3)}
+
+    for flag in (True, False):
+        frozen = Freeze((("flag", flag),), fold=True).apply(model)
+
+        (loop,) = frozen.model.proto.graph.node
+        assert "If" not in {node.op_type for node in loop.attribute[0].g.node}
+        assert not frozen.model.proto.graph.initializer
+        onnx.checker.check_model(frozen.model.proto, full_check=True)
+        same(
+            run(GraphIndex.of(frozen.model), feeds, runtime),
+            run(GraphIndex.of(model), feeds | {"flag": np.array(flag)}, runtime),
+        )
+
+
+def test_a_loop_that_a_constant_outside_keeps_going_is_written_out(model_of, runtime):
+    """torch.jit.script exports `for i in range(n)` so."""
+    model = model_of("""g (float[2] x, int64 n) => (float[2] y) {
+        always = Constant <value = bool {1}> ()
+        y = Loop(n, always, x) <body = b (int64 i, bool c, float[2] a) => (bool on, float[2] o) {
+            on = Identity(always) o = Add(a, a) }> }""")
+
+    written = Freeze((("n", 3),), fold=True, unroll=4).apply(model).model
+
+    assert "Loop" not in {node.op_type for node in written.proto.graph.node}
+    assert not written.proto.graph.initializer  # no number of an iteration that nothing reads
+    expected = run(GraphIndex.of(model), {"x": X, "n": np.array(3)}, runtime)
+    same(run(GraphIndex.of(written), {"x": X}, runtime), expected)

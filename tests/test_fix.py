@@ -36,6 +36,9 @@ def test_of_two_initializers_of_one_name_the_last_stays_as_in_runtimes(numbers, 
     model = parsed(WEIGHT)
     model.proto.graph.initializer.append(helper.make_tensor("w", 1, [2], numbers))
     expected = run(runtime, model, X)["y"]
+    for edit in (osl.SetConstant("w", 0), osl.Promote(("w",))):
+        with pytest.raises(GraphError, match="value 'w' has 2 initializers"):
+            edit.apply(model)
 
     assert (
         run(runtime, fixed(model), X)["y"].tolist()
@@ -71,7 +74,10 @@ def test_two_producers_of_one_value_are_repaired_and_written(model_of, runtime):
         run(runtime, osl.load(f"{path}.fixed"), X)["y"], np.exp(np.abs(X["x"])) + np.abs(X["x"])
     )
     assert checked.exit_code == 1
-    assert "invalid: value 'a' has two producers: Neg @0 and Exp @2" in checked.output
+    said = (
+        "invalid: value 'a' has two producers: Neg @0 and Exp @2; repair it: onnxdbg edit fix MODEL"
+    )
+    assert said in checked.output
     with pytest.raises(GraphError) as caught:
         osl.GraphIndex.of(osl.load(path))
     assert "onnxdbg edit fix" in caught.value.hint
@@ -244,3 +250,16 @@ def test_unused_inputs_and_initializers_are_findings():
     found = [f.message for f in osl.check(model).findings if f.kind == "unused"]
 
     assert found == ["no node reads initializer 'w'", "no node reads input 'z'"]
+
+
+@pytest.mark.parametrize("stale", ["float[7,7] h", "int64[2] h"])
+@pytest.mark.parametrize("output", ["float[2] p", "int64[2] p", "float[7,7] p"])
+def test_stale_types_in_a_body_are_corrected(stale, output):
+    model = parsed(f"""g (float[2] x, bool c) => (float[2] y) {{
+        y = If (c) <then_branch = t () => ({output}) <{stale}> {{ h = Exp(x) p = Neg(h) }},
+                    else_branch = e () => (float[2] q) {{ q = Abs(x) }}> }}""")
+
+    then = fixed(model).proto.graph.node[0].attribute[0].g
+
+    types = [value.type.tensor_type for value in (*then.value_info, *then.output)]
+    assert [(kind.elem_type, len(kind.shape.dim)) for kind in types] == [(1, 1), (1, 1)]

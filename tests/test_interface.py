@@ -292,6 +292,9 @@ def test_constants_are_added_from_numbers_and_files(tmp_path):
         osl.add_constant(result.model, {"half": 1})
     with pytest.raises(EditError, match="which is not a number"):
         osl.add_constant(WHOLE, {"broken": "[1,2"})
+    for name in ("@0/body/half", "fn:local::twice/half"):
+        with pytest.raises(EditError, match="constants are added to the main graph"):
+            osl.add_constant(WHOLE, {name: 0.5})
 
 
 def test_a_small_constant_is_shown_whole(tmp_path):
@@ -316,3 +319,14 @@ def test_a_glob_names_inputs_and_outputs(model_of):
     assert [value.name for value in ordered.proto.graph.output] == ["past_k", "past_v", "y"]
     assert [value.name for value in left.proto.graph.output] == ["y"]
     assert [value.name for value in left.proto.graph.input] == ["x"]
+
+
+def test_a_header_that_makes_the_model_invalid_is_noted():
+    model = osl.build("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2,3] x) => (float[2,1] y) { y = ReduceMean <axes = [1]> (x) }""")
+
+    notes = [osl.set(model, {"opset_import.ai.onnx": str(v)}).notes for v in (16, 18)]
+    (problem,) = notes[1]
+
+    assert not notes[0]
+    assert problem.startswith("the model is not valid any more: Unrecognized attribute: axes")

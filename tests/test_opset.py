@@ -278,3 +278,17 @@ def test_a_function_whose_nodes_differ_is_refused_until_it_is_inlined(model_of):
         osl.opset(model, 21)
 
     assert osl.opset(osl.inline(model).model, 21, verify=True).verified.match
+
+
+def test_constants_that_are_lists_are_converted_too_and_come_back_as_they_were():
+    model = osl.build("""<ir_version: 8, opset_import: ["" : 18]> g (float[2,3] x) => (float[2] y) {
+        axes = Constant <value_ints = [1]> () two = Constant <value_float = 2.0> ()
+        h = Mul(x, two) y = ReduceMean <keepdims = 0> (h, axes) }""")
+
+    older = Opset(17).apply(model).model
+    newer = Opset(21).apply(model).model
+
+    two, _, mean = older.proto.graph.node
+    assert two == model.proto.graph.node[1]
+    assert {a.name: list(a.ints) for a in mean.attribute if a.ints} == {"axes": [1]}
+    assert newer.proto.graph == model.proto.graph

@@ -125,3 +125,20 @@ def test_a_file_of_another_text_is_refused(tmp_path):
 
     with pytest.raises(BuildError, match="has no tensor 'convs1"):
         osl.build(text, weights=tmp_path / "other.safetensors")
+
+
+def test_names_in_attributes_that_text_takes_no_quotes_for_come_back(tmp_path):
+    model = osl.build("""g (float[2] x, bool c) => (float[2] y) {
+        k = Constant <value = float[2] {1, 2}> ()
+        y = If (c) <then_branch = t () => (float[2] p) { p = Add(x, k) },
+                    else_branch = e () => (float[2] q) { q = Abs(k) }> }""")
+    constant, branch = model.proto.graph.node
+    constant.attribute[0].t.name = "scope/const:0"
+    branch.attribute[0].g.name = "2 of/a.branch"
+
+    text = osl.text(model, tmp_path / "w.safetensors")
+    same = osl.build(text, weights=tmp_path / "w.safetensors")
+    edited = osl.build(text.replace("Abs (", "Neg ("), weights=tmp_path / "w.safetensors")
+
+    assert same.proto == model.proto
+    assert edited.proto.graph.node[0] == constant

@@ -227,11 +227,23 @@ def test_an_input_of_another_type_is_fed_the_same_numbers_or_the_misfit_is_said(
         "g (float[1, 3, 4, 5] x) => (float[1, 3, 4, 5] y) { y = Neg(x) }", "image.onnx"
     )
 
+    feeds = {"x": np.full((1, 3, 4, 5), 0.5, np.float32)}
+
     assert osl.set_type(model, {"i": "int32"}, verify=True).match
     with pytest.raises(
         FeedsError, match="input 'x' is float .* takes uint8 .* cannot take the same numbers"
     ):
-        osl.set_type(image, {"x": "uint8"}, verify=True)
+        osl.set_type(image, {"x": "uint8"}, feeds=feeds, verify=True)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8", "float16", "bool"])
+def test_feeds_are_made_such_that_an_input_of_another_type_takes_them(kind, model_of):
+    model = model_of("g (float[5, 7] x) => (float[5, 7] y) { y = Exp(x) }")
+
+    verified = osl.set_type(model, {"x": kind}, verify=True)
+
+    assert verified.match
+    assert verified.ran == (f"made x: float [5, 7] normal as {kind} holds them, seeds 0, 1",)
 
 
 def test_another_layout_is_verified_with_the_numbers_transposed(model_of):

@@ -321,12 +321,18 @@ class Call:
         return feeds
 
     def trials(
-        self, index: "GraphIndex", given: "Tensors | None", runtime: "Runtime", known: "Feeds"
+        self,
+        index: "GraphIndex",
+        given: "Tensors | None",
+        runtime: "Runtime",
+        known: "Feeds",
+        held: "Mapping[str, int] | None" = None,
     ) -> "list[Trial]":
         """Return runs of a model on the feeds given, or on made ones that tell models apart.
 
         Args:
             known: feeds that replace both.
+            held: see `run_trials`.
         """
         from onnxsurgeon_lite.matching.trials import Trial, run_trials
         from onnxsurgeon_lite.runtime.run import run
@@ -334,7 +340,7 @@ class Call:
         if given is not None:
             feeds = {**self.read_feeds(index, given), **known}
             return [Trial(feeds, run(index, feeds, runtime))]
-        found, made = run_trials(index, self.recipe(), runtime, known)
+        found, made = run_trials(index, self.recipe(), runtime, known, held)
         self.made += made
         self.notes += (f"made {line}" for line in made)
         return found

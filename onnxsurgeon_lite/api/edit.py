@@ -186,7 +186,8 @@ def _verified(
     sides = GraphIndex.of(original), GraphIndex.of(result.model)
     held = {n: original.array(t) for n, t in done.frozen.items() if n in sides[0].inputs}
     known = verifying.known_feeds(*sides)
-    trials = call.trials(sides[0], feeds, runtime, {**held, **known})
+    kinds = verifying.other_dtypes(*sides)
+    trials = call.trials(sides[0], feeds, runtime, {**held, **known}, kinds)
     compared = verifying.verify(*sides, trials, runtime, turned=done.turned)
     call.notes += (
         f"{name!r} of the original was transposed by {[*order]}: the edit gave it another layout"

@@ -62,7 +62,8 @@ def check(model: Model, full: bool = False) -> CheckResult:
         index = GraphIndex.of(model)
         index.require_sound()
     except GraphError as error:
-        return CheckResult(False, error.message, tuple(findings), path)
+        step = f"; {error.hint}" if error.hint else ""
+        return CheckResult(False, f"{error.message}{step}", tuple(findings), path)
     problem = problem_of(model, full)
     return CheckResult(not problem, problem, (*findings, *find(index)), path)
 

@@ -1,5 +1,6 @@
 """Print a model in ONNX text syntax, with what ONNX's printer drops, and so that ONNX's parser takes it."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto
@@ -18,15 +19,18 @@ _GRAPHS = AttributeProto.GRAPH, AttributeProto.GRAPHS
 def print_model(model: ModelProto) -> str:
     """Return a model in ONNX text syntax; raises `RejectedError` as the printer does.
 
-    Attributes that the syntax has no words for are strings that say so.
+    Attributes that the syntax has no words for are strings that say so; names in attributes become identifiers.
     """
     said = copied(model)
     for node in _nodes(said):
         for attribute in filter(_is_unsaid, node.attribute):
             _put_note(attribute)
     for tensor in walk.attribute_tensors(said):
-        if is_external(tensor) and not tensor.name:
-            tensor.name = "tensor"  # the parser needs one
+        if tensor.name or is_external(tensor):
+            tensor.name = _identifier(tensor.name or "tensor")  # the parser needs one
+    for node in _nodes(said):
+        for _, body in walk.bodies(node):
+            body.name = _identifier(body.name or "body")
     if any(function.attribute_proto for function in said.functions):
         for function, defaults in zip(said.functions, _defaults(said.functions), strict=True):
             function.attribute.extend(defaults)  # the printer writes them as they are
@@ -48,6 +52,11 @@ def require_said(model: ModelProto) -> None:
                     f"{node.op_type} {name!r} has an attribute that {attribute.s.decode()}",
                     "leave the node as it was printed, with print --weights and build --weights",
                 )
+
+
+def _identifier(name: str) -> str:
+    """Return a name of a tensor or a body in an attribute as the parser takes it: without quotes."""
+    return re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII)
 
 
 def _nodes(model: ModelProto) -> Iterator[NodeProto]:

@@ -1,6 +1,6 @@
 """Feeds that tell two models apart: several seeds, counts and symbolic dimensions above 1."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -20,12 +20,14 @@ from onnxsurgeon_lite.runtime.feeds import (
 )
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.comparison import EXACT, agrees
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
 _SEEDS = 2
 _SUMS = 12
 _WIDE = 32  # networks halve their inputs often
+_SPREAD = 32  # of standard normal numbers over integers of 8 bits
 _SIZE_1 = "symbolic dimensions have size 1, where many edits make no difference: the model runs with no other"
 
 Outputs = dict[str, RunValue]
@@ -40,7 +42,11 @@ class Trial:
 
 
 def run_trials(
-    index: GraphIndex, recipe: Recipe, runtime: Runtime, known: Feeds | None = None
+    index: GraphIndex,
+    recipe: Recipe,
+    runtime: Runtime,
+    known: Feeds | None = None,
+    held: Mapping[str, int] | None = None,
 ) -> tuple[list[Trial], list[str]]:
     """Run a model on made feeds; return a line for each feed that says how it was made, too.
 
@@ -49,24 +55,27 @@ def run_trials(
 
     Args:
         known: feeds that are not made.
+        held: input -> a dtype that has to hold the numbers of its made feeds.
 
     Raises:
         FeedsError: an input cannot be made.
         RuntimeFailure: the runtime cannot run the model.
     """
-    known = known or {}
+    known, held = known or {}, held or {}
     once = opened(index, runtime)
     given = {**_sizes_of(index, known), **recipe.dims}
     *wider, smallest = _sizes(index)
     for sizes in wider:
         try:
-            return _run_seeds(index, replace(recipe, dims={**sizes, **given}), once, known)
+            return _run_seeds(index, replace(recipe, dims={**sizes, **given}), once, known, held)
         except (RuntimeCrash, RuntimeTimeout):
             raise
         except (RuntimeFailure, FeedsError):
             continue
     try:
-        trials, lines = _run_seeds(index, replace(recipe, dims={**smallest, **given}), once, known)
+        trials, lines = _run_seeds(
+            index, replace(recipe, dims={**smallest, **given}), once, known, held
+        )
     except RuntimeFailure as error:
         if wider and not isinstance(error, RuntimeCrash | RuntimeTimeout):
             asked = " ".join(f"--dim {name}=..." for name in wider[0] if name)
@@ -104,14 +113,20 @@ def _is_constant(values: Sequence[RunValue]) -> bool:
 
 
 def _run_seeds(
-    index: GraphIndex, recipe: Recipe, once: Callable[[Feeds], Outputs], known: Feeds
+    index: GraphIndex,
+    recipe: Recipe,
+    once: Callable[[Feeds], Outputs],
+    known: Feeds,
+    held: Mapping[str, int],
 ) -> tuple[list[Trial], list[str]]:
     trials: list[Trial] = []
     lines: dict[str, list[str]] = {}  # how a feed is made -> its seeds
     for number in range(_SEEDS):
         fills = {**_fills(index, number), **recipe.fills}
         made, told = make_feeds(index, replace(recipe, seed=recipe.seed + number, fills=fills))
-        feeds = {**made, **known}
+        fitted = {name: _as_held(made[name], kind) for name, kind in held.items() if name in made}
+        fitted = {n: v for n, v in fitted.items() if not np.array_equal(v, made[n])}
+        feeds = {**made, **fitted, **known}
         try:
             trials.append(Trial(feeds, once(feeds)))
         except RuntimeFailure:
@@ -120,6 +135,8 @@ def _run_seeds(
             break
         for line in told:
             text, _, seed = line.partition(", seed ")
+            name = next((name for name in fitted if text.startswith(f"{name}: ")), None)
+            text += f" as {dtypes.dtype_name(held[name])} holds them" if name else ""
             if not text.startswith(tuple(f"{name}: " for name in known)):
                 lines.setdefault(text, []).extend([seed] * bool(seed))
         if not made.keys() - known.keys():
@@ -128,6 +145,19 @@ def _run_seeds(
         f"{text}, seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}" if seeds else text
         for text, seeds in lines.items()
     ]
+
+
+def _as_held(value: Array | list[Array], data_type: int) -> Array | list[Array]:
+    """Return made numbers as another dtype holds them: floats are spread over integers, so that they stay distinct."""
+    if not isinstance(value, np.ndarray):
+        return value
+    kind = dtypes.numpy_dtype(data_type)
+    numbers = np.greater(value, 0) if kind == np.bool_ else value
+    if dtypes.is_float(value.dtype) and kind.kind in "iu":
+        limits = np.iinfo(str(kind))
+        spread = np.abs(value) if kind.kind == "u" else value
+        numbers = np.clip(np.rint(spread * _SPREAD), limits.min, limits.max)
+    return numbers.astype(kind).astype(value.dtype)
 
 
 def _sizes(index: GraphIndex) -> list[dict[str, int]]:

@@ -72,6 +72,18 @@ def known_feeds(before: GraphIndex, after: GraphIndex) -> Feeds:
     return {name: after.model.array(tensor) for name, tensor in held.items() if tensor is not None}
 
 
+def other_dtypes(before: GraphIndex, after: GraphIndex) -> dict[str, int]:
+    """Return the inputs that have another dtype in the edited model, with it."""
+    kinds = [
+        {n: v.type.tensor_type.elem_type for n, v in i.inputs.items()} for i in (before, after)
+    ]
+    return {
+        n: kinds[1][n]
+        for n, kind in kinds[0].items()
+        if kind and kinds[1].get(n, kind) not in (0, kind)
+    }
+
+
 def feeds_of_edited(before: GraphIndex, after: GraphIndex, feeds: Feeds, inputs: Pairing) -> Feeds:
     """Return the feeds of the edited model.
 

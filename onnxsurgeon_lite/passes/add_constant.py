@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.bodies import BodyName
+from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.constants import Numbers, data_type_for, data_type_named, make_tensor
@@ -40,6 +41,11 @@ class AddConstant:
         result = model.copy()
         changes = []
         for name, numbers in self.constants:
+            if BodyName.of(name) is not None or name.startswith(FUNCTION_PATH):
+                raise EditError(
+                    f"constants are added to the main graph, {name!r} would not be in it",
+                    "bodies read the main graph's; insert, replace and rewire take numbers in functions, too",
+                )
             if name in taken or not name:
                 raise EditError(
                     f"value {name!r} exists already" if name else "a constant needs a name",

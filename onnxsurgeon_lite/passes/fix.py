@@ -16,6 +16,7 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import GraphError
+from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.check import begin_check, require_valid
 from onnxsurgeon_lite.graph.dangling import dangling
 from onnxsurgeon_lite.graph.declared import around_nodes, declared_types
@@ -87,6 +88,7 @@ class Fix:
             changes += sort_nodes(result)
             check_functions(result.proto)
             changes += _ranked(result)
+            changes += _stale_inside(result)
             changes += _stale(result, None if changes else infer_unchanged)
             _require_shapes(result.proto)
             require_valid(result)
@@ -331,6 +333,35 @@ def _stale(
         elif not _says_as_much(info.type, kind):
             info.type.CopyFrom(kind)
             yield f"declared the type of {info.name!r}"
+
+
+def _stale_inside(result: Model) -> Iterable[str]:
+    """Correct the value_info and outputs of bodies that contradict inference.
+
+    A shape that a body gives back to itself, as in a Loop, may change from one iteration to the next: it stays.
+    """
+    current = dict(graphs_below(GraphIndex.of(result)))
+    for path in list(current)[:-1]:  # the last is the main graph
+        graph = graph_at(result.proto, path)
+        assert isinstance(graph, GraphProto)  # no path of a body leads to a function
+        inferred = infer(current[path].model, {v.name for v in (*graph.value_info, *graph.output)})
+        stale = [
+            info
+            for info in (*graph.value_info, *graph.output)
+            if info.name in inferred and contradicts(info.type, inferred[info.name])
+        ]
+        kept = {value.name for value in graph.output} if graph.input else set[str]()
+        for info in stale:
+            kind = inferred[info.name]
+            if info.name not in kept or _elements(info.type) != _elements(kind):
+                info.type.CopyFrom(kind)
+                yield f"corrected the stale type of {info.name!r} in {path!r}"
+        if stale:
+            current = dict(graphs_below(GraphIndex.of(result)))
+
+
+def _elements(kind: TypeProto) -> int:
+    return int(kind.tensor_type.elem_type)
 
 
 def _says_as_much(declared: TypeProto, inferred: TypeProto) -> bool:

@@ -16,6 +16,7 @@ from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inverse import MOST_KEPT, recall, remember, remember_types
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import constant_tensor
+from onnxsurgeon_lite.passes.targets import initializer_place
 from onnxsurgeon_lite.surgery.constants import is_raw
 from onnxsurgeon_lite.surgery.edits import Taken, clear_bodies, fresh
 from onnxsurgeon_lite.surgery.relax import relax
@@ -99,7 +100,7 @@ class Promote:
             del graph.node[place]
             clear_bodies(graph.node, {value})  # it comes before them now
         elif not self.default:
-            place = next(p for p, t in enumerate(graph.initializer) if t.name == value)
+            place = initializer_place(graph, value)
             original = recall(graph.initializer[place])
             frozen = original.message(ValueInfoProto) if original is not None else None
             if original is not None and frozen is not None and frozen.name == value:

@@ -7,6 +7,7 @@ from typing import ClassVar
 from onnx import FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.graph.check import problem_of
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex, described, function_path
 from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model
@@ -62,7 +63,7 @@ class Set:
         for what, message in _messages(result, self.target).items():
             for name, value in self.fields:
                 changes += [f"{what}{change}" for change in _set(message, name, str(value))]
-        return PassResult.of(model, result, changes, _notes(result.proto) if changes else ())
+        return PassResult.of(model, result, changes, _notes(model, result) if changes else ())
 
 
 def header(proto: ModelProto) -> dict[str, str | int]:
@@ -77,11 +78,14 @@ def header(proto: ModelProto) -> dict[str, str | int]:
     }
 
 
-def _notes(proto: ModelProto) -> list[str]:
-    needed = least_ir_version(proto)
-    if proto.ir_version >= needed:
-        return []
-    return [f"the model needs IR version {needed}, it says {proto.ir_version}"]
+def _notes(model: Model, result: Model) -> list[str]:
+    """Return what the new header does to the model: nodes may not be what its versions define any more."""
+    proto, needed = result.proto, least_ir_version(result.proto)
+    if proto.ir_version < needed:
+        return [f"the model needs IR version {needed}, it says {proto.ir_version}"]
+    versions = [(held.ir_version, list(held.opset_import)) for held in (model.proto, proto)]
+    problem = "" if versions[0] == versions[1] or problem_of(model) else problem_of(result)
+    return [f"the model is not valid any more: {' '.join(problem.split())}"] if problem else []
 
 
 def _messages(result: Model, target: str) -> dict[str, _Message]:

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.passes.targets import one_value, readers
+from onnxsurgeon_lite.passes.targets import initializer_place, one_value, readers
 from onnxsurgeon_lite.surgery.constants import Numbers, make_tensor
 from onnxsurgeon_lite.surgery.edits import Taken, fresh, rename_uses
 from onnxsurgeon_lite.surgery.relax import decides_shapes
@@ -156,7 +156,7 @@ def _changed(
 def _put(result: Model, index: GraphIndex, value: str, new: TensorProto) -> None:
     graph = result.proto.graph
     if value in index.initializers:
-        place = next(i for i, t in enumerate(graph.initializer) if t.name == value)
+        place = initializer_place(graph, value)
         graph.initializer[place].CopyFrom(new)
         for info in (*graph.input, *graph.value_info):
             if info.name == value and info.type.tensor_type.HasField("shape"):

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Iterable
 
-from onnx import NodeProto, ValueInfoProto
+from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from onnxsurgeon_lite import names
-from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, UnknownNameError
+from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, GraphError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import select_node, select_nodes, select_values, split_names
 from onnxsurgeon_lite.names import glob, is_count, is_glob
@@ -71,3 +71,14 @@ def input_named(index: GraphIndex, name: str) -> ValueInfoProto:
     if name not in index.inputs:
         raise UnknownNameError(name, "the model", index.inputs, kind="input")
     return index.inputs[name]
+
+
+def initializer_place(graph: GraphProto, value: str) -> int:
+    """Return the position of the only initializer of a name; raises `GraphError` if there are several."""
+    places = [place for place, tensor in enumerate(graph.initializer) if tensor.name == value]
+    if len(places) > 1:
+        raise GraphError(
+            f"value {value!r} has {len(places)} initializers",
+            "keep the last, which runtimes use: onnxdbg edit fix MODEL",
+        )
+    return places[0]

@@ -3,7 +3,7 @@
 The body becomes a function, and the node calls of it, which are inlined.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, value_names
 from onnxsurgeon_lite.surgery.inlining import inline
+from onnxsurgeon_lite.surgery.open_body import OpenBody
 from onnxsurgeon_lite.tensors import dtypes
 
 _DOMAIN = "onnxsurgeon_lite.body"  # of functions that are inlined at once
@@ -25,19 +26,44 @@ _AXES_ARE_INPUT = 13  # opset
 
 
 def straighten(model: Model, most: int) -> tuple[Model, list[str], list[str]]:
-    """Replace what constants decide in the main graph; return the model, the changes, and why loops stay.
+    """Replace what constants decide, in bodies too; return the model, the changes, and why loops stay.
 
     Args:
         most: the iterations of a Loop that are written out at most; 0 keeps loops.
     """
+    model, changes, kept, _ = _straightened(model, most)
+    return model, changes, kept
+
+
+def _straightened(model: Model, most: int) -> tuple[Model, list[str], list[str], set[str]]:
+    """Like `straighten`; return the constants that decided something, too."""
+    model, changes, kept, deciding = _graph_straightened(model, most)
+    index = GraphIndex.of(model)
+    paths = [f"@{p}/{name}" for p in index.bodied for name, _ in walk.bodies(index.nodes[p])]
+    for path in paths:
+        body = OpenBody.of(index, path)
+        inner, made, left, read = _straightened(body.model, most)
+        kept += left
+        if made:
+            model, _ = body.put_back(inner, (), None)
+            _drop_unread(model, read)
+            changes += made
+            deciding |= read
+            index = GraphIndex.of(model)
+    return model, changes, kept, deciding
+
+
+def _graph_straightened(model: Model, most: int) -> tuple[Model, list[str], list[str], set[str]]:
     changes: list[str] = []
+    deciding: set[str] = set()
     while True:
         index = GraphIndex.of(model)
         straight = _Straight(index, most, value_names(index))
         nodes = [new for position in range(len(index.nodes)) for new in straight.written(position)]
         if not straight.functions:
-            return model, changes, straight.kept
+            return model, changes, straight.kept, deciding
         changes += straight.changes
+        deciding |= straight.deciding
         result = model.copy()
         del result.proto.graph.node[:]
         result.proto.graph.node.extend(nodes)
@@ -45,13 +71,13 @@ def straighten(model: Model, most: int) -> tuple[Model, list[str], list[str]]:
         result.proto.graph.sparse_initializer.extend(straight.constants.sparse_initializer)
         result.proto.functions.extend(straight.functions)
         model = inline(result, [function_key(function) for function in straight.functions])
-        _drop_unread(model, straight.deciding)
+        _drop_unread(model, straight.deciding | {t.name for t in straight.constants.initializer})
 
 
-def _drop_unread(model: Model, names: Iterable[str]) -> None:
-    """Remove those constants that nothing reads any more."""
+def _drop_unread(model: Model, names: Set[str]) -> None:
+    """Remove those constants of a graph itself that nothing reads any more."""
     index = GraphIndex.of(model)
-    unread = index.unread(names) - index.outputs.keys()
+    unread = index.unread(names - model.enclosing.names) - index.outputs.keys()
     drop(index.graph.initializer, lambda tensor: tensor.name in unread)
     drop(
         index.graph.node, lambda node: node.op_type == "Constant" and unread.issuperset(node.output)
@@ -179,11 +205,13 @@ class _Straight:
             return f"it runs {count} times, at most {self.most} are unrolled" if on else "it is off"
         if not count and any(node.output[len(node.input) - 2 :]):
             return "it has no iteration, so nothing says which shape its rows have"
-        inner = InnerGraph.of(self.index, position, "body").index
+        body = InnerGraph.of(self.index, position, "body")
+        inner = body.index
         given, name = inner.graph.input[1].name, inner.graph.output[0].name
         while name in inner.producer and inner.nodes[inner.producer[name]].op_type == "Identity":
             name = inner.nodes[inner.producer[name]].input[0]
-        goes_on = name == given or _Straight(inner, 0, set())._number(name)
+        holder = self if name in body.captured else _Straight(inner, 0, set())
+        goes_on = name == given or holder._number(name)
         return count if goes_on else f"{name!r} in its body may end it earlier"
 
     def _number(self, name: str) -> int | None:

@@ -1,7 +1,7 @@
 """Convert nodes to another version of the ONNX domain, with the official converter."""
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, defs, helper
@@ -10,7 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import GraphIndex, function_path
 from onnxsurgeon_lite.graph.native import RejectedError, convert
-from onnxsurgeon_lite.graph.schemas import constant, first_version
+from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
 from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop, drop_at
@@ -18,6 +18,7 @@ from onnxsurgeon_lite.names import few
 
 _REPLACE = "replace these nodes first: onnxdbg edit rewrite, set-op or remove"
 _HIDDEN = "onnxsurgeon_lite.kept"
+_LISTS = 12  # the opset from which on a Constant takes numbers that are not a tensor
 _NO_VERSION = re.compile(r"No Previous Version of (\w+) exists")
 _NO_ADAPTER = re.compile(r"No Adapter (From|To) Version \$(\d+) for (\w+)")
 
@@ -171,6 +172,7 @@ def _converted(model: Model, old: int, version: int, kept: Container[str]) -> Mo
         names = (sparse.values.name for sparse in part.graph.sparse_initializer)
         part.graph.input.extend(map(index.value_info, names))
         del part.graph.sparse_initializer[:]
+    lists = _as_tensors(part)
     try:
         converted = convert(part, version)
     except RejectedError as error:
@@ -196,12 +198,39 @@ def _converted(model: Model, old: int, version: int, kept: Container[str]) -> Mo
             f"these change: {few(kinds)}; what the older version has as an attribute must be constant: "
             "onnxdbg edit fold; or convert in smaller steps",
         ) from error
+    for node in _nodes(converted) if lists else ():
+        _restore_list(node, lists, version)
     for node in _nodes(converted) if version < old else ():
         _drop_defaults(node, old, version)
     for node in _hidden(converted) if hidden else ():
         node.ClearField("domain")
         _drop_defaults(node, old, version)
     return converted
+
+
+def _as_tensors(part: ModelProto) -> dict[str, AttributeProto]:
+    """Give Constants of numbers, such as `value_ints`, tensors, which alone the converter knows.
+
+    Returns:
+        The attributes that they had, by the names of these tensors.
+    """
+    lists: dict[str, AttributeProto] = {}
+    for node in _nodes(part):
+        tensor = constant_of(node)
+        if tensor is not None and node.attribute[0].name not in ("value", "sparse_value"):
+            given = copied(tensor)
+            given.name = f"{_HIDDEN}.{len(lists)}"
+            lists[given.name] = copied(node.attribute[0])
+            node.attribute[0].CopyFrom(helper.make_attribute("value", given))
+    return lists
+
+
+def _restore_list(node: NodeProto, lists: Mapping[str, AttributeProto], version: int) -> None:
+    held = next((a for a in node.attribute if a.t.name in lists), None)
+    if held is not None and version >= _LISTS:
+        held.CopyFrom(lists[held.t.name])
+    elif held is not None:
+        held.t.ClearField("name")
 
 
 def _named(part: ModelProto, operator: str) -> str:
