@@ -70,13 +70,13 @@ class Simplify:
         require_schemas(applied.index)
         steps = self.steps()
         repeated = [step for step in steps if not isinstance(step, Infer)]
+        infers = len(steps) > len(repeated)
         for step in cycle(repeated):
             applied.apply(step)
-            asked = isinstance(step, Fold)  # for skip-noops
-            if (asked or applied.idle == 1) and steps[
-                len(repeated) :
-            ]:  # this may be the last version
-                begin_types(applied.index)
+            if infers and (isinstance(step, Fold) or applied.idle == 1):
+                begin_types(
+                    applied.index
+                )  # for skip-noops, or because this may be the last version
             if applied.idle >= len(repeated):
                 break
         for step in steps[len(repeated) :]:
