@@ -73,10 +73,9 @@ class Simplify:
         infers = len(steps) > len(repeated)
         for step in cycle(repeated):
             applied.apply(step)
+            # skip-noops comes next, or this may be the last version
             if infers and (isinstance(step, Fold) or applied.idle == 1):
-                begin_types(
-                    applied.index
-                )  # for skip-noops, or because this may be the last version
+                begin_types(applied.index)
             if applied.idle >= len(repeated):
                 break
         for step in steps[len(repeated) :]:
