@@ -173,13 +173,13 @@ class Examination:
         for constants in (True, False):
             other = next(part.run(shifted(model, self.values.quantizers, constants)))
             for name, floor in floors.items():
-                pair = self._pair(name, other[name], actual[name])
+                pair = self._moved(name, other[name], actual[name])
                 moved = None if pair is None else _difference(*pair)
                 if moved is not None and moved.any():
                     floor.shifts.append(moved)
         for other in part.run(*shaken(model, self.values.quantizers, _RUNS)):
             for name, floor in floors.items():
-                pair = self._pair(name, other[name], actual[name])
+                pair = self._moved(name, other[name], actual[name])
                 reference = self.values.read(name)
                 if pair is None or not isinstance(reference, np.ndarray):
                     continue
@@ -189,6 +189,25 @@ class Examination:
                     floor.noise.append(Errors.of(moved, seen, self._axis(name), floor.shifts))
                 floor.largest = max(floor.largest, float(np.abs(moved).max(initial=0.0)))
         self.floors |= floors
+
+    def _moved(self, name: str, other: Stored, actual: Stored) -> tuple[Wide, Wide] | None:
+        """Return a value that was shaken, and the value; around the reference where only that is in range.
+
+        What is out of range is cut off, and so is what shakes it.
+        """
+        pair, reference = self._pair(name, other, actual), self.values.read(name)
+        grid = self.values.quantizers.grids.get(name)
+        if pair is None or grid is None or not isinstance(reference, np.ndarray):
+            return pair
+        value, wanted = np.asarray(actual, np.float64), reference.astype(np.float64)
+        if wanted.shape != value.shape:
+            return pair
+        low, high = grid.range(value.shape)
+        is_out, is_inside = (value < low) | (value > high), (wanted > low) & (wanted < high)
+        at = np.where(is_out & is_inside, wanted, value)
+        with np.errstate(invalid="ignore"):
+            moved = at + np.asarray(other, np.float64) - value
+        return grid.clipped(moved), grid.clipped(at)
 
     def _pair(
         self, name: str, one: Stored, other: Stored, grid: Grid | None = None
