@@ -5,7 +5,7 @@ import onnx
 import pytest
 from test_inner import X, same
 
-from onnxsurgeon_lite import Freeze
+from onnxsurgeon_lite import Fold, Freeze
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.run import run
 
@@ -145,3 +145,38 @@ def test_a_loop_that_a_constant_outside_keeps_going_is_written_out(model_of, run
     assert not written.proto.graph.initializer  # no number of an iteration that nothing reads
     expected = run(GraphIndex.of(model), {"x": X, "n": np.array(3)}, runtime)
     same(run(GraphIndex.of(written), {"x": X}, runtime), expected)
+
+
+def test_fold_takes_the_branch_that_a_computed_constant_decides_and_folds_on(model_of, runtime):
+    model = model_of("""g (float[2,3] x, bool open) => (float[2,3] y, float[2,3] z) <bool open = {1}> {
+        s = Shape(x) one = Constant <value_int = 1> () n = Gather(s, one)
+        three = Constant <value_int = 3> () c = Equal(n, three)
+        y = If(c) <then_branch = t () => (float[2,3] p) <float[1] w = {2}> { v = Neg(w) p = Mul(x, v) },
+                   else_branch = e () => (float[2,3] q) { q = Neg(x) }>
+        z = If(open) <then_branch = t () => (float[2,3] p) { p = Abs(x) },
+                      else_branch = e () => (float[2,3] q) { q = Neg(x) }>
+    }""")
+    feeds = {"x": np.ones((2, 3), np.float32), "open": np.array(True)}
+
+    folded = Fold().apply(model).model
+
+    assert [node.op_type for node in folded.proto.graph.node] == [
+        "Mul",
+        "If",
+    ]  # a default may change
+    same(run(GraphIndex.of(folded), feeds, runtime), run(GraphIndex.of(model), feeds, runtime))
+
+
+def test_a_body_that_hides_outer_names_computes_the_same_without_its_if(model_of, runtime):
+    model = model_of("""g (float[2] x, int64 n) => (float[2] y, float[2] z) <bool yes = {1}> {
+        y = Loop(n, yes, x) <body = b (int64 i, bool c, float[2] a) => (bool on, float[2] o) {
+            on = Identity(c) z = Abs(a)
+            o = If(yes) <then_branch = t () => (float[2] p) { p = Neg(z) },
+                         else_branch = e () => (float[2] q) { q = Exp(z) }> }>
+        z = Exp(y)
+    }""")
+    feeds = {"x": X, "n": np.array(3)}
+
+    folded = Fold().apply(model).model
+
+    same(run(GraphIndex.of(folded), feeds, runtime), run(GraphIndex.of(model), feeds, runtime))

@@ -263,3 +263,15 @@ def test_stale_types_in_a_body_are_corrected(stale, output):
 
     types = [value.type.tensor_type for value in (*then.value_info, *then.output)]
     assert [(kind.elem_type, len(kind.shape.dim)) for kind in types] == [(1, 1), (1, 1)]
+
+
+def test_a_body_does_not_follow_a_stale_type_outside():
+    model = parsed("""g (float[2] x, bool c) => (float[2] y) <float[7,7] a> {
+        a = Exp(x)
+        y = If (c) <then_branch = t () => (float[2] p) <float[2] h> { h = Exp(a) p = Neg(h) },
+                    else_branch = e () => (float[2] q) { q = Abs(a) }> }""")
+
+    result = Fix().apply(model)
+
+    assert [change for change in result.changes if "branch" in change] == []
+    onnx.checker.check_model(result.model.proto, full_check=True)

@@ -632,3 +632,20 @@ def test_the_commands_say_what_they_did(path, tmp_path, monkeypatch):
     assert "wrote 'm.unstrip.onnx'" in said(
         "unstrip", "m.strip.onnx", str(path), "-o", "m.unstrip.onnx"
     )
+
+
+def test_small_weights_are_stripped_where_an_operator_takes_them_as_such(tmp_path):
+    model = osl.build("""g (float[1,1,2,2] x) => (float[1,2,N,M] y)
+        <float[2,1,1,1] w = {1, 2}, float[2] bias = {3, 4}, float[4] scales = {1, 1, 2, 3}, float[1] one = {5}> {
+        a = Conv(x, w, bias) b = Add(a, one) y = Resize(b, , scales) }""")
+
+    strip(model, tmp_path / "noise.onnx")
+    unstrip(load(tmp_path / "noise.onnx"), model, tmp_path / "back.onnx")
+
+    tensors = (
+        model.proto.graph.initializer,
+        osl.load(tmp_path / "noise.onnx").proto.graph.initializer,
+    )
+    changed = [a.name for a, b in zip(*tensors, strict=True) if model.raw(a) != model.raw(b)]
+    assert changed == ["w", "bias"]
+    assert osl.diff(model, tmp_path / "back.onnx").same

@@ -45,6 +45,7 @@ from onnxsurgeon_lite.surgery.edits import (
 from onnxsurgeon_lite.surgery.types import begin_infer, contradicts, fits, infer
 
 _MOST_AXES = 8  # of an input without a shape
+_ROUNDS = 3  # in which types in bodies follow those outside, and the other way round
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,11 @@ class Fix:
             changes += sort_nodes(result)
             check_functions(result.proto)
             changes += _ranked(result)
-            changes += _stale_inside(result)
             changes += _stale(result, None if changes else infer_unchanged)
+            for _ in range(_ROUNDS):
+                if not (inside := list(_stale_inside(result))):
+                    break
+                changes += (*inside, *_stale(result, None))
             _require_shapes(result.proto)
             require_valid(result)
         except GraphError as error:
@@ -336,12 +340,12 @@ def _stale(
 
 
 def _stale_inside(result: Model) -> Iterable[str]:
-    """Correct the value_info and outputs of bodies that contradict inference.
+    """Correct the value_info and outputs of bodies that contradict inference, outer bodies first.
 
     A shape that a body gives back to itself, as in a Loop, may change from one iteration to the next: it stays.
     """
     current = dict(graphs_below(GraphIndex.of(result)))
-    for path in list(current)[:-1]:  # the last is the main graph
+    for path in sorted(filter(None, current), key=lambda path: path.count("/")):
         graph = graph_at(result.proto, path)
         assert isinstance(graph, GraphProto)  # no path of a body leads to a function
         inferred = infer(current[path].model, {v.name for v in (*graph.value_info, *graph.output)})

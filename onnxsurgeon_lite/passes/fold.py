@@ -20,6 +20,7 @@ from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery.control_flow import straighten
 from onnxsurgeon_lite.surgery.decided import DECIDED, decide
 from onnxsurgeon_lite.surgery.edits import drop_declarations, trained, value_names
 from onnxsurgeon_lite.surgery.shape_values import Elements, is_known, shape_values
@@ -40,7 +41,8 @@ class Fold:
     """Replace nodes whose results are constant by these results; in bodies and functions too.
 
     onnxruntime computes them; what follows from a declared shape needs no run. A node stays when it is random, of
-    another domain or a quantization, has a body, or makes a graph output. Only the constants that are folded are read.
+    another domain or a quantization, has a body, or makes a graph output. The branch that runs takes the place of an If
+    whose condition is constant. Only the constants that are folded are read.
 
     Attributes:
         limit: bytes; a node stays when an input or result is larger, or of unknown size.
@@ -64,10 +66,16 @@ class Fold:
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Fold the nodes of an indexed model."""
-        if not _Constants(index, None, self.limit).may_fold():
-            return PassResult(index.model, changed=False)
-        result = index.model.copy()
-        changes, notes = fold(result, None, self.limit)
+        result, changes, notes = index.model, list[str](), list[str]()
+        if _Constants(index, None, self.limit).may_fold():
+            result = result.copy()
+            changes, notes = fold(result, None, self.limit)
+        if index.bodied:
+            result, taken, _ = straighten(result, 0)
+            if taken:
+                after = self.edit(GraphIndex.of(result))
+                result, notes = after.model, [*after.notes]
+                changes += [*taken, *after.changes]
         return PassResult.of(index.model, result, changes, notes, is_told=True)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +43,11 @@ _QUANTIZED = frozenset(
     for name in ("INT8", "UINT8", "INT4", "UINT4", "INT2", "UINT2")  # shapes and indices are wider
 )
 _BIASES = (("DequantizeLinear", 0), ("QLinearConv", 8))  # slots of quantized biases, of int32
+_PARAMETERS = {  # slots of weights, which are weights however small they are
+    "Add": (0, 1), "Conv": (1, 2), "ConvTranspose": (1, 2), "Gemm": (1, 2), "MatMul": (0, 1), "PRelu": (1,),
+    "BatchNormalization": (1, 2, 3, 4), "InstanceNormalization": (1, 2), "LayerNormalization": (1, 2),
+    "GroupNormalization": (1, 2), "LSTM": (1, 2, 3, 7), "GRU": (1, 2, 3), "RNN": (1, 2, 3),
+}  # fmt: skip
 _PAYLOAD = (
     "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
     "external_data", "data_location",
@@ -75,7 +80,8 @@ def strip(
 ) -> Stripped:
     """Write a model whose weights are noise with the mean, deviation and range of the originals.
 
-    Weights are float tensors, lists and quantized tensors of more than a few elements, in attributes too. Other
+    Weights are float tensors, lists and quantized tensors of more than a few elements, in attributes too, and smaller
+    ones of more than one number that an operator takes as weights. Other
     integers, booleans and strings stay, because shapes, indices and axes carry meaning; `kept` lists the large ones.
 
     Args:
@@ -86,12 +92,16 @@ def strip(
     """
     result = model.copy()
     removed = [] if keep_sources else remove_sources(result.proto)
-    biases = _biases(model.proto)
+    biases = _read_at(model.proto, _BIASES)
+    small = biases | _read_at(
+        model.proto, ((op, slot) for op, slots in _PARAMETERS.items() for slot in slots)
+    )
     kept = (n for n, t in named_tensors(model.proto) if is_external(t) and _is_kept(t, biases))
     weights = {
         number: tensor
         for number, tensor in enumerate(walk.tensors(result.proto))
-        if math.prod(tensor.dims) > _SPARED and not _is_kept(tensor, biases)
+        if math.prod(tensor.dims) > (1 if tensor.name in small else _SPARED)
+        and not _is_kept(tensor, biases)
     }
     inside = sum(
         dtypes.byte_count(tensor.data_type, tensor.dims)
@@ -163,10 +173,13 @@ def _as_tensor(floats: AttributeProto) -> TensorProto:
     return dtypes.from_array(np.array(floats.floats, np.float32))
 
 
-def _biases(proto: ModelProto) -> set[str]:
-    nodes = [node for graph in walk.graphs(proto) for node in graph.node]
-    slots = ((n, slot) for n in nodes for name, slot in _BIASES if n.op_type == name)
-    return {node.input[slot] for node, slot in slots if len(node.input) > slot}
+def _read_at(proto: ModelProto, places: Iterable[tuple[str, int]]) -> set[str]:
+    """Return the values that nodes read at these slots of their operators."""
+    slots = defaultdict[str, list[int]](list)
+    for operator, slot in places:
+        slots[operator].append(slot)
+    nodes = (node for graph in walk.graphs(proto) for node in graph.node if node.op_type in slots)
+    return {name for n in nodes for slot, name in enumerate(n.input) if slot in slots[n.op_type]}
 
 
 def _is_kept(tensor: TensorProto, biases: Container[str]) -> bool:
