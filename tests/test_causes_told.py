@@ -239,7 +239,7 @@ def test_another_normalization_that_was_folded_is_described_by_the_other_model(m
     exchanged = told(text, turned, {"w": kernel, "b": bias}, **feeds)
 
     assert "'w' is scaled along axis 0 by 0.99 to 0.999" in folded
-    assert "as by another folded normalization; with the other model's numbers" in folded
+    assert "folded normalization (epsilon, variance or scale); with the other model's" in folded
     assert "has its in and out channels exchanged, behind a scale by channel; with" in exchanged
 
 

@@ -173,15 +173,13 @@ def _windows(
         shapes = shapes[-1:]
     kernel = _kernel(place, node, known)
     if kernel and node.output[0] != place.value and node.op_type != "ConvTranspose":
-        yield from _usual(node, known, kernel)
+        yield from _usual(known, kernel)
     for shape in dict.fromkeys(shape[2:] for shape in shapes if kernel):
         if given is not None and given.ndim == len(kernel) + 2 == len(shape) + 2:
             yield from _sized(node, known, kernel, given.shape[2:], shape)
 
 
-def _usual(
-    node: NodeProto, known: Mapping[str, Attribute], kernel: Sequence[int]
-) -> Iterator[dict[str, Attribute]]:
+def _usual(known: Mapping[str, Attribute], kernel: Sequence[int]) -> Iterator[dict[str, Attribute]]:
     """Yield paddings and roundings that people write, of any size: what follows may not tell it, as a mean does."""
     axes = len(kernel)
     half = [size // 2 for size in kernel]
