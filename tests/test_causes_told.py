@@ -277,7 +277,7 @@ def test_another_normalization_that_was_folded_is_described_by_the_other_model(m
     exchanged = told(text, turned, {"w": kernel, "b": bias}, **feeds)
 
     assert "'w' is scaled along axis 0 by 0.99 to 0.999" in folded
-    assert "as by another folded normalization; with the other model's numbers" in folded
+    assert "folded normalization (epsilon, variance or scale); with the other model's" in folded
     assert "has its in and out channels exchanged, behind a scale by channel; with" in exchanged
 
 
@@ -346,7 +346,7 @@ def test_a_normalization_that_is_folded_is_told_where_its_shift_differs(tmp_path
 
     result = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs")
 
-    how = "differs: into it a normalization is folded, of which the mean or the bias is another"
+    how = "differs, into which a normalization is folded: its mean, its bias or the bias in front"
     assert how in result.culprits[0].causes[0].sentence
 
 
@@ -367,3 +367,13 @@ def test_the_mistake_of_one_culprit_is_tried_first_at_the_next(monkeypatch):
 
     assert [len(culprit.causes) > 0 for culprit in result.culprits] == [True, True]
     assert searched == ["h"]
+
+
+def test_a_padding_in_front_of_a_mean_of_all_positions():
+    pool = "p = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = {}> (x)"
+    text = f"g (float[2,64,9,9] x) => (float[2,64,1,1] y) {{{{ {pool} y = GlobalAveragePool(p) }}}}"
+    wrong, right = (model(text.format(pads)) for pads in ("[0, 0, 0, 0]", "[1, 1, 0, 0]"))
+
+    sentence = said(wrong, right, "y", x=numbers(2, 64, 9, 9))
+
+    assert "pads of MaxPool (@0) is [0, 0, 0, 0]; with [1, 1, 0, 0]" in sentence

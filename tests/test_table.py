@@ -6,7 +6,7 @@ import pytest
 from onnx import GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.errors import GraphError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, Indexed
 from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row
 from onnxsurgeon_lite.model import Model
 
@@ -231,3 +231,10 @@ def test_a_large_graph_says_who_makes_and_reads_a_value_before_it_indexes_all():
     assert "v511" in index
     assert "v513" not in index
     assert "producer" not in vars(index)
+
+
+def test_an_indexed_model_keeps_its_index_and_its_copies_do_not():
+    model = Indexed(GraphIndex.of(_chain((3, 40)))).index.model
+
+    assert GraphIndex.of(model) is GraphIndex.of(model)
+    assert GraphIndex.of(model.copy()) is not GraphIndex.of(model)

@@ -179,9 +179,9 @@ def declared_types(
         parsed = GraphProto.FromString(graph)
         known = {VALUE_INFO: parsed.value_info, OUTPUT: parsed.output, INPUT: parsed.input}
         for info in (info for number in numbers for info in known[number]):
-            kind = kinds.setdefault(info.type.SerializeToString(), info.type)
-            if info.HasField("type") and chosen(kind):
-                found[info.name] = kind
+            same = kinds.setdefault(info.type.SerializeToString(), info.type)
+            if info.HasField("type") and chosen(same):
+                found[info.name] = same
         return found
     for each in (Declarations.of(graph, number) for number in numbers):
         for encoded in (own := {*each.kinds}) - kinds.keys():

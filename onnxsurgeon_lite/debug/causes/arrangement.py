@@ -92,22 +92,23 @@ def rolled_values(place: Place) -> Iterator[Hypothesis]:
     """Yield values that several nodes roll along an axis, as `torch.roll` is exported."""
     values = {**place.values, **place.inputs}
     for node in place.index.nodes:
-        made = place.values.get(node.output[0]) if node.op_type == "Concat" else None
-        axis = place.attributes(node).get("axis", 0)
         cut = [place.index.producer.get(name, -1) for name in node.input]
-        nodes = [place.index.nodes[n] for n in cut if n >= 0]
-        read = {n.input[0] if n.op_type == "Slice" else "" for n in nodes}
-        given = values.get(next(iter(read))) if len(read) == 1 else None
-        if made is None or not isinstance(given, np.ndarray) or not isinstance(axis, int):
+        made, first = place.values.get(node.output[0]), values.get(next(iter(node.input), ""))
+        if node.op_type != "Concat" or made is None or not isinstance(first, np.ndarray):
             continue
-        steps = range(1, given.shape[axis]) if given.shape == made.shape else ()
-        for step in (s for s in steps if np.array_equal(np.roll(given, s, axis), made)):
-            start, end = next(iter(read)), node.output[0]
+        slices = (place.index.nodes[n] for n in cut if n >= 0)
+        read = {n.input[0] if n.op_type == "Slice" else "" for n in slices}
+        start, axis = next(iter(read), ""), place.attributes(node).get("axis", 0)
+        given = values.get(start)
+        if len(read) > 1 or not isinstance(given, np.ndarray) or not isinstance(axis, int):
+            continue
+        step = first.shape[axis]  # what was at the end stands in front
+        if given.shape == made.shape and np.array_equal(np.roll(given, step, axis), made):
             back = min(step, step - given.shape[axis], key=abs)
+            end = node.output[0]
             sentence = f"{end!r} is {start!r} rolled by {back} along axis {axis}; not rolled"
             edit = Replace((start,), (end,), op_type="Identity")
             yield Hypothesis("rolled", sentence, (edit,), ("rolled", axis, back))
-            break
 
 
 def order_of_inputs(place: Place) -> Iterator[Hypothesis]:

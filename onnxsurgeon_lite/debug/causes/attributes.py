@@ -177,15 +177,31 @@ def _exchanged_axes(axes: Sequence[int]) -> Iterator[tuple[int, ...]]:
 def _windows(
     place: Place, node: NodeProto, known: Mapping[str, Attribute]
 ) -> Iterator[dict[str, Attribute]]:
-    """Yield strides, dilations and paddings that give the result its shape, or that of the wrong value behind it."""
+    """Yield usual paddings, then what gives the result its shape, or that of the wrong value behind it."""
     given, made = place.operand(node.input[0]), place.values.get(node.output[0])
     shapes = [array.shape for array in (made, place.wanted) if array is not None]
     if node.output[0] == place.value:
         shapes = shapes[-1:]
     kernel = _kernel(place, node, known)
+    if kernel and node.output[0] != place.value and node.op_type != "ConvTranspose":
+        yield from _usual(known, kernel)
     for shape in dict.fromkeys(shape[2:] for shape in shapes if kernel):
         if given is not None and given.ndim == len(kernel) + 2 == len(shape) + 2:
             yield from _sized(node, known, kernel, given.shape[2:], shape)
+
+
+def _usual(known: Mapping[str, Attribute], kernel: Sequence[int]) -> Iterator[dict[str, Attribute]]:
+    """Yield paddings and roundings that people write, of any size: what follows may not tell it, as a mean does."""
+    axes = len(kernel)
+    half = [size // 2 for size in kernel]
+    paddings = ([0] * 2 * axes, [*half, *half], [*[0] * axes, *half], [*half, *[0] * axes])
+    old = {**known, "pads": known.get("pads") or paddings[0]}
+    is_plain = known.get("auto_pad", "NOTSET") == "NOTSET"
+    for pads, ceil in itertools.product(paddings if is_plain else (), (0, 1)):
+        new: dict[str, Attribute] = {"pads": pads, "ceil_mode": ceil}
+        changes = {name: v for name, v in new.items() if old.get(name, v) != v}
+        if "pads" in changes and (not ceil or "ceil_mode" in known):
+            yield changes
 
 
 def _sized(
@@ -246,7 +262,7 @@ def _paddings(
         totals = range(least, least + stride)
     else:
         least = stride * (made - 1) + reach - size
-        totals = range(least - (stride - 1) * ceil, least + stride * (not ceil))
+        totals = range(least - (stride - 1) * ceil, least + (1 if ceil else stride))
     few = (total for total in totals if 0 <= total <= 2 * reach)
     found = [(before, total - before) for total in few for before in range(total + 1)]
     return sorted(found, key=lambda pads: abs(pads[0] - pads[1]))

@@ -20,6 +20,7 @@ Order = NDArray[np.intp]
 Variant = tuple[str, str, Array]
 """(kind of mistake, what is wrong and what was done about it, the right numbers)."""
 
+AS_FOLDED = "as by another folded normalization (epsilon, variance or scale)"
 _ROWS = 64  # rows that a factor is computed from
 _SMALL = 1 << 16  # elements of a constant of which every copy is run
 _CHUNKS = (3, 4, 2)  # parts that people order differently: Q K V, gates, halves
@@ -248,7 +249,7 @@ def _fitted(
     for axis, shifts, how in (
         (None, False, "is scaled"),
         (0, False, "is scaled by output"),
-        (0, True, "is scaled by output, and its bias shifted, as by another folded normalization"),
+        (0, True, f"is scaled by output, and its bias shifted, {AS_FOLDED}"),
     ):
         factor, shift = fitted(made, wanted, axis, shifts)
         left = made * factor + shift - wanted

@@ -495,7 +495,7 @@ class Finder:
     ) -> Iterator[Iterator[Hypothesis]]:
         """Yield hypotheses about the mistakes of other culprits: people make one mistake at several places."""
         for known in dict.fromkeys(repr(c.mistake or c.hypothesis) for c in reversed(self.known)):
-            for family in self._makers.get(known, {}).keys() & {*families}:
+            for family in (each for each in self._makers.get(known, {}) if each in families):
                 yield (h for h in family(place) if repr(h.mistake or h.name) == known)
 
     def _place(self, culprit: Culprit, entering: Sequence[str] = ()) -> Place | None:

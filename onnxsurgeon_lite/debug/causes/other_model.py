@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from onnx import TensorProto
 
-from onnxsurgeon_lite.debug.causes.constants import variants
+from onnxsurgeon_lite.debug.causes.constants import AS_FOLDED, variants
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted
 from onnxsurgeon_lite.debug.causes.place import Place, wide
@@ -39,7 +39,7 @@ def of_other_model(place: Place) -> Iterator[Hypothesis]:
         if len(found_here) > 1:
             edits = tuple(edit for hypothesis, _ in found_here for edit in hypothesis.edits)
             told = ", ".join(how for _, how in found_here)
-            told += ", as by another folded normalization" if _SCALED in told else ""
+            told += f", {AS_FOLDED}" if _SCALED in told else ""
             sentence = (
                 f"{len(found_here)} constants of {place.title(number)} differ: {told}; {_WITH}"
             )

@@ -41,6 +41,9 @@ _EVEN = 3**-0.5  # root mean square of numbers that are spread evenly up to one
 _ABOUT = 0.05
 _FACTORS = {"Mul", "Div"}
 _FOLDING = ("Conv", "ConvTranspose", "Gemm")
+_FOLDED = (
+    "into which a normalization is folded: its mean, its bias or the bias in front of it is another"
+)
 _BIASED = (
     *("Conv", "Gemm", "ConvTranspose", "LayerNormalization", "BatchNormalization"),
     *("InstanceNormalization", "GroupNormalization"),
@@ -234,7 +237,7 @@ def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hy
         solved, unknowns = _tied(old, solved)
         how = borrowed(place, operand.name, array) or described(old, solved)
         if how == "differs" and _is_folded(place, operand):
-            how = "differs: into it a normalization is folded, of which the mean or the bias is another"
+            how = f"differs, {_FOLDED}"
         equations = int((solved != old).sum()) * per  # what the other numbers give was right before
     right = solved.astype(array.dtype)
     yield solved_constant(place, number, operand.name, right, how, unknowns, equations)

@@ -106,6 +106,8 @@ class Bench:
         pending = _drawn(families, count)
         edited, batch = self._begun(next(pending, [])), next(pending, [])
         while edited is not None:
+            if time.monotonic() > self.until:
+                raise OutOfTime
             copies = edited()
             edited, batch = self._begun(batch), []
             yield [*self._run(copies)]
@@ -113,8 +115,6 @@ class Bench:
 
     def _begun(self, batch: Sequence[Hypothesis]) -> Callable[[], list[Edited]] | None:
         """Begin to edit copies of a place; return what waits for them, without the constants that stay."""
-        if time.monotonic() > self.until:
-            raise OutOfTime
         if not batch:
             return None
         waiting = native.begin_together("an edit", lambda: pickle.dumps([*map(self._copy, batch)]))
