@@ -23,6 +23,7 @@ from test_verdicts import altered, parsed, random
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.bisection.quantized import expanding
+from onnxsurgeon_lite.debug.bisection.quantized.examine import Examination
 from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
 from onnxsurgeon_lite.errors import ReferenceSetError
 
@@ -556,6 +557,24 @@ def test_a_healthy_quantized_model_has_no_culprit_against_some_of_its_own_values
     result = osl.bisect(quantized, some)
 
     assert (result.verdict, result.culprits) == ("agrees", [])
+
+
+def test_rounding_is_measured_where_the_value_is_cut_off_and_the_reference_is_not(
+    monkeypatch, tmp_path
+):
+    text = "net (float[1,48] x) => (float[1,2] y) { h = Tanh (x) y = Gemm (h, w, b) }"
+    weights = {"w": random(48, 2, seed=6) / 4, "b": random(2, seed=106) / 4}
+    case, floors, faults = Quantized(tmp_path, parsed(text, **weights)), {}, Examination.faults
+    case.samples = case.samples[:1]  # the range ends at its values
+    monkeypatch.setattr(
+        Examination, "faults", lambda self: (faults(self), floors.update(self.floors))[0]
+    )
+
+    result = case.bisect(case.quantize("u8"), cause=False)
+
+    assert (result.verdict, result.culprits) == ("agrees", [])
+    noise = floors["y_QuantizeLinear_Input"].noise
+    assert all(measured.rms.any() for measured in noise)
 
 
 def test_branches_that_have_only_their_quantizers_in_common_are_seen_to_be_one_fault(made):
