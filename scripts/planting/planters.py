@@ -305,15 +305,15 @@ def _next(zero: np.ndarray) -> np.ndarray:
 
 
 def _of_both(plan: Plan, node: NodeProto) -> Iterator[Fault]:
-    """Change the constants that a QuantizeLinear shares with its DequantizeLinear."""
-    around = [node, *plan.readers(node.output[0])]
-    places = frozenset([node.input[0], *(name for other in around for name in other.output)])
+    """Change the constants that a QuantizeLinear shares with its DequantizeLinear, and with values that are its own."""
     for what, name in zip(("scale", "zero point"), node.input[1:], strict=False):
+        users = [other for other in plan.model.graph.node if name in other.input[1:]]
+        places = {name for user in users for name in (user.input[0], *user.output)}
         made, array = plan.copy(), plan.array(name)
         tensor = next(t for t in made.graph.initializer if t.name == name)
         wrong = array * 0.5 if what == "scale" else _further(array)
         tensor.CopyFrom(numpy_helper.from_array(np.asarray(wrong, array.dtype), name))
-        yield Fault(f"quantization: {what} of both", made, places)
+        yield Fault(f"quantization: {what} of both", made, frozenset(places))
 
 
 def _further(zero: np.ndarray) -> np.ndarray:
