@@ -149,7 +149,7 @@ def strip(
 
     Example:
         >>> osl.data.strip("whole_model.onnx", "noise.onnx").changed
-        10
+        20
     """
     from onnxsurgeon_lite.model import loaded, storage
 
