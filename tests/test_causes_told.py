@@ -281,6 +281,20 @@ def test_another_normalization_that_was_folded_is_described_by_the_other_model(m
     assert "has its in and out channels exchanged, behind a scale by channel; with" in exchanged
 
 
+def test_the_mean_and_the_deviation_of_images_are_turned_around_together():
+    text = """g (float[1,3,8,8] x) => (float[1,4,4,4] y) {
+        c = Sub (x, mean) n = Div (c, std) y = Conv <strides = [2, 2]> (n, w)
+    }"""
+    given = {"mean": np.float32([0.5, 0.3, 0.1]), "std": np.float32([0.2, 0.3, 0.5])}
+    right = {name: numbers.reshape(1, 3, 1, 1) for name, numbers in given.items()}
+    wrong = {name: array[:, ::-1].copy() for name, array in right.items()}
+    models = (model(text, w=numbers(4, 3, 2, 2), **each) for each in (wrong, right))
+
+    sentence = said(*models, "x", "y", x=numbers(1, 3, 8, 8, seed=1))
+
+    assert "each of 'mean', 'std' is reversed" in sentence
+
+
 def test_a_small_shift_of_a_folded_normalization_is_not_left_out():
     text = "g (float[1,4,9,9] x) => (float[1,4,7,7] y) { y = Conv (x, w, b) }"
     kernel, bias = numbers(4, 4, 3, 3), numbers(4, seed=1)

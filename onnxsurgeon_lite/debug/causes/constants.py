@@ -536,16 +536,23 @@ def together(
     ]
     sizes = dict.fromkeys(size for _, _, array in found for size in array.shape if size > 2)
     for size in sizes:
-        alike = [(n, name, a) for n, name, a in found if a.shape[-1] == size or a.shape[0] == size]
-        lines = [(n, name, a) for n, name, a in alike if a.ndim == 1]
-        if len(alike) < 2 or not lines or sum(a.size for *_, a in alike) > 4 * _SMALL:
+        alike = [(n, name, a, _axis_of(a, size)) for n, name, a in found]
+        alike = [each for each in alike if each[-1] is not None]
+        lines = [a for _, _, a, _ in alike if a.size == size]
+        if len(alike) < 2 or not lines or sum(a.size for _, _, a, _ in alike) > 4 * _SMALL:
             continue
         for how, order in orders(size):
-            axes = (a.ndim - 1 if a.shape[-1] == size else 0 for _, _, a in alike)
             edits = tuple(
                 SetConstant(name, np.take(a, order, axis), (place.node(n),))
-                for (n, name, a), axis in zip(alike, axes, strict=True)
+                for n, name, a, axis in alike
             )
-            names = ", ".join(repr(name) for _, name, _ in alike)
+            names = ", ".join(repr(name) for _, name, _, _ in alike)
             sentence = f"each of {names} {how.format(axis='of its outputs')}"
             yield Hypothesis("permuted constants", sentence, edits)
+
+
+def _axis_of(array: Array, size: int) -> int | None:
+    """Return the axis of this size: of a vector the only one, of others the last or first; None if there is none."""
+    long = [axis for axis, length in enumerate(array.shape) if length > 1]
+    axes = long if len(long) == 1 else (array.ndim - 1, 0)
+    return next((axis for axis in axes if array.shape[axis] == size), None)
