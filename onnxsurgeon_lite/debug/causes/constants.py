@@ -547,7 +547,7 @@ def together(
                 for n, name, a, axis in alike
             )
             names = ", ".join(repr(name) for _, name, _, _ in alike)
-            sentence = f"each of {names} {how.format(axis='of its outputs')}"
+            sentence = f"each of {names} {how.replace('axis {axis}', 'the axis that they share')}"
             yield Hypothesis("permuted constants", sentence, edits)
 
 
