@@ -122,6 +122,29 @@ def test_normalizations_at_the_other_end_of_their_branches_are_moved_at_once(
     assert f"stand {where}" in sentences.pop()
 
 
+def test_a_normalization_at_the_other_end_of_one_branch_is_moved(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", ())
+    monkeypatch.setattr(finding, "SOLVED", ())
+    norm = "LayerNormalization"
+    rest = f"n1 = {norm}(h, s1, b1) k1 = MatMul(n1, w1) a1 = Add(h, k1) y = MatMul(a1, w2)"
+    texts = (
+        f"n0 = {norm}(x, s0, b0) k0 = MatMul(n0, w0) h = Add(x, k0) {rest}",
+        f"k0 = MatMul(x, w0) a0 = Add(x, k0) h = {norm}(a0, s0, b0) {rest}",
+    )
+    weights = {f"w{k}": numbers(12, 12, seed=k) for k in range(3)}
+    weights |= {f"{name}{k}": numbers(12, seed=5 + k) for k in range(2) for name in "sb"}
+    right, wrong = (
+        model(f"g (float[4,12] x) => (float[4,12] y) {{ {nodes} }}", **weights) for nodes in texts
+    )
+
+    result = searched(wrong, right, ["k0", "n1", "k1", "y"], x=numbers(4, 12, seed=9))
+
+    sentences = [culprit.causes[0].sentence for culprit in result.culprits]
+    where = "(@2) stands behind the addition instead of in front of the branch; moved there"
+    assert len(sentences) > 1
+    assert all(where in sentence for sentence in sentences)
+
+
 def test_the_axes_of_patches_that_are_exchanged_are_put_back():
     text = """g (float[1,3,2,4,2,4] x) => (float[1,4,48] y) {{
         p = Transpose <perm = {perm}> (x)

@@ -297,8 +297,8 @@ class Finder:
 
     def explain_layers(self, culprits: Sequence[Culprit], until: float) -> None:
         """Give culprits one cause, if normalizations that stand at the other end of their branches explain them."""
-        values = {culprit.value for culprit in culprits}
-        for sentence, steps in moved_norms(self.index, values) if len(values) > 1 else ():
+        made = {name for culprit in culprits for name in self._made(culprit)}
+        for sentence, steps in moved_norms(self.index, made) if len(culprits) > 1 else ():
             right = self._right_after(steps, culprits)
             for culprit in culprits if len(right) > 1 else ():
                 after = right.get(culprit.value)
@@ -317,6 +317,11 @@ class Finder:
         command = as_command(steps, self.index.model.path)
         edits = [*map(as_step, steps)]
         return Cause("place of norms", said, before, after, steps, edits, command)
+
+    def _made(self, culprit: Culprit) -> set[str]:
+        """Return the values that a culprit's region computes."""
+        region = self.index.ancestors(culprit.outputs, stop=culprit.inputs)
+        return {name for position in region for name in self.index.nodes[position].output}
 
     def _right_after(
         self, steps: Sequence[Pass], culprits: Sequence[Culprit]

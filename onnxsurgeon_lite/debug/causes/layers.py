@@ -1,4 +1,4 @@
-"""The same mistake in several layers: normalizations behind the additions instead of in front of the branches."""
+"""Normalizations of one layer or of several, behind the additions instead of in front of the branches."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,20 +43,21 @@ class _Move:
 def moved_norms(
     index: GraphIndex, values: Collection[str]
 ) -> Iterator[tuple[str, tuple[Pass, ...]]]:
-    """Yield (what is wrong, edits) of several normalizations around residual branches: of some values, then all."""
+    """Yield (what is wrong, edits) of normalizations around residual branches: of some values, of all, of one."""
     every = [move for norm in _norms(index) if (move := _move(index, norm)) is not None]
     here = [move for move in every if move.norm.made in values]
     tried: list[list[str]] = []
     for how in dict.fromkeys(move.how for move in here):
         alike = [move for move in here if move.how == how]
         others = [move for move in every if move.how == how]
-        for several in (alike, others):
+        for several in (alike, others, *([move] for move in alike)):
             made = [move.norm.made for move in several]
-            if made not in tried and len(made) > 1:
+            if made not in tried:
                 tried.append(made)
                 edits = _one_after_the_other(index, [move.norm.root for move in several])
                 if edits:
-                    yield f"{_titles(index, made)} stand {how}; moved there", edits
+                    stand = "stand" if len(made) > 1 else "stands"
+                    yield f"{_titles(index, made)} {stand} {how}; moved there", edits
 
 
 def _titles(index: GraphIndex, made: Sequence[str]) -> str:
