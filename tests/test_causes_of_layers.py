@@ -6,6 +6,7 @@ from test_causes import model, numbers, references
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.causes import finding
+from onnxsurgeon_lite.debug.causes.constants import epsilons
 from onnxsurgeon_lite.debug.causes.fused import fused
 from onnxsurgeon_lite.debug.causes.recurrent import shared_gates
 
@@ -143,6 +144,30 @@ def test_a_normalization_at_the_other_end_of_one_branch_is_moved(monkeypatch):
     where = "(@2) stands behind the addition instead of in front of the branch; moved there"
     assert len(sentences) > 1
     assert all(where in sentence for sentence in sentences)
+
+
+def test_a_number_that_is_wrong_in_several_layers_is_set_in_all_of_them(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (epsilons,))
+    monkeypatch.setattr(finding, "SOLVED", ())
+    norm = (
+        "p{n} = Mul({of}, {of}) m{n} = ReduceMean(p{n}, last) v{n} = Add(m{n}, e{n})"
+        " r{n} = Sqrt(v{n}) d{n} = Div({of}, r{n}) y{n} = Mul(d{n}, s{n})"
+    )
+    norms = " ".join(norm.format(n=n, of=of) for n, of in enumerate(("x", "k", "h")))
+    more = "k = MatMul(y0, w) h = Add(y1, y0) y = Mul(y2, s0)"
+    text = f"g (float[4,12] x) => (float[4,12] y) {{ {norms} {more} }}"
+    weights = {f"s{k}": numbers(12, seed=k) for k in range(3)}
+    weights |= {"w": numbers(12, 12, seed=3) / 4, "last": np.array([-1])}
+    right, wrong = (
+        model(text, **weights, **{f"e{k}": np.float32(epsilon) for k in range(3)})
+        for epsilon in (1e-5, 0.1)
+    )
+
+    result = searched(wrong, right, ["y0", "y"], x=numbers(4, 12, seed=9))
+
+    sentences = [culprit.causes[0].sentence for culprit in result.culprits]
+    assert len(sentences) == 2
+    assert all("epsilon of 3 Add nodes is 0.1; with 1e-05" in sentence for sentence in sentences)
 
 
 def test_the_axes_of_patches_that_are_exchanged_are_put_back():

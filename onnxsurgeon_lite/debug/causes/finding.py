@@ -6,7 +6,6 @@ import pickle
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.bisection.bisect import Case
 from onnxsurgeon_lite.debug.bisection.diagnose import cast_like
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
+from onnxsurgeon_lite.debug.causes.everywhere import edited, everywhere, merged
 from onnxsurgeon_lite.debug.causes.families import (
     FAMILIES,
     FORKED,
@@ -27,12 +27,12 @@ from onnxsurgeon_lite.debug.causes.families import (
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.layers import moved_norms
 from onnxsurgeon_lite.debug.causes.operations import RESHAPING, operations, other_operations
-from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, wide
+from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, titled, wide
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant
-from onnxsurgeon_lite.passes import Insert, Pass, Pipeline, SetAttr, SetConstant
+from onnxsurgeon_lite.passes import Insert, Pass, Pipeline, SetConstant
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -79,39 +79,48 @@ def explain_causes(result: BisectResult, case: Case) -> None:
             del left[0]
         for several in finder.connected():
             finder.explain_as_one(several, until)
+        finder.explain_everywhere(until)
     except KeyboardInterrupt:
         for culprit in left:
             culprit.unexplained = "not known: its search was interrupted"
         case.runtime.restart()
-    _of_all(result.culprits)
+    _of_all(result.culprits, case.index)
 
 
-def _of_all(culprits: Sequence[Culprit]) -> None:
-    """Put first what repairs several nodes that have the same mistake, in one edit and one sentence."""
-    alike: dict[str, list[Culprit]] = {}
+def _of_all(culprits: Sequence[Culprit], index: GraphIndex) -> None:
+    """Put first what repairs several nodes that have the same mistake, in one sentence."""
+    alike: dict[tuple[str, str], list[Culprit]] = {}
     for culprit in culprits:
         for cause in culprit.causes[:1]:
-            if cause.mistake and len(cause.steps) == 1 and isinstance(cause.steps[0], SetAttr):
-                alike.setdefault(repr(cause.mistake), []).append(culprit)
+            if cause.mistake and everywhere(index, cause.steps):
+                wrong = _of_nodes(index, cause, "nodes").partition("; ")[0]
+                alike.setdefault((repr(cause.mistake), wrong), []).append(culprit)
     for several in alike.values():
-        if len(several) > 1:
-            several[0].causes.insert(0, _joined(several))
+        if len({repr(culprit.causes[0].steps) for culprit in several}) > 1:
+            steps = merged(step for culprit in several for step in culprit.causes[0].steps)
+            several[0].causes.insert(0, _joined(index, several[0].causes[0], steps))
 
 
-def _joined(several: Sequence[Culprit]) -> Cause:
-    """Return the cause of several culprits as one."""
-    first, culprit = several[0].causes[0], several[0]
-    steps = [step for c in several for step in c.causes[0].steps if isinstance(step, SetAttr)]
-    nodes = tuple(dict.fromkeys(node for step in steps for node in step.nodes))
-    joined = (replace(steps[0], nodes=nodes),)
-    every = f"all {len(nodes)} {culprit.op_type} nodes"
-    which = repr(culprit.name) if culprit.name else f"({culprit.id})"
-    sentence = first.sentence.replace(f"{culprit.op_type} {which}", every)
-    if every not in sentence:
-        sentence += f", and so do all {len(nodes)} nodes like it"
-    command = as_command(joined, Path(first.repair[3]) if first.repair else None)
-    edits = [*map(as_step, joined)]
-    return replace(first, sentence=sentence, steps=joined, edits=edits, repair=command)
+def _joined(index: GraphIndex, cause: Cause, steps: Sequence[Pass]) -> Cause:
+    """Return the cause of one node as that of several."""
+    every = edited(index, steps)
+    op_type = index.nodes[every[0]].op_type
+    number = sum(node.op_type == op_type for node in index.nodes)
+    nodes = f"{'all ' * (number == len(every))}{len(every)} {op_type} nodes"
+    sentence = _of_nodes(index, cause, nodes)
+    command = as_command(steps, index.model.path)
+    edits = [*map(as_step, steps)]
+    return replace(cause, sentence=sentence, steps=(*steps,), edits=edits, repair=command)
+
+
+def _of_nodes(index: GraphIndex, cause: Cause, nodes: str) -> str:
+    """Return the sentence of a cause with other words for its node, whose constant may have other names elsewhere."""
+    names = (f" {step.value!r}" for step in cause.steps if isinstance(step, SetConstant))
+    titles = (titled(index, position) for position in edited(index, cause.steps))
+    sentence = cause.sentence
+    for said, instead in (*((name, "") for name in names), *((title, nodes) for title in titles)):
+        sentence = sentence.replace(said, instead)
+    return sentence
 
 
 @dataclass
@@ -308,6 +317,48 @@ class Finder:
                 self.known += next(c.causes for c in culprits if c.causes)
             if len(right) > 1 or time.monotonic() > until:
                 return
+
+    def explain_everywhere(self, until: float) -> None:
+        """Give culprits without a cause that of another, if the same edit of all nodes like it makes all values right.
+
+        An error that each node makes may be too small to be seen, as another epsilon behind large values.
+        """
+        left = [culprit for culprit in self.result.culprits if not culprit.causes]
+        explained = [culprit for culprit in self.result.culprits if culprit.causes]
+        others = merged(step for culprit in explained for step in culprit.causes[0].steps)
+        for culprit in explained if left else ():
+            cause = culprit.causes[0]
+            for wired in (False, True):
+                steps = everywhere(self.index, cause.steps, wired)
+                more = {*edited(self.index, steps)} - {*edited(self.index, others)}
+                if not more or time.monotonic() > until:
+                    continue
+                if self._all_right([*others, *steps]) and not self._all_right(others):
+                    whole = _joined(self.index, cause, steps)
+                    whole = replace(whole, sentence=f"{whole.sentence}, and so do all values")
+                    culprit.causes.insert(0, whole)
+                    for other in left:
+                        other.causes, other.unexplained = [whole], ""
+                    return
+
+    def _all_right(self, steps: Sequence[Pass]) -> bool:
+        """Return whether all values of an edited model are right, as it computes them from the feeds."""
+        judge = replace(self.case.judge, outputs={})
+        try:
+            index = GraphIndex.of(Pipeline(tuple(merged(steps))).apply(self.index.model).model)
+            observer = Observer(index, self.case.runtime)
+            for references, feeds in self.case.samples:
+                judge.references = references
+                observer.feed(feeds)
+                known = [name for name in references.entries if name in index.producer]
+                found = observer.sweep(known, prepare=references.prefetch)
+                wrong = any(not judge.good(name, value) for name, value in found)
+                observer.forget([*observer.kept])
+                if wrong:
+                    return False
+        except (SurgeonError, RuntimeFailure):
+            return False
+        return True
 
     def _of_layers(
         self, culprit: Culprit, sentence: str, steps: tuple[Pass, ...], after: Comparison
@@ -688,7 +739,7 @@ class Finder:
             wrong, _, right = sentence.partition("; ")
             sentence = f"{wrong} for {place.reading(hypothesis.edits)}; {right}"
         if not self._cures(place, culprit, steps, hypothesis.instead):
-            wider = (tuple(map(_everywhere, steps)), place.repeated(hypothesis.edits))
+            wider = (tuple(map(_everywhere, steps)), everywhere(self.index, steps, wired=True))
             agree = (s for s in wider if self._agreement(place, s, hypothesis.instead) is not None)
             cures = (s for s in agree if self._cures(place, culprit, s, hypothesis.instead))
             steps = next(cures, ())

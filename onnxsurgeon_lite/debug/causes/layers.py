@@ -4,11 +4,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from onnxsurgeon_lite.debug.causes.operations import OF_THE_LAST_AXIS
-from onnxsurgeon_lite.debug.causes.place import selected
+from onnxsurgeon_lite.debug.causes.place import selected, titled
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.passes import Pass, Pipeline, Rewire
 
 _LARGEST = 16  # nodes of a normalization
@@ -64,10 +63,9 @@ def _titles(index: GraphIndex, made: Sequence[str]) -> str:
     """Say which normalizations make some values."""
     titles = []
     for name in made:
-        node = index.nodes[index.producer[name]]
-        end = "" if node.op_type in OF_THE_LAST_AXIS else "what ends with "
-        place = "" if node.name else f" (@{index.producer[name]})"
-        titles.append(f"{end}{node_title(node)}{place}")
+        position = index.producer[name]
+        is_whole = index.nodes[position].op_type in OF_THE_LAST_AXIS
+        titles.append(f"{'' if is_whole else 'what ends with '}{titled(index, position)}")
     more = [f"{len(titles) - _NAMED} more"] if len(titles) > _NAMED else []
     return " and ".join([*titles[:_NAMED], *more])
 

@@ -13,7 +13,15 @@ from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS, PARTS
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted, taken_back, wanted_at
-from onnxsurgeon_lite.debug.causes.place import Place, Wide, fits, small, spread_over, wide
+from onnxsurgeon_lite.debug.causes.place import (
+    Place,
+    Wide,
+    fits,
+    small,
+    spread_over,
+    titled,
+    wide,
+)
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model import loaded
 from onnxsurgeon_lite.passes import Insert, Pass, Remove, Replace, Rewire
@@ -343,7 +351,7 @@ def _scores(place: Place, name: str) -> str | None:
         if position < 0 or not computed or node.op_type not in _SCORING:
             return None
         if node.op_type == "MatMul" and len(computed) == 2:
-            return place.titled(position)
+            return titled(whole, position)
         name = computed[-1]
     return None
 

@@ -19,8 +19,6 @@ from onnxsurgeon_lite.names import is_glob
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.passes.set_attr import SetAttr
-from onnxsurgeon_lite.passes.set_op import SetOp
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
@@ -265,12 +263,7 @@ class Place:
 
     def title(self, number: int) -> str:
         """Return how the model calls a node: `Conv 'Conv_6'`."""
-        return self.titled(self.positions[number])
-
-    def titled(self, position: int) -> str:
-        """Return how a node of the whole model is called."""
-        node = self.whole.nodes[position]
-        return node_title(node) if node.name else f"{node.op_type} (@{position})"
+        return titled(self.whole, self.positions[number])
 
     def attributes(self, node: NodeProto) -> dict[str, Attribute]:
         """Return a node's attributes, with the defaults of those that it leaves out."""
@@ -358,26 +351,6 @@ class Place:
         readers = (number for value in values for number in self.index.consumers.get(value, ()))
         return " and ".join(map(self.title, dict.fromkeys(readers)))
 
-    def repeated(self, steps: Sequence[Pass]) -> tuple[Pass, ...]:
-        """Return edits of attributes and operators as edits of the whole model, at all nodes that are wired alike."""
-        known = [step for step in steps if isinstance(step, SetAttr | SetOp)]
-        several = (replace(step, nodes=tuple(self._like(step.nodes))) for step in known)
-        return tuple(several) if len(known) == len(steps) else ()
-
-    def _like(self, tokens: Iterable[str]) -> Iterator[str]:
-        """Yield the selectors of nodes whose operators around are those of one of these nodes."""
-        around = {self._around(self.positions[self.number(token)]) for token in tokens}
-        for position in range(len(self.whole.nodes)):
-            if self._around(position) in around:
-                yield self.selected(position)
-
-    def _around(self, position: int) -> tuple[object, ...]:
-        whole, node = self.whole, self.whole.nodes[position]
-        makers = [whole.producer.get(name) for name in node.input]
-        readers = sorted(p for name in node.output for p in whole.consumers.get(name, []))
-        operators = [None if p is None else whole.nodes[p].op_type for p in (*makers, *readers)]
-        return node.op_type, len(makers), *operators
-
     def _outside(self, step: Pass, several: bool) -> Pass:
         fields = {
             field: tuple(self.selector(token, several) for token in getattr(step, field))
@@ -393,6 +366,12 @@ class Place:
     def selected(self, position: int, several: bool = False) -> str:
         """Return what selects a node of the whole model."""
         return selected(self.whole, position, several)
+
+
+def titled(index: GraphIndex, position: int) -> str:
+    """Return how a node is called: `Conv 'Conv_6'`."""
+    node = index.nodes[position]
+    return node_title(node) if node.name else f"{node.op_type} (@{position})"
 
 
 def selected(index: GraphIndex, position: int, several: bool = False) -> str:

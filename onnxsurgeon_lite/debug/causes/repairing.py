@@ -1,14 +1,14 @@
 """Repair a model by the causes of its culprits."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit, Repair
+from onnxsurgeon_lite.debug.causes.everywhere import merged
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UsageError
 from onnxsurgeon_lite.model import Model, save
 from onnxsurgeon_lite.model.sharing import require_replaceable
-from onnxsurgeon_lite.passes import Pass, PassResult, Pipeline, SetAttr
+from onnxsurgeon_lite.passes import Pass, PassResult, Pipeline
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe
 
 _ROUNDS = 4  # searches of a model that was repaired in part
@@ -32,7 +32,7 @@ def repairs(result: BisectResult) -> tuple[Pass, ...]:
     """Return the edits that repair the culprits, those of later nodes first: ids of earlier nodes stay."""
     causes = dict(_chosen(result.culprits))
     late_first = sorted(causes, key=lambda node_id: -_position(node_id))
-    return tuple(_joined([step for node_id in late_first for step in causes[node_id].steps]))
+    return tuple(merged(step for node_id in late_first for step in causes[node_id].steps))
 
 
 def _chosen(culprits: Sequence[Culprit]) -> Iterator[tuple[str, Cause]]:
@@ -44,20 +44,6 @@ def _chosen(culprits: Sequence[Culprit]) -> Iterator[tuple[str, Cause]]:
 def _position(node_id: str) -> int:
     first = node_id.partition("/")[0].removeprefix("@")
     return int(first) if first.isdecimal() else -1
-
-
-def _joined(steps: Sequence[Pass]) -> list[Pass]:
-    """Make one step of steps that set the same attributes of several nodes, and drop repeated ones."""
-    found: dict[object, Pass] = {}
-    for step in steps:
-        if isinstance(step, SetAttr):
-            key = ("set-attr", repr(step.attributes), step.remove)
-            known = found.get(key)
-            nodes = known.nodes if isinstance(known, SetAttr) else ()
-            found[key] = replace(step, nodes=tuple(dict.fromkeys((*nodes, *step.nodes))))
-        else:
-            found[repr(step)] = step
-    return [*found.values()]
 
 
 def repair_files(

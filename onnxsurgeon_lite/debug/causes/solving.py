@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.causes.attributes import changed, numbers, text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears, stacked, wanted_at
 from onnxsurgeon_lite.debug.causes.operations import as_size
-from onnxsurgeon_lite.debug.causes.place import Attribute, Indices, Place, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.place import Attribute, Indices, Place, Wide, small, titled, wide
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
@@ -92,7 +92,8 @@ def _scaled_by(place: Place) -> str:
     """Return the titles of the nodes that scale by the wrong value; '' if others read it, too."""
     readers = [*dict.fromkeys(place.whole.consumers.get(place.value, []))]
     kinds = {place.whole.nodes[position].op_type for position in readers}
-    return " and ".join(map(place.titled, readers)) if kinds and kinds <= _FACTORS else ""
+    titles = (titled(place.whole, position) for position in readers)
+    return " and ".join(titles) if kinds and kinds <= _FACTORS else ""
 
 
 def _attribute(

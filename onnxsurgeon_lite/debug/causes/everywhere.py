@@ -1,0 +1,103 @@
+"""The same mistake at other nodes: the attribute, the operator or the number that is wrong at one node."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.causes.place import selected
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.select import select_node
+from onnxsurgeon_lite.passes import Pass, SetAttr, SetConstant, SetOp
+
+
+def everywhere(index: GraphIndex, steps: Sequence[Pass], wired: bool = False) -> tuple[Pass, ...]:
+    """Return edits of attributes, operators and single numbers at all nodes that have the same; () for other edits.
+
+    Args:
+        wired: only at nodes whose operators around are the same, too.
+    """
+    found = [[*_repeated(index, step, wired)] for step in steps]
+    return tuple(merged(each for several in found for each in several)) if all(found) else ()
+
+
+def edited(index: GraphIndex, steps: Iterable[Pass]) -> list[int]:
+    """Return the nodes of which edits change attributes, the operator or a number."""
+    return sorted({select_node(index, token) for step in steps for token in _tokens(step)})
+
+
+def merged(steps: Iterable[Pass]) -> list[Pass]:
+    """Return edits without repeated ones, and those that make the same of several nodes as one."""
+    found: dict[str, Pass] = {}
+    for step in steps:
+        match step:
+            case SetAttr(nodes=nodes):
+                key = repr(replace(step, nodes=()))
+                known = _tokens(found[key]) if key in found else ()
+                found[key] = replace(step, nodes=tuple(dict.fromkeys((*known, *nodes))))
+            case SetConstant(to=nodes):
+                key = repr(replace(step, to=()))
+                known = _tokens(found[key]) if key in found else nodes
+                to = (*known, *nodes) if known and nodes else ()  # none stands for all
+                found[key] = replace(step, to=tuple(dict.fromkeys(to)))
+            case _:
+                found[repr(step)] = step
+    return [*found.values()]
+
+
+def _tokens(step: Pass) -> tuple[str, ...]:
+    """Return what selects the nodes that an edit changes."""
+    match step:
+        case SetAttr(nodes=nodes) | SetOp(nodes=nodes) | SetConstant(to=nodes):
+            return nodes
+    return ()
+
+
+def _repeated(index: GraphIndex, step: Pass, wired: bool) -> Iterator[Pass]:
+    """Yield an edit at all nodes that have what it changes."""
+    here, slots = edited(index, [step]), list[int]()
+    if isinstance(step, SetConstant):
+        if _single(index, step.value) is None or np.asarray(step.numbers).size != 1:
+            return
+        slots = sorted({[*index.nodes[position].input].index(step.value) for position in here})
+    kinds = {_kind(index, position, step, slots, wired) for position in here}
+    alike = [
+        position
+        for position in range(len(index.nodes))
+        if _kind(index, position, step, slots, wired) in kinds
+    ]
+    tokens = tuple(selected(index, position) for position in alike)
+    match step:
+        case SetAttr() | SetOp():
+            yield replace(step, nodes=tokens)
+        case SetConstant(numbers=numbers):
+            right = np.asarray(numbers).reshape(())
+            for (position, token), slot in product(zip(alike, tokens, strict=True), slots):
+                name = index.nodes[position].input[slot]
+                shape = () if (old := constant(index, name)) is None else tuple(old.dims)
+                yield SetConstant(name, np.full(shape, right, right.dtype), (token,))
+
+
+def _kind(
+    index: GraphIndex, position: int, step: Pass, slots: Sequence[int], wired: bool
+) -> tuple[object, ...]:
+    """Return what a node has of what an edit changes, and the operators around it."""
+    node = index.nodes[position]
+    names = {name for name, _ in step.attributes} if isinstance(step, SetAttr) else ()
+    old = sorted(a.SerializeToString() for a in node.attribute if a.name in names)
+    read = [_single(index, node.input[slot]) for slot in slots if slot < len(node.input)]
+    makers = [index.producer.get(name) for name in node.input] if wired else []
+    readers = sorted(p for name in node.output for p in index.consumers.get(name, []))
+    around = [*makers, *(readers if wired or slots else [])]
+    operators = (None if p is None else index.nodes[p].op_type for p in around)
+    return node.op_type, node.domain, *old, *read, len(makers), *operators
+
+
+def _single(index: GraphIndex, name: str) -> float | None:
+    """Return the number of a constant that has one alone."""
+    tensor = constant(index, name)
+    is_single = tensor is not None and math.prod(tensor.dims) == 1
+    return float(index.model.array(tensor).item()) if tensor is not None and is_single else None
