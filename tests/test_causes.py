@@ -663,8 +663,8 @@ def test_what_is_below_a_culprit_may_be_what_another_one_should_read():
     norm = "n = LayerNormalization ({}, s, b)"
     weights = {"w": numbers(16, 16), "v": numbers(16, 4, seed=1)}
     weights |= {"s": numbers(16, seed=2), "b": numbers(16, seed=3)}
-    before = f"{norm.format('e')} q = MatMul(n, w) a = Add(e, q) y = MatMul(a, v)"
-    behind = f"q = MatMul(e, w) a = Add(e, q) {norm.format('a')} y = MatMul(n, v)"
+    before = f"{norm.format('e')} q = MatMul(n, w) a = Mul(e, q) y = MatMul(a, v)"
+    behind = f"q = MatMul(e, w) a = Mul(e, q) {norm.format('a')} y = MatMul(n, v)"
     right, wrong = (
         model(f"g (float[8,16] x) => (float[8,4] y) {{ e = Neg(x) {nodes} }}", **weights)
         for nodes in (before, behind)

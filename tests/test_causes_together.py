@@ -394,3 +394,50 @@ def test_a_pool_gives_what_is_behind_it_its_size():
     sentence = named(wrong, right, "y", x=numbers(1, 2, 11, 11, seed=1))
 
     assert "pads of MaxPool (@0) is [1, 1, 1, 1]; with [0, 0, 0, 0]" in sentence
+
+
+def test_a_residual_that_is_missing_for_all_readers_is_added_for_all(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (other_operations,))
+    monkeypatch.setattr(finding.Finder, "_search_fork", lambda *_: [])
+    nodes = "n = LayerNormalization({a}, s, b) m = MatMul(n, v) y = Add({a}, m)"
+    text = "g (float[6,16] x) => (float[6,16] y) {{ k = MatMul(x, w) {more} {nodes} }}"
+    weights = {"w": numbers(16, 16), "v": numbers(16, 16, seed=1)}
+    weights |= {"s": numbers(16, seed=2), "b": numbers(16, seed=3)}
+    right, wrong = (
+        model(text.format(more=more, nodes=nodes.format(a=a)), **weights)
+        for more, a in (("a = Add(k, x)", "a"), ("", "k"))
+    )
+
+    sentence = named(wrong, right, "aknmy", x=numbers(6, 16, seed=4))
+
+    assert "'x' is not added to 'k'; with it" in sentence
+
+
+def test_a_region_that_was_larger_for_one_culprit_is_searched_first_for_the_next(monkeypatch):
+    searched = []
+    monkeypatch.setattr(finding, "FAMILIES", (lambda place: searched.append(place.value) or (),))
+    monkeypatch.setattr(finding, "SOLVED", ())
+    laid_out = {
+        "right": "q{n} = Reshape({of}, other) t{n} = Transpose <perm = [0, 2, 1]> (q{n}) {to} = Sigmoid(t{n})",
+        "wrong": "{to} = Sigmoid(r{n})",
+    }
+    right, wrong = (
+        model(
+            f"g (float[4,12] x) => (float[4,3,4] y) {{ u = Neg(x) r0 = Reshape(u, sizes) {first}"
+            f" f = Flatten(h) k = MatMul(f, w) r1 = Reshape(k, sizes) {second} }}",
+            sizes=np.array([4, 3, 4]),
+            other=np.array([4, 4, 3]),
+            w=numbers(12, 12) / 4,
+        )
+        for first, second in (
+            (each.format(n=0, of="u", to="h"), each.format(n=1, of="k", to="y"))
+            for each in laid_out.values()
+        )
+    )
+
+    x = numbers(4, 12, seed=4)
+
+    result = osl.bisect(wrong, references(right, x=x), feeds={"x": x})
+
+    assert [bool(culprit.causes) for culprit in result.culprits] == [True, True]
+    assert searched == ["h"]

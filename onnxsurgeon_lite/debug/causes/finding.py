@@ -129,6 +129,7 @@ class Finder:
 
     Attributes:
         known: causes of the culprits so far.
+        larger: mistakes that were found where regions are larger than a culprit.
         vague: the steps of those that fit, of which nothing tells what the mistake was.
         _makers: mistake -> the families that yield it.
     """
@@ -137,6 +138,7 @@ class Finder:
     result: BisectResult
     known: list[Cause] = field(default_factory=list)
     vague: set[str] = field(default_factory=set)
+    larger: set[str] = field(default_factory=set)
     _makers: dict[str, dict[Family, None]] = field(default_factory=dict)
 
     @property
@@ -168,16 +170,20 @@ class Finder:
             before.unexplained = "" if before.causes else before.unexplained
             self.known += before.causes
             return
-        known = place.constant(place.value) is not None
-        families = (OF_A_CONSTANT, ()) if known else (self._families(), SOLVED)
-        found, unexplained = self._search(place, culprit, until, *families)
+        found, unexplained = self._search_as_before(place, culprit, until), ""
+        if not found:
+            known = place.constant(place.value) is not None
+            families = (OF_A_CONSTANT, ()) if known else (self._families(), SOLVED)
+            found, unexplained = self._search(place, culprit, until, *families)
         if not found and any(self._search_both(*pair, until) for pair in pairs):
             return
-        wider = None if self._sure(found) else self._place(culprit, self._before(culprit))
-        if wider is not None and len(wider.positions) > len(place.positions):
-            found = self._search(wider, culprit, until, WIDER, ())[0] or found
+        alone = found
+        if not self._sure(found):
+            found = self._search_wider(place, culprit, until, WIDER) or found
         if not found and culprit.seen:
-            found = self._search_fork(culprit, until)
+            found = self._search_fork(culprit, until, FORKED)
+        if found is not alone:
+            self.larger |= {*map(_mistake, found[:1])}
         if len(found) > 1:
             found.sort(key=lambda cause: -self._reach(cause, culprit))
         found = _said_once(found)
@@ -187,6 +193,24 @@ class Finder:
         culprit.unexplained = "" if found else unexplained
         self.known += culprit.causes[:1]
         self.result.notes += place.left_out
+
+    def _search_as_before(self, place: Place, culprit: Culprit, until: float) -> list[Cause]:
+        """Return causes as others had in larger regions: at the node alone all families may be tried in vain."""
+        again = {family for mistake in self.larger for family in self._makers.get(mistake, {})}
+        wider, forked = ([f for f in families if f in again] for families in (WIDER, FORKED))
+        found = self._search_wider(place, culprit, until, wider) if wider else []
+        if not found and forked and culprit.seen:
+            found = self._search_fork(culprit, until, forked)
+        return found
+
+    def _search_wider(
+        self, place: Place, culprit: Culprit, until: float, families: Sequence[Family]
+    ) -> list[Cause]:
+        """Return causes in a region with the nodes before it that only arrange what it reads, if there are some."""
+        wider = self._place(culprit, self._before(culprit))
+        if wider is None or len(wider.positions) <= len(place.positions):
+            return []
+        return self._search(wider, culprit, until, families, ())[0]
 
     def _sure(self, causes: Sequence[Cause]) -> bool:
         """Return whether one of several causes tells what the mistake was."""
@@ -285,7 +309,7 @@ class Finder:
                 joined = dict.fromkeys(map(id, (c for several in (*near, pair) for c in several)))
                 found = [several for several in found if several not in near]
                 found.append([c for c in self.result.culprits if id(c) in joined])
-        return [several for several in found if len(set(map(_mistake, several))) > 1]
+        return [several for several in found if len(set(map(_repair, several))) > 1]
 
     def explain_as_one(self, several: Sequence[Culprit], until: float) -> None:
         """Give culprits that read each other one cause, if one mistake explains them all."""
@@ -494,7 +518,9 @@ class Finder:
             self.known += causes
         return bool(causes)
 
-    def _search_fork(self, culprit: Culprit, until: float) -> list[Cause]:
+    def _search_fork(
+        self, culprit: Culprit, until: float, families: Sequence[Family]
+    ) -> list[Cause]:
         """Return causes at all nodes that lie between references and whatever a culprit is seen at."""
         references, feeds = self.case.samples[0]
         outputs = [*culprit.outputs, *(name for name in culprit.seen if name in references)]
@@ -506,8 +532,8 @@ class Finder:
         place = self._place(fork)
         if place is None or set(place.samples[0].wanted) == {culprit.value}:
             return []  # the same region once more
-        found = self._search(place, fork, until, FORKED, ())[0]
-        for value in place.samples[0].wanted:
+        found = self._search(place, fork, until, families, ())[0]
+        for value in place.samples[0].wanted if families is FORKED else ():
             found = (
                 found
                 or self._search(replace(place, value=value), fork, until, (operations,), ())[0]
@@ -550,7 +576,7 @@ class Finder:
         self, place: Place, families: Sequence[Family]
     ) -> Iterator[Iterator[Hypothesis]]:
         """Yield hypotheses about the mistakes of other culprits: people make one mistake at several places."""
-        for known in dict.fromkeys(repr(c.mistake or c.hypothesis) for c in reversed(self.known)):
+        for known in dict.fromkeys(map(_mistake, reversed(self.known))):
             for family in (each for each in self._makers.get(known, {}) if each in families):
                 yield (h for h in family(place) if repr(h.mistake or h.name) == known)
 
@@ -741,6 +767,7 @@ class Finder:
         if not self._cures(place, culprit, steps, hypothesis.instead):
             wider = (tuple(map(_everywhere, steps)), everywhere(self.index, steps, wired=True))
             agree = (s for s in wider if self._agreement(place, s, hypothesis.instead) is not None)
+            agree = (s for s in agree if self._spares(place, s))
             cures = (s for s in agree if self._cures(place, culprit, s, hypothesis.instead))
             steps = next(cures, ())
             if not steps:
@@ -863,8 +890,8 @@ class Finder:
 
 
 def _everywhere(step: Pass) -> Pass:
-    """Return an edit of a constant for all that read it, as a quantizer's scale is read twice."""
-    return replace(step, to=()) if isinstance(step, SetConstant) else step
+    """Return an edit for all that read the value, as a quantizer's scale is read twice, and a residual, too."""
+    return replace(step, to=()) if isinstance(step, SetConstant | Insert) else step
 
 
 def _times(value: RunValue, factor: float) -> RunValue:
@@ -885,10 +912,15 @@ def _renamed(references: ReferenceSet, old: str, new: str) -> ReferenceSet:
     return replace(references, entries=entries, prefetch=prefetch)
 
 
-def _mistake(culprit: Culprit) -> str:
-    """Return what two culprits share that have the same mistake."""
+def _repair(culprit: Culprit) -> str:
+    """Return what two culprits share that one mistake explains."""
     cause = culprit.causes[0]
     return repr(cause.mistake or cause.edits)
+
+
+def _mistake(cause: Cause) -> str:
+    """Return what hypotheses share that are about the same mistake."""
+    return repr(cause.mistake or cause.hypothesis)
 
 
 def _said_once(causes: Iterable[Cause]) -> list[Cause]:
