@@ -170,6 +170,33 @@ def test_a_number_that_is_wrong_in_several_layers_is_set_in_all_of_them(monkeypa
     assert all("epsilon of 3 Add nodes is 0.1; with 1e-05" in sentence for sentence in sentences)
 
 
+@pytest.mark.parametrize("is_fixed", [False, True], ids=["of any size", "fixed"])
+def test_pools_that_give_other_shapes_than_the_references_are_named(monkeypatch, is_fixed):
+    monkeypatch.setattr(finding, "FAMILIES", ())
+    monkeypatch.setattr(finding, "SOLVED", ())
+    size = "kernel_shape = [2, 2], strides = [2, 2], ceil_mode = {}"
+    wrong, right = (
+        model(
+            f"g (float[1,2,13,13] x) => (float[1,4,1,1] y) {{ r = Relu(x)"
+            f" p{k} = MaxPool <{size.format(1 - k)}> (r) c{k} = Conv(p{k}, w)"
+            f" q{k} = MaxPool <{size.format(1 - k)}> (c{k}) s{k} = Reshape(q{k}, sizes)"
+            f" y = GlobalAveragePool(s{k}) }}",
+            w=numbers(4, 2, 2, 2),
+            sizes=np.array([1, 4, 3 - k, 3 - k] if is_fixed else [0, 0, 0, 0]),
+        )
+        for k in range(2)
+    )
+    x = numbers(1, 2, 13, 13, seed=2)
+
+    (culprit,) = osl.bisect(wrong, references(right, x=x), feeds={"x": x}).culprits
+
+    said = culprit.unexplained if is_fixed else culprit.causes[0].sentence
+    pools = "MaxPool (@1)" if is_fixed else "all 2 MaxPool nodes"
+    assert f"ceil_mode of {pools} is 1; with 0" in said
+    assert ("[1, 2, 6, 6] instead of [1, 2, 7, 7]" in said) == is_fixed
+    assert bool(culprit.causes) != is_fixed
+
+
 def test_the_axes_of_patches_that_are_exchanged_are_put_back():
     text = """g (float[1,3,2,4,2,4] x) => (float[1,4,48] y) {{
         p = Transpose <perm = {perm}> (x)

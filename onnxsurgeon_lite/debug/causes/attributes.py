@@ -56,7 +56,7 @@ _DTYPES = (1, 10, 16, 11), (7, 6, 9)  # floats; integers and bool
 _DTYPED = ("to", "dtype", "stash_type", "output_dtype")  # attributes that stand for a dtype
 _AXES = ("axis", "axes", "split_axis", "stash_axis")
 _MOST_AXES = 5  # axes whose permutations are tried
-_WINDOWS = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool", "ConvTranspose")  # fmt: skip
+WINDOWS = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool", "ConvTranspose")  # fmt: skip
 _KERNELS = (2, 3, 5, 7, 1)  # of pools
 _STEPS = (1, 2, 3, 4)  # strides and dilations
 _RECURRENT = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
@@ -74,7 +74,7 @@ def attributes(place: Place) -> Iterator[Hypothesis]:
     yield from _exchanged(place)
     for number, node in enumerate(place.index.nodes):
         known = place.attributes(node)
-        several = _windows(place, node, known) if node.op_type in _WINDOWS else ()
+        several = _windows(place, node, known) if node.op_type in WINDOWS else ()
         several = _resizing(known) if node.op_type == "Resize" else several
         several = _activations(node, known) if node.op_type in _RECURRENT else several
         for together in several:

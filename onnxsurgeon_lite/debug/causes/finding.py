@@ -13,6 +13,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.bisection.bisect import Case
 from onnxsurgeon_lite.debug.bisection.diagnose import cast_like
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
+from onnxsurgeon_lite.debug.causes.attributes import WINDOWS, attributes
 from onnxsurgeon_lite.debug.causes.everywhere import edited, everywhere, merged
 from onnxsurgeon_lite.debug.causes.families import (
     FAMILIES,
@@ -148,6 +149,7 @@ class Finder:
     def explain_in_time(self, culprit: Culprit, until: float) -> None:
         """Find what is wrong with one culprit, if there is time; an error ends only this search."""
         try:
+            self.explain_shapes(culprit, until)
             self.explain(culprit, until)
         except OutOfTime:
             culprit.unexplained = "not known: the time for its search was over"
@@ -202,6 +204,66 @@ class Finder:
         if not found and forked and culprit.seen:
             found = self._search_fork(culprit, until, forked)
         return found
+
+    def explain_shapes(self, culprit: Culprit, until: float) -> None:
+        """Say which first node of a region gives another shape than a reference, and what makes it right.
+
+        A value of another shape is not compared, and what is behind it may be made for that: then no edit repairs all.
+        """
+        region = self.index.ancestors(culprit.outputs, stop=culprit.inputs)
+        has_windows = any(self.index.nodes[position].op_type in WINDOWS for position in region)
+        place = self._place(culprit) if culprit.lacking and has_windows else None
+        if place is None:
+            return
+        for position, step, right in self._unlike(place):
+            alone = self._alone_at(place, position, right)
+            with Bench(alone, self.case.memory, until) as bench:
+                every = (fit for found in bench.fitting([attributes(alone)]) for fit in found)
+                sure = (fit for fit in every if not _chance(bench, fit.hypothesis))
+                fit = next(sure, None)
+            if fit is not None:
+                self._explain_by(fit.hypothesis, culprit, place, alone, step)
+                return
+
+    def _explain_by(
+        self, hypothesis: Hypothesis, culprit: Culprit, place: Place, alone: Place, step: str
+    ) -> None:
+        """Give a culprit the cause that a first node has, at all nodes like it; else say what is left."""
+        steps = alone.outside(hypothesis.edits)
+        of_all = everywhere(self.index, steps)
+        after = self._agreement(place, of_all)
+        if after is not None and self._cures(place, culprit, of_all, ""):
+            said = f"{hypothesis.sentence} {place.region} agrees (max abs {after.max_abs:.2g})"
+            given = hypothesis.name, said, after, steps, hypothesis.mistake
+            one = self._cause(culprit, place.value, *given)
+            culprit.causes = [_joined(self.index, one, of_all)]
+            self.known += culprit.causes
+            return
+        made = place.values[alone.value]
+        culprit.unexplained = (
+            f"no known mistake repairs it all, but {hypothesis.sentence} the node makes the references' {step!r}"
+            f" {[*alone.wanted.shape]} instead of {[*made.shape]}; what is behind it may be made for that"
+        )
+
+    def _alone_at(self, place: Place, position: int, right: Array) -> Place:
+        """Return one node of a region as a place, with what its value should be."""
+        name = self.index.nodes[position].output[0]
+        reads = {n: place.inputs[n] for n in self.index.reads[position] if n in place.inputs}
+        sample = replace(place.samples[0], inputs=reads, wanted={name: right})
+        observer = Observer(self.index, self.case.runtime)
+        return Place.at(observer, [position], name, [sample], self.case.judge, {})
+
+    def _unlike(self, place: Place) -> Iterator[tuple[int, str, Array]]:
+        """Yield (node with a window, name, numbers) of references that have another shape than what the node makes."""
+        for position in place.positions:
+            node = self.index.nodes[position]
+            computed = {n for n in self.index.reads[position] if constant(self.index, n) is None}
+            made = place.values.get(node.output[0]) if node.op_type in WINDOWS else None
+            if made is None or not computed <= place.inputs.keys() or place.value in node.output:
+                continue
+            for step, right in place.lacking.items():
+                if right.shape[:2] == made.shape[:2] and right.shape != made.shape:
+                    yield position, step, right
 
     def _search_wider(
         self, place: Place, culprit: Culprit, until: float, families: Sequence[Family]
@@ -336,7 +398,10 @@ class Finder:
             for culprit in culprits if len(right) > 1 else ():
                 after = right.get(culprit.value)
                 if after is not None:
-                    culprit.causes = [self._of_layers(culprit, sentence, steps, after)]
+                    said = f"{sentence} the values agree (max abs {after.max_abs:.2g})"
+                    culprit.causes = [
+                        self._cause(culprit, culprit.value, "place of norms", said, after, steps)
+                    ]
             if len(right) > 1:
                 self.known += next(c.causes for c in culprits if c.causes)
             if len(right) > 1 or time.monotonic() > until:
@@ -383,15 +448,6 @@ class Finder:
         except (SurgeonError, RuntimeFailure):
             return False
         return True
-
-    def _of_layers(
-        self, culprit: Culprit, sentence: str, steps: tuple[Pass, ...], after: Comparison
-    ) -> Cause:
-        before = next((v.introduced for v in culprit.values if v.name == culprit.value), None)
-        said = f"{sentence} the values agree (max abs {after.max_abs:.2g})"
-        command = as_command(steps, self.index.model.path)
-        edits = [*map(as_step, steps)]
-        return Cause("place of norms", said, before, after, steps, edits, command)
 
     def _made(self, culprit: Culprit) -> set[str]:
         """Return the values that a culprit's region computes."""
@@ -774,18 +830,25 @@ class Finder:
                 return None
             if steps == wider[1]:
                 sentence += " here and at all nodes like it"
-        before = next((v.introduced for v in culprit.values if v.name == place.value), None)
         alone = ", at the sizes of this sample alone" if hypothesis.fixed else ""
-        return Cause(
-            hypothesis.name,
-            f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g}){alone}",
-            before,
-            after,
-            steps,
-            [*map(as_step, steps)],
-            as_command(steps, self.index.model.path),
-            hypothesis.mistake,
-        )
+        said = f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g}){alone}"
+        given = hypothesis.name, said, after, steps, hypothesis.mistake
+        return self._cause(culprit, place.value, *given)
+
+    def _cause(
+        self,
+        culprit: Culprit,
+        value: str,
+        name: str,
+        sentence: str,
+        after: Comparison,
+        steps: tuple[Pass, ...],
+        mistake: tuple[object, ...] = (),
+    ) -> Cause:
+        """Return what explains a culprit, with the edits as people type them."""
+        before = next((v.introduced for v in culprit.values if v.name == value), None)
+        command = as_command(steps, self.index.model.path)
+        return Cause(name, sentence, before, after, steps, [*map(as_step, steps)], command, mistake)
 
     def _cures(self, place: Place, culprit: Culprit, steps: Sequence[Pass], instead: str) -> bool:
         """Return whether an edit repairs all that the culprit is seen at."""
