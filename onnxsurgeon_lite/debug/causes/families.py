@@ -22,7 +22,7 @@ from onnxsurgeon_lite.debug.causes.feeding import feeding
 from onnxsurgeon_lite.debug.causes.fused import fused
 from onnxsurgeon_lite.debug.causes.grouped import grouped_kernels
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.masks import missing_masks
+from onnxsurgeon_lite.debug.causes.masks import inverted_flags, missing_masks, other_masks
 from onnxsurgeon_lite.debug.causes.newton import solved_small
 from onnxsurgeon_lite.debug.causes.norms import (
     missing_norms,
@@ -69,6 +69,7 @@ FAMILIES: Sequence[Family] = (
     epsilons,
     extra_operations,
     extra_steps,
+    inverted_flags,
     other_operators,
     other_arithmetic,
     other_parts,
@@ -99,6 +100,7 @@ FAMILIES: Sequence[Family] = (
     order_of_inputs,
     rolled,
     missing_norms,
+    other_masks,
     other_operations,
     precision,
     feeding,
