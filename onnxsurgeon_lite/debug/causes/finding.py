@@ -618,8 +618,9 @@ class Finder:
         if not any(index.nodes[p].op_type == "Softmax" for p in (*region, *behind)):
             return []
         most = max((math.prod(shape) for shape in shapes), default=0)
-        fitting = (n for n, s in values.items() if s and {*s} <= sizes and 1 < math.prod(s) <= most)
-        return [*itertools.islice(fitting, _NEARBY_MASKS)]
+        fitting = [n for n, s in values.items() if s and {*s} <= sizes and 1 < math.prod(s) <= most]
+        fitting.sort(key=lambda n: n not in index.inputs and self._may_be_float(n))
+        return fitting[:_NEARBY_MASKS]
 
     def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """Return the shapes of values that have references, are fed or are declared; () where it is not known."""
@@ -636,6 +637,11 @@ class Finder:
                 n: v.shape for n in several if isinstance(v := references.read(n), np.ndarray)
             }
         return found
+
+    def _may_be_float(self, name: str) -> bool:
+        kind = self.index.types.get(name)
+        element = 0 if kind is None else kind.tensor_type.elem_type
+        return not element or is_float(numpy_dtype(element))
 
     def _of_any_shape(self, name: str) -> bool:
         """Return whether a value may have floats, and has no shape that is known before it is computed."""
