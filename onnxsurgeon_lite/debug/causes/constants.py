@@ -49,6 +49,7 @@ _WINDOW = (
     (-1, -1),
 )
 """By how much the ends of a window of attention are off."""
+_WIDEST = 64  # positions of a window of attention that was forgotten
 _MASKS = (-np.inf, float(np.finfo(np.float32).min), -1e9, -1e4, -65504.0, -1e30, -1e5, 0.0)
 
 
@@ -279,11 +280,11 @@ def variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
         return
     if array.size == 1:
         yield from _scalars(place, number, array)
+    elif array.dtype.kind == "b" or _are_flags(array) or _masks(array):
+        yield from _masking(array)
     elif array.dtype.kind in "iu":
         yield from _integers(array)
         yield from _paddings(array) if place.index.nodes[number].op_type == "Pad" else ()
-    elif array.dtype.kind == "b" or _masks(array):
-        yield from _masking(array)
     if array.size > 1 and array.dtype.kind not in "iu" or array.size > _FEW:
         yield from (moved for moved in _moved(array) if not np.array_equal(moved[2], array))
     if array.size > 1 and is_float(array.dtype):
@@ -296,7 +297,8 @@ def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
     """Yield numbers that people mistake for each other, and those that sizes of the node suggest."""
     old = array.reshape(-1)[0]
     may_mask = place.index.nodes[number].op_type != "Clip" and is_float(array.dtype)
-    values: tuple[float, ...] = _MASKS if may_mask and float(old) <= 0 else ()
+    masks = may_mask and not 0 < float(old) < -_MASKING
+    values: tuple[float, ...] = _MASKS if masks else ()
     if array.dtype.kind in "iu" and abs(int(old)) < _HUGE:
         near = (int(old) + step for step in (1, -1, 2, -2))
         values = (*near, *range(4), *_ZERO_POINTS.get(array.dtype.name, ()))
@@ -385,10 +387,16 @@ def _masks(array: Array) -> bool:
     return bool(low < -1 and high > low and ((numbers == low) | (numbers == high)).all())
 
 
+def _are_flags(array: Array) -> bool:
+    """Return whether an array of several axes has ones, and zeros at most besides."""
+    return array.ndim > 1 and bool(array.any() and ((array == 0) | (array == 1)).all())
+
+
 def _masking(array: Array) -> Iterator[Variant]:
     """Yield masks with another number, inverted, moved by one, and triangles."""
-    low, high = (False, True) if array.dtype.kind == "b" else (array.min(), array.max())
-    for value in _MASKS if is_float(array.dtype) else ():
+    are_flags = array.dtype.kind == "b" or _are_flags(array)
+    low, high = (False, True) if are_flags else (array.min(), array.max())
+    for value in () if are_flags else _MASKS:
         with np.errstate(all="ignore"):
             right = np.where(array == low, value, array).astype(array.dtype)
         yield "mask value", f"masks with {text(float(low))}; with {text(value)}", right
@@ -417,6 +425,8 @@ def _bands(array: Array, ahead: Order, numbers: Sequence[bool | float]) -> Itera
             continue
         first, last = int(kept.min()), int(kept.max())
         ends = [(first + a, last + b) for a, b in _WINDOW] + [(int(ahead.min()), last)]
+        widths = range(_WIDEST) if first == ahead.min() else ()
+        ends += [(last - width, last) for width in widths if first < last - width]
         is_band = ((array == keep) == ((ahead >= first) & (ahead <= last))).all()
         for begin, end in ends if is_band else ():
             keeps = np.where((ahead >= begin) & (ahead <= end), keep, drop).astype(array.dtype)

@@ -586,7 +586,7 @@ class Finder:
             for name in [*near, *(name for name in feeds if name in index.inputs)]
             if name not in sample.inputs and name not in culprit.outputs
         ]
-        below = self._below(culprit)
+        below = self._below(culprit) | self._wrong_behind(culprit)
         shapes_of = self._shapes([name for name in names if name not in below])
         open_ = [n for n in shapes_of if n not in references and self._of_any_shape(n)][:_OPEN]
         names = [name for name, shape in shapes_of.items() if may_be_read(shape)][:_NEARBY]
@@ -604,6 +604,13 @@ class Finder:
             if may_be_read(value.shape) or (name in masks and shown(value) is not None):
                 found[name] = value
         return found
+
+    def _wrong_behind(self, culprit: Culprit) -> set[str]:
+        """Return what is computed from culprits that stand behind one: its right value does not depend on them."""
+        rank = self.index.rank
+        here = rank.get(culprit.value, 0)
+        behind = (c for c in self.result.culprits if rank.get(c.value, 0) > here)
+        return {name for other in behind for name in self._below(other)}
 
     def _masks(
         self,

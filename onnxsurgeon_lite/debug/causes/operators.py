@@ -7,9 +7,10 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.masks import shown
 from onnxsurgeon_lite.debug.causes.operations import composed
-from onnxsurgeon_lite.debug.causes.place import Attribute, Place, Wide, wide
-from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
+from onnxsurgeon_lite.debug.causes.place import Attribute, Place, Wide, fits, wide
+from onnxsurgeon_lite.passes import Pass, Remove, Replace, Rewire, SetAttr, SetOp
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _IMAGE = 4  # axes of images
@@ -216,7 +217,12 @@ def _extra(place: Place) -> Iterator[tuple[Hypothesis, bool]]:
             continue
         for name in dict.fromkeys(node.input):
             read = place.operand(name) if name else None
-            if read is None or read.size != made.size or read.dtype != made.dtype:
+            if read is None or read.dtype != made.dtype:
+                continue
+            if value != place.value and _are_masks(place, node, read, made):
+                yield _without_mask(place, number, name), False
+                continue
+            if read.size != made.size:
                 continue
             if read.shape != made.shape and not _is_reshaped(place, node):
                 continue
@@ -230,6 +236,22 @@ def _extra(place: Place) -> Iterator[tuple[Hypothesis, bool]]:
                 edit, instead = _bypassed(place, number, name)
             mistake = ("extra", node.op_type)
             yield Hypothesis("extra operation", sentence, (edit,), mistake, instead=instead), joins
+
+
+def _are_masks(place: Place, node: NodeProto, read: Array, made: Array) -> bool:
+    """Return whether a node joins masks, of which one is broadcast to the result."""
+    arrays = [made, *(a for n in node.input if (a := place.operand(n)) is not None)]
+    joins = len(arrays) > 2 and all(shown(array) is not None for array in arrays)  
+    return joins and fits(read.shape, made.shape)
+
+
+def _without_mask(place: Place, number: int, name: str) -> Hypothesis:
+    """Return a node that joins two masks left out for one of them."""
+    node = place.index.nodes[number]
+    other = next((n for n in node.input if n != name), name)
+    sentence = f"the mask {other!r} of {place.title(number)} is one too many; without it"
+    edit = Rewire(node.output[0], name)
+    return Hypothesis("extra operation", sentence, (edit,), ("extra mask", node.op_type))
 
 
 def _is_smaller(place: Place, name: str, read: Array) -> bool:
