@@ -27,6 +27,7 @@ _CHUNKS = (3, 4, 2)  # parts that people order differently: Q K V, gates, halves
 _MOST_PARTS = 64  # divisors that are tried as a number of heads
 _FEW = 8  # elements of a constant of which each is tried alone
 _HUGE = 2.0**31  # a larger index stands for the end
+_KERNELS = ("Conv", "ConvTranspose")
 _EXCHANGED: dict[tuple[int, ...], str] = {
     (1, 0, 2, 3): "in and out channels exchanged",
     (0, 1, 3, 2): "height and width exchanged",
@@ -286,7 +287,10 @@ def variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
         yield from _integers(array)
         yield from _paddings(array) if place.index.nodes[number].op_type == "Pad" else ()
     if array.size > 1 and array.dtype.kind not in "iu" or array.size > _FEW:
-        yield from (moved for moved in _moved(array) if not np.array_equal(moved[2], array))
+        is_kernel = place.index.nodes[number].op_type in _KERNELS
+        yield from (
+            moved for moved in _moved(array, is_kernel) if not np.array_equal(moved[2], array)
+        )
     if array.size > 1 and is_float(array.dtype):
         yield from _rounded(array)
         yield from _functions(array)
@@ -434,7 +438,7 @@ def _bands(array: Array, ahead: Order, numbers: Sequence[bool | float]) -> Itera
             yield "mask", how, np.broadcast_to(keeps, array.shape).copy()
 
 
-def _moved(array: Array) -> Iterator[Variant]:
+def _moved(array: Array, is_kernel: bool) -> Iterator[Variant]:
     """Yield the same numbers in another arrangement, or with the other sign."""
     if is_float(array.dtype):
         yield "negated constant", "has the wrong sign; with the other one", np.negative(array)
@@ -446,7 +450,10 @@ def _moved(array: Array) -> Iterator[Variant]:
             yield "transposed constant", "is laid out as its transpose; read that way", turned
     for axes in itertools.permutations(range(array.ndim)) if array.ndim in (3, 4, 5) else ():
         laid_out = array.reshape([array.shape[axis] for axis in axes])
-        name = _EXCHANGED.get(axes, f"axes laid out in the order {[*axes]}")
+        name = _EXCHANGED.get(axes) if is_kernel else None
+        if [*axes[:-2]] == [*range(array.ndim - 2)]:
+            name = name or "last two axes exchanged"
+        name = name or f"axes laid out in the order {[*axes]}"
         how = f"has its {name}; changed back"
         yield "transposed constant", how, laid_out.transpose(np.argsort(axes)).copy()
     if array.ndim == 4:

@@ -12,13 +12,14 @@ from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
 from onnxsurgeon_lite.debug.causes.place import Place, fits, wide
-from onnxsurgeon_lite.passes import Insert, Pass
+from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 Flags = NDArray[np.bool_]
 
 _MASKED = -1e3  # a score that is no larger is masked
 _BEFORE = 6  # nodes between a product and its Softmax
+_WITH_HEADS = 3  # axes of the scores of several heads
 _MOST = 12  # masks that are tried at one place
 _AXES_READ = 13  # the opset since which Unsqueeze reads its axes
 _APPLIED = {
@@ -51,6 +52,31 @@ def missing_masks(place: Place) -> Iterator[Hypothesis]:
         yield Hypothesis("missing mask", sentence, (edit,), ("causal mask",))
 
 
+def missing_slopes(place: Place) -> Iterator[Hypothesis]:
+    """Yield what ALiBi adds to scores: slopes by head, for positions before or around."""
+    for number, node in enumerate(place.index.nodes):
+        scores = place.operand(node.input[0]) if node.op_type == "Softmax" else None
+        if scores is None or scores.ndim < _WITH_HEADS or not is_float(scores.dtype):
+            continue
+        heads, queries, keys = scores.shape[-3:]
+        rows, columns = np.indices((queries, keys))
+        ahead, slopes = columns - rows - (keys - queries), np.array(_slopes(heads))
+        for away, which in ((ahead, "before"), (-np.abs(ahead), "around")):
+            bias = (slopes[:, None, None] * away).astype(scores.dtype)
+            edit = Insert(node.input[0], "Add", constants=(("alibi", bias),), to=(place.node(number),))  # fmt: skip
+            wrong = f"{place.title(number)} has no slopes by head in its scores (ALiBi)"
+            sentence = f"{wrong}; with those of {heads} heads for positions {which}"
+            fixed = place.is_open(node.input[0], -1)
+            yield Hypothesis("missing slopes", sentence, (edit,), ("slopes", which), fixed=fixed)
+
+
+def _slopes(heads: int) -> list[float]:
+    """Return the slopes of ALiBi: powers of a root of 1/256, with those of twice as many heads between."""
+    power = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
+    return [*slopes, *_slopes(2 * power)[::2][: heads - power]] if heads > power else slopes
+
+
 def _later(scores: Array, keeps: Flags) -> str:
     """Say which later positions scores let through: all, or a few, where a mask is off."""
     seen = (wide(scores) > _MASKED).reshape(-1, *keeps.shape).any(axis=0)
@@ -73,6 +99,26 @@ def inverted_flags(place: Place) -> Iterator[Hypothesis]:
             edit = Insert(name, "Not", to=readers)
         sentence = f"the mask {name!r} is inverted; with 0 for 1 and 1 for 0"
         yield Hypothesis("inverted mask", sentence, (edit,), ("inverted mask",))
+
+
+def extra_masks(place: Place) -> Iterator[Hypothesis]:
+    """Yield masks that are one too many where several are joined."""
+    for number, node in enumerate(place.index.nodes):
+        value, masks = node.output[0], [n for n in node.input if _is_mask(place, n)]
+        if len(node.input) != 2 or len(masks) != 2 or not _is_mask(place, value):
+            continue
+        for name, other in (masks, masks[::-1]):
+            if place.constant(name) is None and value != place.value:
+                sentence = (
+                    f"the mask {other!r} of {place.title(number)} is one too many; without it"
+                )
+                edit = Rewire(value, name)
+                yield Hypothesis("extra mask", sentence, (edit,), ("extra mask", node.op_type))
+
+
+def _is_mask(place: Place, name: str) -> bool:
+    array = place.operand(name)
+    return array is not None and shown(array) is not None
 
 
 def shown(array: Array) -> Flags | None:

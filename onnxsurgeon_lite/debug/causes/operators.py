@@ -1,16 +1,15 @@
 """Mistakes in operators: another operator of the same kind, one too many, several too many."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, permutations
 
-import numpy as np
 from onnx import NodeProto
 
+from onnxsurgeon_lite.debug.causes.formulas import is_undefined
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.masks import shown
 from onnxsurgeon_lite.debug.causes.operations import composed
-from onnxsurgeon_lite.debug.causes.place import Attribute, Place, Wide, fits, wide
-from onnxsurgeon_lite.passes import Pass, Remove, Replace, Rewire, SetAttr, SetOp
+from onnxsurgeon_lite.debug.causes.place import Attribute, Place, wide
+from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _IMAGE = 4  # axes of images
@@ -27,13 +26,6 @@ _ONLY = {"MaxPool": ("storage_order", "dilations"), "AveragePool": ("count_inclu
 """Operator -> its attributes that the others of its kind lack."""
 _NEUTRAL = {"Mul": 0.0, "Div": 0.0, "Add": 1.0, "Sub": 1.0}
 """Operator -> the operand of which others of its kind make nothing."""
-_UNDEFINED: Mapping[str, Callable[..., Wide]] = {
-    "Div": np.divide,
-    "Log": np.log,
-    "Sqrt": np.sqrt,
-    "Reciprocal": np.reciprocal,
-}
-"""Operators that are not defined for all numbers."""
 _KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
 """Operators that return positive numbers as they are."""
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div")
@@ -104,13 +96,10 @@ def _is_positive(place: Place, node: NodeProto) -> bool:
 
 
 def _is_undefined(place: Place, node: NodeProto, op_type: str) -> bool:
-    """Return whether an operator makes NaN or infinity of finite operands: what fits behind it fits by accident."""
-    made, read = _UNDEFINED.get(op_type), [*map(place.operand, node.input)]
+    """Return whether another operator is not defined for what a node reads."""
+    read = [*map(place.operand, node.input)]
     given = [wide(array) for array in read if array is not None and array.dtype.kind in "fViu"]
-    if made is None or len(given) < len(read):
-        return False
-    with np.errstate(all="ignore"):
-        return all(np.isfinite(a).all() for a in given) and not np.isfinite(made(*given)).all()
+    return len(given) == len(read) and is_undefined(op_type, *given)
 
 
 def _set_op(
@@ -217,12 +206,7 @@ def _extra(place: Place) -> Iterator[tuple[Hypothesis, bool]]:
             continue
         for name in dict.fromkeys(node.input):
             read = place.operand(name) if name else None
-            if read is None or read.dtype != made.dtype:
-                continue
-            if value != place.value and _are_masks(place, node, read, made):
-                yield _without_mask(place, number, name), False
-                continue
-            if read.size != made.size:
+            if read is None or read.size != made.size or read.dtype != made.dtype:
                 continue
             if read.shape != made.shape and not _is_reshaped(place, node):
                 continue
@@ -236,22 +220,6 @@ def _extra(place: Place) -> Iterator[tuple[Hypothesis, bool]]:
                 edit, instead = _bypassed(place, number, name)
             mistake = ("extra", node.op_type)
             yield Hypothesis("extra operation", sentence, (edit,), mistake, instead=instead), joins
-
-
-def _are_masks(place: Place, node: NodeProto, read: Array, made: Array) -> bool:
-    """Return whether a node joins masks, of which one is broadcast to the result."""
-    arrays = [made, *(a for n in node.input if (a := place.operand(n)) is not None)]
-    joins = len(arrays) > 2 and all(shown(array) is not None for array in arrays)  
-    return joins and fits(read.shape, made.shape)
-
-
-def _without_mask(place: Place, number: int, name: str) -> Hypothesis:
-    """Return a node that joins two masks left out for one of them."""
-    node = place.index.nodes[number]
-    other = next((n for n in node.input if n != name), name)
-    sentence = f"the mask {other!r} of {place.title(number)} is one too many; without it"
-    edit = Rewire(node.output[0], name)
-    return Hypothesis("extra operation", sentence, (edit,), ("extra mask", node.op_type))
 
 
 def _is_smaller(place: Place, name: str, read: Array) -> bool:
