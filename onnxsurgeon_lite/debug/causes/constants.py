@@ -450,10 +450,10 @@ def _moved(array: Array, is_kernel: bool) -> Iterator[Variant]:
             yield "transposed constant", "is laid out as its transpose; read that way", turned
     for axes in itertools.permutations(range(array.ndim)) if array.ndim in (3, 4, 5) else ():
         laid_out = array.reshape([array.shape[axis] for axis in axes])
-        name = _EXCHANGED.get(axes) if is_kernel else None
-        if [*axes[:-2]] == [*range(array.ndim - 2)]:
-            name = name or "last two axes exchanged"
-        name = name or f"axes laid out in the order {[*axes]}"
+        laid_in_order = f"axes laid out in the order {[*axes]}"
+        name = _EXCHANGED.get(axes, laid_in_order) if is_kernel else laid_in_order
+        if not is_kernel and [*axes[:-2]] == [*range(array.ndim - 2)]:
+            name = "last two axes exchanged"
         how = f"has its {name}; changed back"
         yield "transposed constant", how, laid_out.transpose(np.argsort(axes)).copy()
     if array.ndim == 4:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +13,7 @@ from onnxsurgeon_lite.debug.causes.operations import composed
 from onnxsurgeon_lite.debug.causes.place import Place, fits, wide
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.narrow import largest
 
 Flags = NDArray[np.bool_]
 
@@ -125,11 +125,12 @@ def shown(array: Array) -> Flags | None:
     """Return what a mask shows: its flags, ones, or zeros among numbers that hide; None if it is no mask."""
     if array.size < 2 or array.dtype.kind in "OUS":
         return None
-    low, high = wide(array).min(), wide(array).max()
-    if (low, high) == (0, 1):
-        return array == high if ((array == low) | (array == high)).all() else None
-    hides = is_float(array.dtype) and low <= _MASKED and high == 0
-    return array == high if hides and ((array == high) | (array <= _MASKED)).all() else None
+    numbers = wide(array)
+    low, high = numbers.min(), numbers.max()
+    hidden = numbers <= (_MASKED if low < 0 else 0)
+    is_mask = (low, high) == (0, 1) or (is_float(array.dtype) and low <= _MASKED and high == 0)
+    flags: Flags = numbers == high
+    return flags if is_mask and (flags | hidden).all() else None
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ class _Spot:
             wrong = f"the mask {self.mask!r} {self.applied} {self.title}"
         if mask.name != self.mask and self.applied:
             wrong = f"{self.title} masks the scores with {self.mask!r}, not with {mask.name!r}"
-        lowest = float(ml_dtypes.finfo(scores.dtype).min)
+        lowest = -largest(scores.dtype)
         for low in (lowest,) if mask.keeps.any(axis=-1).all() else (lowest, -np.inf):
             floats = {"masked": _MASKED, "low": low}
             numbers = {name: np.asarray(number, scores.dtype) for name, number in floats.items()}
