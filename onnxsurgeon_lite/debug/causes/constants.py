@@ -27,6 +27,7 @@ _CHUNKS = (3, 4, 2)  # parts that people order differently: Q K V, gates, halves
 _MOST_PARTS = 64  # divisors that are tried as a number of heads
 _FEW = 8  # elements of a constant of which each is tried alone
 _HUGE = 2.0**31  # a larger index stands for the end
+_KERNELS = ("Conv", "ConvTranspose")
 _EXCHANGED: dict[tuple[int, ...], str] = {
     (1, 0, 2, 3): "in and out channels exchanged",
     (0, 1, 3, 2): "height and width exchanged",
@@ -49,6 +50,7 @@ _WINDOW = (
     (-1, -1),
 )
 """By how much the ends of a window of attention are off."""
+_WIDEST = 64  # positions of a window of attention that was forgotten
 _MASKS = (-np.inf, float(np.finfo(np.float32).min), -1e9, -1e4, -65504.0, -1e30, -1e5, 0.0)
 
 
@@ -279,13 +281,16 @@ def variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
         return
     if array.size == 1:
         yield from _scalars(place, number, array)
+    elif array.dtype.kind == "b" or _are_flags(array) or _masks(array):
+        yield from _masking(array)
     elif array.dtype.kind in "iu":
         yield from _integers(array)
         yield from _paddings(array) if place.index.nodes[number].op_type == "Pad" else ()
-    elif array.dtype.kind == "b" or _masks(array):
-        yield from _masking(array)
     if array.size > 1 and array.dtype.kind not in "iu" or array.size > _FEW:
-        yield from (moved for moved in _moved(array) if not np.array_equal(moved[2], array))
+        is_kernel = place.index.nodes[number].op_type in _KERNELS
+        yield from (
+            moved for moved in _moved(array, is_kernel) if not np.array_equal(moved[2], array)
+        )
     if array.size > 1 and is_float(array.dtype):
         yield from _rounded(array)
         yield from _functions(array)
@@ -296,7 +301,8 @@ def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
     """Yield numbers that people mistake for each other, and those that sizes of the node suggest."""
     old = array.reshape(-1)[0]
     may_mask = place.index.nodes[number].op_type != "Clip" and is_float(array.dtype)
-    values: tuple[float, ...] = _MASKS if may_mask and float(old) <= 0 else ()
+    masks = may_mask and not 0 < float(old) < -_MASKING
+    values: tuple[float, ...] = _MASKS if masks else ()
     if array.dtype.kind in "iu" and abs(int(old)) < _HUGE:
         near = (int(old) + step for step in (1, -1, 2, -2))
         values = (*near, *range(4), *_ZERO_POINTS.get(array.dtype.name, ()))
@@ -385,10 +391,16 @@ def _masks(array: Array) -> bool:
     return bool(low < -1 and high > low and ((numbers == low) | (numbers == high)).all())
 
 
+def _are_flags(array: Array) -> bool:
+    """Return whether an array of several axes has ones, and zeros at most besides."""
+    return array.ndim > 1 and bool(array.any() and ((array == 0) | (array == 1)).all())
+
+
 def _masking(array: Array) -> Iterator[Variant]:
     """Yield masks with another number, inverted, moved by one, and triangles."""
-    low, high = (False, True) if array.dtype.kind == "b" else (array.min(), array.max())
-    for value in _MASKS if is_float(array.dtype) else ():
+    are_flags = array.dtype.kind == "b" or _are_flags(array)
+    low, high = (False, True) if are_flags else (array.min(), array.max())
+    for value in () if are_flags else _MASKS:
         with np.errstate(all="ignore"):
             right = np.where(array == low, value, array).astype(array.dtype)
         yield "mask value", f"masks with {text(float(low))}; with {text(value)}", right
@@ -417,6 +429,8 @@ def _bands(array: Array, ahead: Order, numbers: Sequence[bool | float]) -> Itera
             continue
         first, last = int(kept.min()), int(kept.max())
         ends = [(first + a, last + b) for a, b in _WINDOW] + [(int(ahead.min()), last)]
+        widths = range(_WIDEST) if first == ahead.min() else ()
+        ends += [(last - width, last) for width in widths if first < last - width]
         is_band = ((array == keep) == ((ahead >= first) & (ahead <= last))).all()
         for begin, end in ends if is_band else ():
             keeps = np.where((ahead >= begin) & (ahead <= end), keep, drop).astype(array.dtype)
@@ -424,7 +438,7 @@ def _bands(array: Array, ahead: Order, numbers: Sequence[bool | float]) -> Itera
             yield "mask", how, np.broadcast_to(keeps, array.shape).copy()
 
 
-def _moved(array: Array) -> Iterator[Variant]:
+def _moved(array: Array, is_kernel: bool) -> Iterator[Variant]:
     """Yield the same numbers in another arrangement, or with the other sign."""
     if is_float(array.dtype):
         yield "negated constant", "has the wrong sign; with the other one", np.negative(array)
@@ -436,7 +450,10 @@ def _moved(array: Array) -> Iterator[Variant]:
             yield "transposed constant", "is laid out as its transpose; read that way", turned
     for axes in itertools.permutations(range(array.ndim)) if array.ndim in (3, 4, 5) else ():
         laid_out = array.reshape([array.shape[axis] for axis in axes])
-        name = _EXCHANGED.get(axes, f"axes laid out in the order {[*axes]}")
+        laid_in_order = f"axes laid out in the order {[*axes]}"
+        name = _EXCHANGED.get(axes, laid_in_order) if is_kernel else laid_in_order
+        if not is_kernel and [*axes[:-2]] == [*range(array.ndim - 2)]:
+            name = "last two axes exchanged"
         how = f"has its {name}; changed back"
         yield "transposed constant", how, laid_out.transpose(np.argsort(axes)).copy()
     if array.ndim == 4:

@@ -27,6 +27,7 @@ from onnxsurgeon_lite.debug.causes.families import (
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.layers import moved_norms
+from onnxsurgeon_lite.debug.causes.masks import shown
 from onnxsurgeon_lite.debug.causes.operations import RESHAPING, operations, other_operations
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, titled, wide
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
@@ -56,6 +57,7 @@ _NOISE = 1e-7  # a smaller relative error says nothing
 _TOGETHER = 16  # values whose shapes are found at once
 _AROUND = 256  # values of which those that could be read are chosen
 _OPEN = 8  # values whose shape is known only when they are computed
+_NEARBY_MASKS = 32  # values that may be masks
 _NEARBY = 48  # recorded values that a node could read instead
 _ALL = 0.995  # the share of the elements that mismatch from which on an edit explains nothing
 _TIMES = 1.5  # times the bisection: what runs when the time is over ends a little later
@@ -722,11 +724,12 @@ class Finder:
             for name in [*near, *(name for name in feeds if name in index.inputs)]
             if name not in sample.inputs and name not in culprit.outputs
         ]
-        below = self._below(culprit)
+        below = self._below(culprit) | self._wrong_behind(culprit)
         shapes_of = self._shapes([name for name in names if name not in below])
         open_ = [n for n in shapes_of if n not in references and self._of_any_shape(n)][:_OPEN]
         names = [name for name, shape in shapes_of.items() if may_be_read(shape)][:_NEARBY]
-        names = list(dict.fromkeys([*names, *open_]))
+        masks = self._masks(culprit, shapes_of, shapes)
+        names = list(dict.fromkeys([*names, *open_, *masks]))
         found, size = dict[str, Array](), 0
         references.prefetch([name for name in names if name in references])
         unknown = [n for n in names if n not in references and n not in feeds]
@@ -734,13 +737,35 @@ class Finder:
         for name in names:
             value = computed[name] if name in computed else sample.recorded(name)
             size += value.nbytes if isinstance(value, np.ndarray) else 0
-            if (
-                isinstance(value, np.ndarray)
-                and may_be_read(value.shape)
-                and size <= self.case.memory
-            ):
+            if not isinstance(value, np.ndarray) or size > self.case.memory:
+                continue
+            if may_be_read(value.shape) or (name in masks and shown(value) is not None):
                 found[name] = value
         return found
+
+    def _wrong_behind(self, culprit: Culprit) -> set[str]:
+        """Return what is computed from culprits that stand behind one: its right value does not depend on them."""
+        rank = self.index.rank
+        here = rank.get(culprit.value, 0)
+        behind = (c for c in self.result.culprits if rank.get(c.value, 0) > here)
+        return {name for other in behind for name in self._below(other)}
+
+    def _masks(
+        self,
+        culprit: Culprit,
+        values: Mapping[str, tuple[int, ...]],
+        shapes: Iterable[tuple[int, ...]],
+    ) -> list[str]:
+        """Return values whose shapes masks of a region's scores have; none where nothing attends."""
+        index, sizes = self.index, {1, *itertools.chain(*shapes)}
+        region = index.ancestors(culprit.outputs, stop=culprit.inputs)
+        behind = (p for name in culprit.outputs for p in index.consumers.get(name, ()))
+        if not any(index.nodes[p].op_type == "Softmax" for p in (*region, *behind)):
+            return []
+        most = max((math.prod(shape) for shape in shapes), default=0)
+        fitting = [n for n, s in values.items() if s and {*s} <= sizes and 1 < math.prod(s) <= most]
+        fitting.sort(key=lambda n: n not in index.inputs and self._may_be_float(n))
+        return fitting[:_NEARBY_MASKS]
 
     def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """Return the shapes of values that have references, are fed or are declared; () where it is not known."""
@@ -757,6 +782,11 @@ class Finder:
                 n: v.shape for n in several if isinstance(v := references.read(n), np.ndarray)
             }
         return found
+
+    def _may_be_float(self, name: str) -> bool:
+        kind = self.index.types.get(name)
+        element = 0 if kind is None else kind.tensor_type.elem_type
+        return not element or is_float(numpy_dtype(element))
 
     def _of_any_shape(self, name: str) -> bool:
         """Return whether a value may have floats, and has no shape that is known before it is computed."""
@@ -820,6 +850,8 @@ class Finder:
             steps = place.outside(map(place.kept_here, hypothesis.edits))
             wrong, _, right = sentence.partition("; ")
             sentence = f"{wrong} for {place.reading(hypothesis.edits)}; {right}"
+            if not self._spares(place, steps):
+                return None
         if not self._cures(place, culprit, steps, hypothesis.instead):
             wider = (tuple(map(_everywhere, steps)), everywhere(self.index, steps, wired=True))
             agree = (s for s in wider if self._agreement(place, s, hypothesis.instead) is not None)
@@ -864,15 +896,25 @@ class Finder:
         return all(self.case.judge.good(name, made[name]) for name in seen)
 
     def _spares(self, place: Place, steps: Sequence[Pass]) -> bool:
-        """Return whether what is inserted behind a value that enters is right for its readers elsewhere, too."""
+        """Return whether an edit is right for what else reads the values that it changes."""
         references, feeds = self.case.samples[0]
-        pending = [
-            reader
-            for step in steps
-            if isinstance(step, Insert) and place.is_for_all(step)
-            for reader in self.index.consumers.get(step.value, [])
-            if reader not in place.positions
-        ]
+        entering = [s.value for s in steps if isinstance(s, Insert) and place.is_for_all(s)]
+        below = self._first_below(place, entering)
+        try:
+            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
+            changed = self._first_below(place, place.changed_by(index))
+            before = self._alone(self.index, changed, references, feeds) if changed else {}
+            below += [name for name, value in before.items() if self.case.judge.good(name, value)]
+            made = self._alone(index, below, references, feeds) if below else {}
+        except (SurgeonError, RuntimeFailure):
+            return False
+        return all(self.case.judge.good(name, made[name]) for name in below)
+
+    def _first_below(self, place: Place, names: Iterable[str]) -> list[str]:
+        """Return the first values with references that nodes elsewhere compute from some values."""
+        references, consumers = self.case.samples[0][0], self.index.consumers
+        readers = (reader for name in names for reader in consumers.get(name, []))
+        pending = [reader for reader in readers if reader not in place.positions]
         below, seen = list[str](), set[int]()
         while pending:
             position = pending.pop()
@@ -881,13 +923,8 @@ class Finder:
                 if name in references:
                     below.append(name)
                 else:
-                    pending += {*self.index.consumers.get(name, [])} - seen
-        try:
-            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            made = self._alone(index, below, references, feeds) if below else {}
-        except (SurgeonError, RuntimeFailure):
-            return False
-        return all(self.case.judge.good(name, made[name]) for name in below)
+                    pending += {*consumers.get(name, [])} - seen
+        return below
 
     def _right(self, name: str, references: ReferenceSet, feeds: Feeds) -> RunValue:
         """Return the reference of a value in the dtype that the model gives it, or a feed."""

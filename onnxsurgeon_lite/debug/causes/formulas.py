@@ -54,3 +54,20 @@ PARTS: Mapping[str, Callable[[Wide], Wide]] = {
     "1 + Tanh of Gelu": lambda x: 1 + _tanh_of_gelu(x),
 }
 """Steps of a GELU that two exports of it have at one place."""
+
+UNDEFINED: Mapping[str, Callable[..., Wide]] = {
+    "Div": np.divide,
+    "Log": np.log,
+    "Sqrt": np.sqrt,
+    "Reciprocal": np.reciprocal,
+}
+"""Operators that are not defined for all numbers."""
+
+
+def is_undefined(op_type: str, *given: Wide) -> bool:
+    """Return whether an operator makes NaN or infinity of finite numbers: what fits behind it fits by accident."""
+    made = UNDEFINED.get(op_type)
+    if made is None or not all(np.isfinite(array).all() for array in given):
+        return False
+    with np.errstate(all="ignore"):
+        return not np.isfinite(made(*given)).all()

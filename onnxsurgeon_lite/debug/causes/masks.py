@@ -1,16 +1,35 @@
-"""Mistakes in attention: a causal mask that is missing."""
+"""Mistakes in attention masks: one that is missing, that is inverted, or that goes into the scores in another way."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, islice
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, wide
-from onnxsurgeon_lite.passes.insert import Insert
+from onnxsurgeon_lite.debug.causes.operations import composed
+from onnxsurgeon_lite.debug.causes.place import Place, fits, wide
+from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.narrow import largest
+
+Flags = NDArray[np.bool_]
 
 _MASKED = -1e3  # a score that is no larger is masked
+_BEFORE = 6  # nodes between a product and its Softmax
+_WITH_HEADS = 3  # axes of the scores of several heads
+_MOST = 12  # masks that are tried at one place
+_AXES_READ = 13  # the opset since which Unsqueeze reads its axes
+_APPLIED = {
+    "Add": "is added to the scores as it is by",
+    "Sub": "is subtracted from the scores as it is by",
+    "Mul": "is multiplied with the scores by",
+    "Where": "hides what it should not in",
+}
+"""Operator -> what it does with a mask and scores."""
+_SCALING = ("Div", "Cast")
 
 
 def missing_masks(place: Place) -> Iterator[Hypothesis]:
@@ -33,7 +52,32 @@ def missing_masks(place: Place) -> Iterator[Hypothesis]:
         yield Hypothesis("missing mask", sentence, (edit,), ("causal mask",))
 
 
-def _later(scores: Array, keeps: "NDArray[np.bool_]") -> str:
+def missing_slopes(place: Place) -> Iterator[Hypothesis]:
+    """Yield what ALiBi adds to scores: slopes by head, for positions before or around."""
+    for number, node in enumerate(place.index.nodes):
+        scores = place.operand(node.input[0]) if node.op_type == "Softmax" else None
+        if scores is None or scores.ndim < _WITH_HEADS or not is_float(scores.dtype):
+            continue
+        heads, queries, keys = scores.shape[-3:]
+        rows, columns = np.indices((queries, keys))
+        ahead, slopes = columns - rows - (keys - queries), np.array(_slopes(heads))
+        for away, which in ((ahead, "before"), (-np.abs(ahead), "around")):
+            bias = (slopes[:, None, None] * away).astype(scores.dtype)
+            edit = Insert(node.input[0], "Add", constants=(("alibi", bias),), to=(place.node(number),))  # fmt: skip
+            wrong = f"{place.title(number)} has no slopes by head in its scores (ALiBi)"
+            sentence = f"{wrong}; with those of {heads} heads for positions {which}"
+            fixed = place.is_open(node.input[0], -1)
+            yield Hypothesis("missing slopes", sentence, (edit,), ("slopes", which), fixed=fixed)
+
+
+def _slopes(heads: int) -> list[float]:
+    """Return the slopes of ALiBi: powers of a root of 1/256, with those of twice as many heads between."""
+    power = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
+    return [*slopes, *_slopes(2 * power)[::2][: heads - power]] if heads > power else slopes
+
+
+def _later(scores: Array, keeps: Flags) -> str:
     """Say which later positions scores let through: all, or a few, where a mask is off."""
     seen = (wide(scores) > _MASKED).reshape(-1, *keeps.shape).any(axis=0)
     rows, columns = np.indices(keeps.shape)
@@ -42,3 +86,178 @@ def _later(scores: Array, keeps: "NDArray[np.bool_]") -> str:
     if not 0 < most < ahead.max():
         return "later positions"
     return f"{most} later position{'s' * (most > 1)}: its mask is off by {most}"
+
+
+def inverted_flags(place: Place) -> Iterator[Hypothesis]:
+    """Yield flags, or ones and zeros, that are the other way round."""
+    for name, array in place.values.items():
+        readers = tuple(map(place.node, place.index.consumers.get(name, ())))
+        if not readers or shown(array) is None or array.min() < 0:
+            continue
+        edit = Insert(name, "Sub", ("1", name), to=readers)
+        if array.dtype.kind == "b":
+            edit = Insert(name, "Not", to=readers)
+        sentence = f"the mask {name!r} is inverted; with 0 for 1 and 1 for 0"
+        yield Hypothesis("inverted mask", sentence, (edit,), ("inverted mask",))
+
+
+def extra_masks(place: Place) -> Iterator[Hypothesis]:
+    """Yield masks that are one too many where several are joined."""
+    for number, node in enumerate(place.index.nodes):
+        value, masks = node.output[0], [n for n in node.input if _is_mask(place, n)]
+        if len(node.input) != 2 or len(masks) != 2 or not _is_mask(place, value):
+            continue
+        for name, other in (masks, masks[::-1]):
+            if place.constant(name) is None and value != place.value:
+                sentence = (
+                    f"the mask {other!r} of {place.title(number)} is one too many; without it"
+                )
+                edit = Rewire(value, name)
+                yield Hypothesis("extra mask", sentence, (edit,), ("extra mask", node.op_type))
+
+
+def _is_mask(place: Place, name: str) -> bool:
+    array = place.operand(name)
+    return array is not None and shown(array) is not None
+
+
+def shown(array: Array) -> Flags | None:
+    """Return what a mask shows: its flags, ones, or zeros among numbers that hide; None if it is no mask."""
+    if array.size < 2 or array.dtype.kind in "OUS":
+        return None
+    numbers = wide(array)
+    low, high = numbers.min(), numbers.max()
+    hidden = numbers <= (_MASKED if low < 0 else 0)
+    is_mask = (low, high) == (0, 1) or (is_float(array.dtype) and low <= _MASKED and high == 0)
+    flags: Flags = numbers == high
+    return flags if is_mask and (flags | hidden).all() else None
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """A value that tells which scores stay: those that it shows, or, where it is `inverted`, the others.
+
+    Attributes:
+        axes: what it is unsqueezed along.
+    """
+
+    name: str
+    array: Array
+    inverted: bool
+    axes: tuple[int, ...]
+    keeps: Flags
+
+    @property
+    def hides(self) -> str:
+        """Its number where scores are hidden."""
+        return text(float(self.array.max() if self.inverted else self.array.min()))
+
+    def nodes(self, opset: int) -> str:
+        """Return what makes `y` of the scores `x` and the mask `x1`, in ONNX syntax."""
+        steps = [] if self.array.dtype.kind == "b" else ["Cast <to = 9> ({})"]
+        steps = ["Greater({}, masked)"] if self.array.min() < 0 else steps
+        steps += ["Not({})"] if self.inverted else []
+        if self.axes:
+            inner = "({}, axes)" if opset >= _AXES_READ else f" <axes = {[*self.axes]}> ({{}})"
+            steps.append(f"Unsqueeze{inner}")
+        names = ["x1", *(f"flags{k}" for k, _ in enumerate(steps))]
+        made = (f"{end} = {step.format(of)}" for step, of, end in zip(steps, names, names[1:]))  # noqa: B905  one less
+        return " ".join((*made, f"y = Where({names[-1]}, x, low)"))
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """Where scores can be masked.
+
+    Attributes:
+        title: the node that masks them, or their Softmax. applied: what the node does with its mask; '' for a Softmax.
+        start, end: the scores, and what is read instead of them.
+        mask: the mask that the node reads. read: all that it reads besides the scores.
+        first: edits before this one.
+    """
+
+    title: str
+    applied: str
+    start: str
+    end: str
+    mask: str = ""
+    read: Mapping[str, Array] = field(default_factory=dict)
+    first: tuple[Pass, ...] = ()
+
+    def masked(self, place: Place, scores: Array, mask: _Mask) -> Iterator[Hypothesis]:
+        """Yield the scores with a mask; with infinity, too, where it hides all that a query could attend to."""
+        wrong = f"{self.title} attends to what the mask {mask.name!r} hides"
+        if self.applied:
+            wrong = f"the mask {self.mask!r} {self.applied} {self.title}"
+        if mask.name != self.mask and self.applied:
+            wrong = f"{self.title} masks the scores with {self.mask!r}, not with {mask.name!r}"
+        lowest = -largest(scores.dtype)
+        for low in (lowest,) if mask.keeps.any(axis=-1).all() else (lowest, -np.inf):
+            floats = {"masked": _MASKED, "low": low}
+            numbers = {name: np.asarray(number, scores.dtype) for name, number in floats.items()}
+            numbers["axes"] = np.array(mask.axes, np.int64)
+            read, nodes = {mask.name: mask.array, **self.read}, mask.nodes(place.opset)
+            edit = composed(place, self.start, self.end, scores, nodes, numbers, read)
+            sentence = f"{wrong}; with {text(low)} where it is {mask.hides}"
+            mistake = ("mask", self.applied, mask.hides)
+            yield Hypothesis("mask", sentence, (*self.first, edit), mistake)
+
+
+def other_masks(place: Place) -> Iterator[Hypothesis]:
+    """Yield scores that are masked by a mask of about here, instead of or besides what is done with them."""
+    for name, scores in place.values.items():
+        readers = place.whole.consumers.get(name, ())
+        attending = [p for p in readers if place.whole.nodes[p].op_type == "Softmax"]
+        if not attending or scores.ndim < 2 or scores.shape[-1] < 2 or not is_float(scores.dtype):
+            continue
+        for spot in (*_applied(place, name), *_behind(place, name, attending)):
+            for mask in islice(_masks(place, scores, spot.mask), _MOST):
+                yield from spot.masked(place, scores, mask)
+
+
+def _behind(place: Place, name: str, attending: Sequence[int]) -> Iterator[_Spot]:
+    """Yield the edge to a Softmax."""
+    made, plain = name in place.index.producer, f"{name}_unmasked"
+    readers = place.index.consumers.get(name, ())
+    to = tuple(place.node(n) for n in readers if place.positions[n] in attending and not made)
+    start, end = (plain, name) if made else (name, plain)
+    if made or to:
+        there = Insert(name, "Identity", to=to, before=made, output=plain)
+        yield _Spot(place.titled(attending[0]), "", start, end, first=(there,))
+
+
+def _applied(place: Place, name: str) -> Iterator[_Spot]:
+    """Yield the nodes that mask scores, from the last one on."""
+    for _ in range(_BEFORE):
+        number = place.index.producer.get(name, -1)
+        node, made = place.index.nodes[number], place.operand(name)
+        read = {n: a for n in node.input if (a := place.operand(n)) is not None}
+        masks = [n for n, array in read.items() if shown(array) is not None]
+        alike = [n for n in read if n not in masks and made is not None and read[n].shape == made.shape]  # fmt: skip
+        if number < 0 or len(alike) != 1 or node.op_type not in (*_APPLIED, *_SCALING):
+            return
+        others = {n: a for n, a in read.items() if n not in alike and place.constant(n) is None}
+        for mask in masks if node.op_type in _APPLIED else ():
+            applied = _APPLIED[node.op_type]
+            yield _Spot(place.title(number), applied, alike[0], name, mask, others)
+        name = alike[0]
+
+
+def _masks(place: Place, scores: Array, own: str) -> Iterator[_Mask]:
+    """Yield masks for scores that differ: the one that goes in first, as it is and inverted."""
+    constants = {name: array for *_, name, array in place.constants()}
+    values = {**place.values, **place.nearby, **constants}
+    masks = {name: flags for name, array in values.items() if (flags := shown(array)) is not None}
+    plain, inverted = ([(name, way) for name in masks if name != own] for way in (False, True))
+    tried = [(own, False), (own, True), *plain] if own else [*plain, *inverted]
+    seen = set[bytes]()
+    for name, way in tried:
+        missing = scores.ndim - masks[name].ndim
+        for axes in combinations(range(scores.ndim), missing) if missing >= 0 else ():
+            keeps = np.expand_dims(masks[name] != way, axes)
+            if not fits(keeps.shape, scores.shape) or keeps.shape[-1] == 1:
+                continue
+            key = np.packbits(np.broadcast_to(keeps, scores.shape)).tobytes()
+            if key not in seen:
+                seen.add(key)
+                yield _Mask(name, values[name], way, axes, keeps)

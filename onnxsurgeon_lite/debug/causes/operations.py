@@ -10,7 +10,7 @@ import numpy as np
 from onnx import parser
 
 from onnxsurgeon_lite.debug.causes.attributes import text
-from onnxsurgeon_lite.debug.causes.formulas import FORMULAS, PARTS
+from onnxsurgeon_lite.debug.causes.formulas import FORMULAS, PARTS, is_undefined
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted, taken_back, wanted_at
 from onnxsurgeon_lite.debug.causes.place import (
@@ -320,6 +320,8 @@ def _missing_on_the_way(place: Place) -> Iterator[Hypothesis]:
         where = f"is missing between {name!r} and {who}; with it"
         kinds = tuple(place.index.nodes[reader].op_type for reader in readers)
         for op_type, attributes, more in _operators(place, name):
+            if is_undefined(op_type, wide(array)):
+                continue
             edit = Insert(name, op_type, attributes=attributes, to=to)
             mistake = ("between", op_type, kinds)
             sentence = f"{op_type}{more} {where}"

@@ -1,14 +1,14 @@
 """Mistakes in operators: another operator of the same kind, one too many, several too many."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, permutations
 
-import numpy as np
 from onnx import NodeProto
 
+from onnxsurgeon_lite.debug.causes.formulas import is_undefined
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
-from onnxsurgeon_lite.debug.causes.place import Attribute, Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.place import Attribute, Place, wide
 from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
@@ -26,13 +26,6 @@ _ONLY = {"MaxPool": ("storage_order", "dilations"), "AveragePool": ("count_inclu
 """Operator -> its attributes that the others of its kind lack."""
 _NEUTRAL = {"Mul": 0.0, "Div": 0.0, "Add": 1.0, "Sub": 1.0}
 """Operator -> the operand of which others of its kind make nothing."""
-_UNDEFINED: Mapping[str, Callable[..., Wide]] = {
-    "Div": np.divide,
-    "Log": np.log,
-    "Sqrt": np.sqrt,
-    "Reciprocal": np.reciprocal,
-}
-"""Operators that are not defined for all numbers."""
 _KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
 """Operators that return positive numbers as they are."""
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div")
@@ -103,13 +96,10 @@ def _is_positive(place: Place, node: NodeProto) -> bool:
 
 
 def _is_undefined(place: Place, node: NodeProto, op_type: str) -> bool:
-    """Return whether an operator makes NaN or infinity of finite operands: what fits behind it fits by accident."""
-    made, read = _UNDEFINED.get(op_type), [*map(place.operand, node.input)]
+    """Return whether another operator is not defined for what a node reads."""
+    read = [*map(place.operand, node.input)]
     given = [wide(array) for array in read if array is not None and array.dtype.kind in "fViu"]
-    if made is None or len(given) < len(read):
-        return False
-    with np.errstate(all="ignore"):
-        return all(np.isfinite(a).all() for a in given) and not np.isfinite(made(*given)).all()
+    return len(given) == len(read) and is_undefined(op_type, *given)
 
 
 def _set_op(

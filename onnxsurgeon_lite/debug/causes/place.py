@@ -180,15 +180,9 @@ class Place:
             bits
             for name, bits in self.narrow.items()
             if name in edited.producer
-            and self._behind(name, self.index) == self._behind(name, edited)
+            and _made(self.value, [name], self.index) == _made(self.value, [name], edited)
         )
         return min(between, default=math.inf)
-
-    def _behind(self, name: str, index: GraphIndex) -> list[object]:
-        """Return what computes the wrong value from another value, with the constants that it reads."""
-        nodes = [index.nodes[p] for p in sorted(index.ancestors([self.value], stop=[name]))]
-        read = (index.initializers.get(n) for node in nodes for n in node.input)
-        return [*nodes, *read]
 
     @cached_property
     def spread(self) -> tuple[Indices, ...]:
@@ -339,6 +333,14 @@ class Place:
         """Return whether a node is inserted behind a value that enters, for all readers that the model has."""
         return step.value in self.inputs and not (step.to or step.before)
 
+    def changed_by(self, edited: GraphIndex) -> list[str]:
+        """Return the values inside the region that an edit of the model computes in another way."""
+        inner = self.index.producer.keys() - {*self.samples[0].wanted}
+        shared = (n for n in inner if not {*self.whole.consumers.get(n, ())} <= {*self.positions})
+        return [
+            n for n in shared if _made(n, self.inputs, self.whole) != _made(n, self.inputs, edited)
+        ]
+
     def kept_here(self, step: Pass) -> Pass:
         """Return an edit whose node behind a value that enters is for the readers here alone."""
         if not isinstance(step, Insert) or not self.is_for_all(step):
@@ -372,6 +374,13 @@ def titled(index: GraphIndex, position: int) -> str:
     """Return how a node is called: `Conv 'Conv_6'`."""
     node = index.nodes[position]
     return node_title(node) if node.name else f"{node.op_type} (@{position})"
+
+
+def _made(value: str, of: Iterable[str], index: GraphIndex) -> list[object]:
+    """Return what computes a value from others, with the constants that it reads."""
+    nodes = [index.nodes[p] for p in sorted(index.ancestors([value], stop=of))]
+    read = (index.initializers.get(n) for node in nodes for n in node.input)
+    return [*nodes, *read]
 
 
 def selected(index: GraphIndex, position: int, several: bool = False) -> str:
