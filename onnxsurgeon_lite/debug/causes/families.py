@@ -9,6 +9,7 @@ from onnxsurgeon_lite.debug.causes.arrangement import (
     rolled_values,
 )
 from onnxsurgeon_lite.debug.causes.attributes import attributes
+from onnxsurgeon_lite.debug.causes.cells import solved_units
 from onnxsurgeon_lite.debug.causes.constants import (
     constants,
     epsilons,
@@ -77,6 +78,7 @@ FAMILIES: Sequence[Family] = (
     fused,
     rotary,
     recurrent,
+    solved_units,
     missing_together,
     rolled_values,
     exchanged_operands,
