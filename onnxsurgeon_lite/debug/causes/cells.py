@@ -35,7 +35,9 @@ _FIRST = 3  # units that are solved for before others
 _AGAIN = 6  # beginnings for units that fit from none before
 _ROUNDS = 40
 _DAMPED = 1e-2  # of the diagonal, at first
-_LEAST, _MOST = 1e-12, 1e6  # times the diagonal
+_LEAST = 1e-12
+_FAILED = 6  # steps in a row that make the error no smaller
+_NOISE = 1e-6  # an error that few steps make smaller
 _INDEPENDENT = 1e-4  # of the largest singular value, as in `newton`
 _DIGITS = 6  # after which floats are equal
 _WORK = 1e9  # multiplications of a step
@@ -249,7 +251,7 @@ class _Part:
         change = start.reshape(len(start), -1)
         left, slopes = self._at(start)
         error, damped = _root_mean_square(left), np.full(len(change), _DAMPED)
-        done = np.zeros(len(change), bool)
+        failed, done = np.zeros(len(change)), np.zeros(len(change), bool)
         for _ in range(_ROUNDS):
             lengths = np.linalg.norm(slopes, axis=1)
             lengths[lengths == 0] = 1
@@ -261,10 +263,10 @@ class _Part:
             left_then, slopes_then = self._at(tried.reshape(start.shape))
             error_then = _root_mean_square(left_then)
             better = error_then < error
-            damped = np.clip(np.where(better, damped / 10, damped * 10), _LEAST, _MOST)
-            done |= (damped >= _MOST) | (error <= _WRONG * self.scale) & (
-                error_then > _BETTER * error
-            )
+            damped = np.maximum(np.where(better, damped / 10, damped * 10), _LEAST)
+            failed = np.where(better, 0, failed + 1)
+            ended = better & (error_then > _BETTER * error) & (error <= _NOISE * self.scale)
+            done |= (failed >= _FAILED) | ended
             change = np.where(better[:, None], tried, change)
             left[better], slopes[better] = left_then[better], slopes_then[better]
             error[better] = error_then[better]
@@ -445,10 +447,11 @@ def _repaired(
     for numbers, found in zip(right, there, strict=True):
         change = found.change
         numbers += _added(change, numbers, kind) if slot == _BIAS else _stored(change)
-    same = unchanged(old, right)
+    same = unchanged(old, right).reshape(len(old), 2 if slot == _BIAS else 1, -1)
+    mostly = 2 * same.sum(axis=2, keepdims=True) > same.shape[2]  # else a few are alike by chance
     if same.all() or not np.isfinite(right).all():
         return
-    right = np.where(same, old, right) if 2 * same.sum() > same.size else right
+    right = np.where((same & mostly).reshape(old.shape), old, right)
     said, where = _described(old, right, slot)
     lent, stored = borrowed(place, name, array), right.astype(array.dtype)
     least = min(wrong, key=lambda found: found.equations - found.unknowns)
@@ -494,12 +497,12 @@ def _added(change: Wide, bias: Wide, kind: str) -> Wide:
 
 def _described(old: Wide, right: Wide, slot: int) -> tuple[str, str]:
     """Return (how a constant differs from the right one, in which direction and half)."""
-    where = ""
+    where = " in its biases" if slot == _BIAS else ""
     if not old.any():
         return "is zero everywhere", where
     wrong = np.flatnonzero((old != right).reshape(len(old), -1).any(axis=1))
     if len(wrong) < len(old):
-        way, where = int(wrong[0]), f" in direction {wrong[0]}"
+        way, where = int(wrong[0]), f"{where} in direction {wrong[0]}"
         if np.array_equal(old[0], old[1]):
             return f"has the numbers of direction {1 - way}", where
         old, right = old[way], right[way]
@@ -509,5 +512,5 @@ def _described(old: Wide, right: Wide, slot: int) -> tuple[str, str]:
         if apart.sum() == 1:
             half = int(apart.argmax())
             old, right = (a[..., half, :] for a in halves)
-            where = f" in its half for the {('inputs', 'state')[half]}{where}"
+            where = where.replace("its biases", f"the bias of the {('inputs', 'state')[half]}")
     return described(old, right), where
