@@ -24,9 +24,9 @@ from onnxsurgeon_lite.debug.causes.solving import (
 )
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
-_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _USUAL = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
-_SLOTS = _BIAS, _INPUTS, _STATE = 3, 1, 2  # the fewest unknowns first
+_SLOTS = BIAS, _INPUTS, _STATE = 3, 1, 2  # the fewest unknowns first
 _SAMPLES = 8
 _WRONG = 1e-5  # an error of a unit, relative to the largest state: a smaller one is noise
 _CLOSE = 1e-3  # an error that is worth a run
@@ -161,7 +161,7 @@ class Cells:
     def _sums(self, way: _Way) -> Wide:
         """Return the sums [sums, steps, batch, units] that the gates are computed from."""
         weight, state, bias = self.numbers
-        shape = (*way.wanted.shape[:2], _GATES[self.kind], self.hidden)
+        shape = (*way.wanted.shape[:2], GATES[self.kind], self.hidden)
         of_inputs = way.given @ weight.T + bias[: len(weight)]
         of_state = way.before @ state.T + bias[len(weight) :]
         x, h = (np.moveaxis(a.reshape(shape), 2, 0) for a in (of_inputs, of_state))
@@ -314,13 +314,13 @@ def sums_of(kind: str, slot: int) -> tuple[int, ...]:
     """Return the sums that a constant adds to: the last gate of a GRU has one of inputs and one of the state."""
     if kind == "GRU":
         return {_INPUTS: (0, 1, 2), _STATE: (0, 1, 3)}.get(slot, (0, 1, 2, 3))
-    return tuple(range(_GATES[kind]))
+    return tuple(range(GATES[kind]))
 
 
 def solved_units(place: Place) -> Iterator[Hypothesis]:
     """Yield constants of recurrent nodes whose wanted states are known, with the numbers that give these."""
     for number, node in enumerate(place.index.nodes):
-        if node.op_type not in _GATES or not _is_usual(place, number):
+        if node.op_type not in GATES or not _is_usual(place, number):
             continue
         seen = (cells_of(there, number) for there in _seen_at(place, number))
         every = next(filter(None, seen), [])
@@ -340,13 +340,31 @@ def _of_constant(
     if array is None or not is_float(array.dtype):
         return
     old, zero = wide(array), array == 0
-    for free in (zero, np.ones_like(zero)) if zero.any() and slot != _BIAS else (zero | ~zero,):
+    for free in (zero, np.ones_like(zero)) if zero.any() and slot != BIAS else (zero | ~zero,):
         masks = [_by_unit(f, c, slot) for f, c in zip(free, every, strict=True)]
         width = max(int(mask.sum(axis=(1, 2)).max()) for mask in masks)
         proves = Hypothesis("", "", (), (), width, every[0].rows).proves
         if proves or plain("", "", old, rounding(old)):
             solved = [cells.solved(slot, mask) for cells, mask in zip(every, masks, strict=True)]
             yield from _repaired(place, number, slot, array, every[0].kind, solved)
+
+
+def states_are_known(place: Place, number: int) -> bool:
+    """Return whether the wanted states of a recurrent node are known."""
+    return any(_ways(there, number) for there in _seen_at(place, number))
+
+
+def free_biases(array: Array, kind: str) -> NDArray[np.bool_]:
+    """Return which biases may change: of two halves of which the sum counts, the one that is zero, else that of inputs.
+
+    In the last gate of a GRU the two count apart.
+    """
+    halves = array.reshape(len(array), 2, GATES[kind], -1)
+    free = np.zeros(halves.shape, bool)
+    for numbers, way in zip(halves, free, strict=True):
+        way[int(numbers[0].any() and not numbers[1].any())] = True
+        way[:, -1] |= kind == "GRU"
+    return free.reshape(array.shape)
 
 
 def _seen_at(place: Place, number: int) -> Iterator[Place]:
@@ -446,13 +464,11 @@ def _repaired(
     name, old, right = place.index.nodes[number].input[slot], wide(array), wide(array)
     for numbers, found in zip(right, there, strict=True):
         change = found.change
-        numbers += _added(change, numbers, kind) if slot == _BIAS else _stored(change)
-    same = unchanged(old, right).reshape(len(old), 2 if slot == _BIAS else 1, -1)
-    mostly = 2 * same.sum(axis=2, keepdims=True) > same.shape[2]  # else a few are alike by chance
-    if same.all() or not np.isfinite(right).all():
+        numbers += _added(change, numbers, kind) if slot == BIAS else _stored(change)
+    if unchanged(old, right).all() or not np.isfinite(right).all():
         return
-    right = np.where((same & mostly).reshape(old.shape), old, right)
-    said, where = _described(old, right, slot)
+    right = settled(old, right, slot)
+    said, where = described_in(old, right, slot)
     lent, stored = borrowed(place, name, array), right.astype(array.dtype)
     least = min(wrong, key=lambda found: found.equations - found.unknowns)
     how = lent or said + where
@@ -462,9 +478,16 @@ def _repaired(
     yield replace(repair, vague=not lent and said == "differs", bounded=bounded, plain=told)
 
 
+def settled(old: Wide, right: Wide, slot: int) -> Wide:
+    """Return numbers without noise where most are as before, in each direction and half: else a few are by chance."""
+    same = unchanged(old, right).reshape(len(old), 2 if slot == BIAS else 1, -1)
+    mostly = 2 * same.sum(axis=2, keepdims=True) > same.shape[2]
+    return np.where((same & mostly).reshape(old.shape), old, right)
+
+
 def _by_unit(array: NDArray[np.bool_], cells: Cells, slot: int) -> NDArray[np.bool_]:
     """Return [gates * units, features] as [units, gates, features]; of a bias the sums of its halves."""
-    if slot == _BIAS:
+    if slot == BIAS:
         return np.ones((cells.hidden, len(sums_of(cells.kind, slot)), 1), bool)
     return array.reshape(-1, cells.hidden, array.shape[1]).swapaxes(0, 1)
 
@@ -478,7 +501,7 @@ def _added(change: Wide, bias: Wide, kind: str) -> Wide:
 
     It is that of the half that is zero, unless that of the other half is a plain one.
     """
-    sums, gates = change[..., 0].T, _GATES[kind]
+    sums, gates = change[..., 0].T, GATES[kind]
     shared = gates - (kind == "GRU")
     inputs, state = bias.reshape(2, gates, -1)
     added = np.zeros((2, gates, inputs.shape[1]))
@@ -489,15 +512,12 @@ def _added(change: Wide, bias: Wide, kind: str) -> Wide:
     added[at, :shared] = sums[:shared]
     if kind == "GRU":
         added[:, shared] = sums[shared:]
-    for half, of_half in zip((inputs, state), added, strict=True):
-        same = unchanged(half, half + of_half)
-        of_half[same.all(axis=1)] = 0
     return added.reshape(-1)
 
 
-def _described(old: Wide, right: Wide, slot: int) -> tuple[str, str]:
+def described_in(old: Wide, right: Wide, slot: int) -> tuple[str, str]:
     """Return (how a constant differs from the right one, in which direction and half)."""
-    where = " in its biases" if slot == _BIAS else ""
+    where = " in its biases" if slot == BIAS else ""
     if not old.any():
         return "is zero everywhere", where
     wrong = np.flatnonzero((old != right).reshape(len(old), -1).any(axis=1))
@@ -506,7 +526,7 @@ def _described(old: Wide, right: Wide, slot: int) -> tuple[str, str]:
         if np.array_equal(old[0], old[1]):
             return f"has the numbers of direction {1 - way}", where
         old, right = old[way], right[way]
-    if slot == _BIAS:
+    if slot == BIAS:
         halves = [a.reshape(*a.shape[:-1], 2, -1) for a in (old, right)]
         apart = (halves[0] != halves[1]).reshape(-1, 2, halves[0].shape[-1]).any(axis=(0, 2))
         if apart.sum() == 1:

@@ -9,7 +9,6 @@ from onnxsurgeon_lite.debug.causes.arrangement import (
     rolled_values,
 )
 from onnxsurgeon_lite.debug.causes.attributes import attributes
-from onnxsurgeon_lite.debug.causes.cells import solved_units
 from onnxsurgeon_lite.debug.causes.constants import (
     constants,
     epsilons,
@@ -24,7 +23,7 @@ from onnxsurgeon_lite.debug.causes.fused import fused
 from onnxsurgeon_lite.debug.causes.grouped import grouped_kernels
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.masks import missing_masks
-from onnxsurgeon_lite.debug.causes.newton import solved_small
+from onnxsurgeon_lite.debug.causes.newton import solved_recurrent, solved_small
 from onnxsurgeon_lite.debug.causes.norms import (
     missing_norms,
     missing_together,
@@ -78,7 +77,7 @@ FAMILIES: Sequence[Family] = (
     fused,
     rotary,
     recurrent,
-    solved_units,
+    solved_recurrent,
     missing_together,
     rolled_values,
     exchanged_operands,
