@@ -45,7 +45,7 @@ _HELD = 1 << 24  # slopes that are held at once
 
 
 @dataclass(frozen=True)
-class _Way:
+class Way:
     """One direction of a recurrent node in one sample, its steps in their order.
 
     Attributes:
@@ -140,7 +140,7 @@ class Cells:
 
     kind: str
     numbers: tuple[Wide, Wide, Wide]  # of inputs, of the state, biases
-    ways: Sequence[_Way]
+    ways: Sequence[Way]
 
     @property
     def hidden(self) -> int:
@@ -155,10 +155,10 @@ class Cells:
         """Return what the direction computes in each sample, from the wanted states before each step."""
         return [self._made(way, self._sums(way)).state for way in self.ways]
 
-    def _made(self, way: _Way, sums: Wide, units: slice | Indices = slice(None)) -> _Made:
+    def _made(self, way: Way, sums: Wide, units: slice | Indices = slice(None)) -> _Made:
         return _CELLS[self.kind](sums, way.before[..., units], way.cell[:, units])
 
-    def _sums(self, way: _Way) -> Wide:
+    def _sums(self, way: Way) -> Wide:
         """Return the sums [sums, steps, batch, units] that the gates are computed from."""
         weight, state, bias = self.numbers
         shape = (*way.wanted.shape[:2], GATES[self.kind], self.hidden)
@@ -423,7 +423,7 @@ def _is_usual(place: Place, number: int) -> bool:
     )
 
 
-def _ways(place: Place, number: int) -> list[_Way]:
+def _ways(place: Place, number: int) -> list[Way]:
     """Return the directions of a node in the first sample of a place; none where its states are not known."""
     node = place.index.nodes[number]
     given, wanted = place.operand(node.input[0]), wanted_at(place, number)
@@ -444,7 +444,7 @@ def _ways(place: Place, number: int) -> list[_Way]:
         step = -1 if backwards else 1
         states = wanted[::step, way]
         before = np.concatenate([starts[0][way][None], states[:-1]])
-        found.append(_Way(wide(given)[::step], before, starts[1][way], states))
+        found.append(Way(wide(given)[::step], before, starts[1][way], states))
     return found
 
 

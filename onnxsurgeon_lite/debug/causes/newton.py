@@ -50,7 +50,7 @@ _DIGITS = 6  # after which floats are equal
 
 
 def solved_recurrent(place: Place) -> Iterator[Hypothesis]:
-    """Yield constants of recurrent nodes, unit by unit; else biases of nodes whose states the references do not tell."""
+    """Yield constants of recurrent nodes: unit by unit, else the biases of those whose states are not known."""
     for hypothesis in solved_units(place):
         yield hypothesis
         if hypothesis.proves:
