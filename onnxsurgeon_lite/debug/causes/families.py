@@ -29,7 +29,7 @@ from onnxsurgeon_lite.debug.causes.masks import (
     missing_slopes,
     other_masks,
 )
-from onnxsurgeon_lite.debug.causes.newton import solved_small
+from onnxsurgeon_lite.debug.causes.newton import solved_recurrent, solved_small
 from onnxsurgeon_lite.debug.causes.norms import (
     missing_norms,
     missing_together,
@@ -86,6 +86,7 @@ FAMILIES: Sequence[Family] = (
     fused,
     rotary,
     recurrent,
+    solved_recurrent,
     missing_together,
     rolled_values,
     exchanged_operands,

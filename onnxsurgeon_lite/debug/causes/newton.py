@@ -1,23 +1,47 @@
 """Small constants that are solved for by Levenberg-Marquardt steps: variances, the biases of recurrent nodes."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
+from onnxsurgeon_lite.debug.causes.cells import (
+    BIAS,
+    GATES,
+    described_in,
+    free_biases,
+    settled,
+    solved_units,
+    states_are_known,
+)
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
 from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, unchanged
-from onnxsurgeon_lite.debug.causes.trying import Bench, sampled
-from onnxsurgeon_lite.passes.set_constant import SetConstant
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.debug.causes.trying import Bench, OutOfTime, sampled
+from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.surgery.edits import rename_uses
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
 
-_MOST = 64  # numbers: their variants run side by side
+_Run = Callable[[Mapping[str, RunValue]], dict[str, RunValue]]
+
+_MOST = 64  # numbers
+_MOST_RECURRENT = 512
+_SECONDS = 8.0  # for what is recurrent
+_FREE = "free\x02"  # the input that stands for the constant
+_LOOKED_AT = 4096  # numbers of the reference, or as many times the unknowns:
+_EACH = 8
 _ROUNDS = 12
 _STEP = 1e-2  # of a difference, relative to the largest number
 _DAMPED = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
 """Below which share of the largest singular value the directions of a step count less."""
+_MUCH = 0.5  # times the error, at most, with a step by slopes that serve once more
 _BETTER = 0.9  # times the error, at least, with each step
-_NOISE = 1e-6  # an error, relative to the reference, that no step makes smaller
+_NOISE = 1e-7  # an error, relative to the reference, that no step makes smaller
 _CLOSE = 1e-3  # one that is worth a run
 _INDEPENDENT = (
     1e-4  # of the largest singular value: a smaller one is that of numbers that are not told apart
@@ -25,35 +49,66 @@ _INDEPENDENT = (
 _DIGITS = 6  # after which floats are equal
 
 
+def solved_recurrent(place: Place) -> Iterator[Hypothesis]:
+    """Yield constants of recurrent nodes: unit by unit, else the biases of those whose states are not known."""
+    for hypothesis in solved_units(place):
+        yield hypothesis
+        if hypothesis.proves:
+            return
+    until = time.monotonic() + _SECONDS
+    for number, node in enumerate(place.index.nodes):
+        array = place.constant(node.input[BIAS]) if len(node.input) > BIAS else None
+        known = node.op_type not in GATES or array is None or not is_float(array.dtype)
+        if array is None or known or states_are_known(place, number):
+            continue
+        free = free_biases(array, node.op_type)
+        if free.sum() > min(_MOST_RECURRENT, place.wanted.size):
+            continue
+        solving = _Solving(place, number, node.input[BIAS], array, free, until)
+        try:
+            solved = solving.solved()
+        except OutOfTime:
+            return
+        if solved is not None:
+            solved = settled(wide(array), solved, BIAS)
+            said, where = described_in(wide(array), solved, BIAS)
+            yield replace(solving.told(solved, said + where), vague=said == "differs")
+
+
 def solved_small(place: Place, bench: Bench) -> Iterator[Hypothesis]:
     """Yield small constants with the numbers at which the error is the smallest."""
     for number, slot, name, array in place.constants():
         if slot < 0 or array.size < 2 or not is_float(array.dtype):
             continue
-        old, zero = wide(array), array == 0
+        zero = array == 0
         for free in (zero, np.ones_like(zero)) if zero.any() else (~zero,):
             if not 1 < free.sum() <= _MOST:
                 continue
-            solving = _Solving(place, bench, number, name, array, free)
+            solving = _Solving(place, number, name, array, free, bench.until)
             solved = solving.solved()
             if solved is not None:
-                solved = np.where(unchanged(old, solved), old, solved)
-                how, right = described(old, solved), solved.astype(array.dtype)
-                unknowns, equations = int(free.sum()), solving.equations()
-                yield solved_constant(place, number, name, right, how, unknowns, equations)
+                solved = np.where(unchanged(wide(array), solved), array, solved)
+                yield solving.told(solved, described(wide(array), solved))
 
 
 class _Solving:
     """Solves for one constant, where it is free."""
 
     def __init__(
-        self, place: Place, bench: Bench, number: int, name: str, array: Array, free: Array
+        self, place: Place, number: int, name: str, array: Array, free: Array, until: float
     ) -> None:
-        self.place, self.bench, self.token = place, bench, place.node(number)
+        self.place, self.number, self.until = place, number, until
         self.name, self.array, self.free = name, array, free
-        self.wanted = np.nan_to_num(wide(sampled(place.wanted)))
+        self.every = max(1, sampled(place.wanted).size // max(_LOOKED_AT, _EACH * int(free.sum())))
+        self.wanted = np.nan_to_num(self._some(place.wanted))
         self.scale = float(np.sqrt(np.mean(np.square(self.wanted)))) or 1.0
         self.slopes = np.zeros((self.wanted.size, 0))
+
+    def told(self, solved: Wide, how: str) -> Hypothesis:
+        """Return the hypothesis that the constant should have these numbers."""
+        right, unknowns = solved.astype(self.array.dtype), int(self.free.sum())
+        equations = self.equations()
+        return solved_constant(self.place, self.number, self.name, right, how, unknowns, equations)
 
     def equations(self) -> int:
         """Return how many numbers of the reference depend on the free ones; their rank where it leaves some open."""
@@ -68,33 +123,54 @@ class _Solving:
         actual = self.place.actual
         if actual is None or actual.shape != self.place.wanted.shape or not is_float(actual.dtype):
             return None
-        numbers, made = wide(self.array), wide(sampled(actual))
-        best = self._error(made)
-        for _ in range(_ROUNDS):
-            tried = [numbers + step for step in self._steps(numbers, made)]
-            found = self._made(tried)
-            least = min(map(self._error, found), default=np.inf)
-            if not least < _BETTER * best:
+        try:
+            with self._opened() as run:
+                return self._descended(run, self._some(actual))
+        except RuntimeFailure:
+            return None
+
+    def _descended(self, run: _Run, made: Wide) -> Wide | None:
+        """Return the numbers at which the steps end, if they are worth a run.
+
+        The slopes serve as long as the steps by them take most of the error back.
+        """
+        numbers, best, slopes = wide(self.array), self._error(made), 0
+        serve = False
+        while slopes < _ROUNDS and best > _NOISE:
+            if not serve:
+                slopes += 1
+                if not self._learned(run, numbers, made):
+                    break
+            tried = [numbers + step for step in self._steps(made)]
+            found = self._made(run, tried)
+            errors = [*map(self._error, found)]
+            least = min(errors, default=np.inf)
+            if not least < _BETTER * best and not serve:
                 break
-            at = [*map(self._error, found)].index(least)
-            numbers, made, best = tried[at], found[at], least
-            if best <= _NOISE:
-                break
+            serve = least < _MUCH * best
+            if least < best:
+                at = errors.index(least)
+                numbers, made, best = tried[at], found[at], least
         return numbers if best <= _CLOSE else None
 
-    def _steps(self, numbers: Wide, made: Wide) -> list[Wide]:
-        """Return steps that would take error back if the place were linear, the boldest first."""
+    def _learned(self, run: _Run, numbers: Wide, made: Wide) -> bool:
+        """Compute how the place changes with each number; return whether that is known."""
         width = _STEP * (float(np.abs(numbers).max()) or 1.0)
-        moves = (width * np.eye(numbers.size)).reshape(-1, *numbers.shape)[self.free.ravel()]
-        moved = self._made([numbers + each for each in moves])
-        if len(moved) < len(moves) or not np.isfinite([made, *moved]).all():
-            return []
+        self.moves = np.eye(numbers.size).reshape(-1, *numbers.shape)[self.free.ravel()]
+        moved = self._made(run, [numbers + width * each for each in self.moves])
+        if len(moved) < len(self.moves) or not np.isfinite([made, *moved]).all():
+            return False
         self.slopes = (np.array(moved) - made).T / width
-        left, sizes, right = np.linalg.svd(self.slopes, full_matrices=False)
+        self.parts = np.linalg.svd(self.slopes, full_matrices=False)
+        return True
+
+    def _steps(self, made: Wide) -> list[Wide]:
+        """Return steps that would take error back if the place were linear, the boldest first."""
+        left, sizes, right = self.parts
         along = left.T @ (self.wanted - made)
         damped = (sizes**2 + np.square(share * sizes.max(initial=0.0)) for share in _DAMPED)
         changes = (right.T @ (along * sizes / each) for each in damped if each.all())
-        return [np.tensordot(change, moves, 1) / width for change in changes]
+        return [np.tensordot(change, self.moves, 1) for change in changes]
 
     def _error(self, made: Wide) -> float:
         """Return the root mean square error: a step that makes it smaller may make the largest one larger."""
@@ -102,10 +178,30 @@ class _Solving:
             error = float(np.sqrt(np.mean(np.square(made - self.wanted)))) / self.scale
         return error if np.isfinite(error) else np.inf
 
-    def _made(self, variants: list[Wide]) -> list[Wide]:
+    def _some(self, array: Array) -> Wide:
+        return wide(sampled(array)[:: self.every])
+
+    @contextmanager
+    def _opened(self) -> Iterator[_Run]:
+        """Open the place with the constant as an input of the node, so that all numbers run in one session."""
+        place = self.place
+        proto = copied(place.index.model.proto)
+        rename_uses([proto.graph.node[self.number]], {self.name: _FREE})
+        proto.graph.input.add(name=_FREE, type=type_of(self.array))
+        observer = Observer(GraphIndex.of(place.index.model.with_proto(proto)), place.runtime)
+        inputs = {**place.inputs, **place.nearby, _FREE: self.array}
+        types = {name: type_of(value) for name, value in inputs.items() if value is not None}
+        part = observer.part(range(len(proto.graph.node)), types, [place.value])
+        with observer.opened(part, inputs, [place.value]) as run:
+            yield run
+
+    def _made(self, run: _Run, variants: list[Wide]) -> list[Wide]:
         """Compute the place's value with each of several numbers."""
-        edits = (
-            SetConstant(self.name, v.astype(self.array.dtype), (self.token,)) for v in variants
-        )
-        outcomes = self.bench.outcomes(Hypothesis("", "", (edit,)) for edit in edits)
-        return [outcome.made for outcome in outcomes if outcome.made is not None]
+        found = []
+        for numbers in variants:
+            if time.monotonic() > self.until:
+                raise OutOfTime
+            made = run({_FREE: numbers.astype(self.array.dtype)})[self.place.value]
+            if isinstance(made, np.ndarray) and made.shape == self.place.wanted.shape:
+                found.append(self._some(made))
+        return found

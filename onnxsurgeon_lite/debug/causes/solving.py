@@ -350,20 +350,20 @@ def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Iterator[Hyp
     if small(error[:, wrong] - view.rows @ change, view.wanted):
         found = _weight(place, view, right, inputs, wrong)
         only = sizes.min() > _DETERMINED * sizes.max()
-        bounded = only and wrong.size == error.shape[1] and _is_rounded(view, right)
+        bounded = only and wrong.size == error.shape[1]
+        bounded = bounded and is_rounded(wide(view.array), np.asarray(view.stored(right)))
         yield replace(found, bounded=bounded)
 
 
-def _is_rounded(view: Linear, right: Wide) -> bool:
+def is_rounded(old: Wide, right: Wide) -> bool:
     """Return whether a weight is another one rounded to int8: no number is off by more than half a step.
 
     The errors of rounding are spread evenly, which those of another mistake are not.
     """
-    step = _steps(wide(view.array))
-    off = wide(view.matrix(np.broadcast_to(step, view.array.shape))) / 2
-    if off.size < _ENOUGH or not off.all():
+    off = _steps(old) / 2
+    if old.size < _ENOUGH or not off.all():
         return False
-    share = np.abs(right - view.weight) / off
+    share = np.abs(right - old) / off
     is_even = abs(float(np.sqrt(np.mean(np.square(share)))) - _EVEN) <= _ABOUT
     return is_even and float(share.max()) <= 1 + _ABOUT
 
@@ -388,18 +388,19 @@ def _weight(place: Place, view: Linear, right: Wide, inputs: int, wrong: Indices
         distinct * wrong.size,
     )
     found = solved_constant(place, view.number, view.name, numbers, how, unknowns, equations)
-    return replace(found, plain=_plain(place.title(view.number), view, how))
+    said = plain(place.title(view.number), view.name, wide(view.array), how)
+    return replace(found, plain=said)
 
 
-def _plain(title: str, view: Linear, how: str) -> str:
+def plain(title: str, name: str, array: Wide, how: str) -> str:
     """Say what is wrong with a constant whatever the right numbers are; '' if that is not known."""
     if how.startswith(_TO_INT8):
-        steps = _steps(wide(view.array))
+        steps = _steps(array)
         by = " to ".join(dict.fromkeys(f"{n:.3g}" for n in (steps.min(), steps.max())))
         how = f"{_TO_INT8} (step {by})"
     elif not how.startswith("is zero"):
         return ""
-    return f"constant {view.name!r} of {title} {how}"
+    return f"constant {name!r} of {title} {how}"
 
 
 def borrowed(place: Place, name: str, array: Array) -> str:
@@ -441,6 +442,8 @@ def described(old: Wide, right: Wide) -> str:
             return f"{'is zero' if zero else 'differs only'} at {where}"
     if not old.any():
         return "is zero everywhere"
+    if off.any() and not old[off].any():
+        return f"is zero at {off.sum()} places"
     if old.size > 1 and np.ptp(old) == 0:
         return f"is {text(float(old.flat[0]))} everywhere"
     factor = float((right * old).sum() / np.square(old).sum())
