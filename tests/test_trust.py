@@ -674,3 +674,16 @@ def test_outputs_of_another_model_in_another_order_do_not_agree():
 
     assert osl.bisect(right, against=right, cause=False).verdict == "agrees"
     assert osl.bisect(turned, against=right, cause=False).verdict == "inconclusive"
+
+
+def test_a_constant_of_the_same_name_that_stands_for_another_axis_is_not_at_fault():
+    """Exporters number their constants: the same name is that of another axis in an edited graph."""
+    named = "net (float[2, 6, 3] x) => (float[2, 6] y) { %s"
+    reduced = "m = ReduceMean <keepdims = 0> (%s, c) y = LayerNormalization <axis = -1> (m, g) }"
+    right = named % "c = Constant <value_ints = [2]> ()" + reduced % "x"
+    turned = named % "t = Transpose <perm = [0, 2, 1]> (x) c = Constant <value_ints = [1]> ()"
+    given = {"against": parsed(right, g=random(6)), "feeds": {"x": random(2, 6, 3)}}
+
+    result = osl.bisect(parsed(turned + reduced % "t", g=random(6)), **given)
+
+    assert (result.verdict, result.culprits) == ("agrees", [])

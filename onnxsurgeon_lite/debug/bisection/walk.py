@@ -98,12 +98,22 @@ class Walk:
 
     def __post_init__(self) -> None:
         values = self.space.values
-        self.comparable = {i for i, name in enumerate(values) if self.judge.can_judge(name)}
+        self.comparable = {i for i, name in enumerate(values) if self._is_judged(name)}
         self._pending = sorted(self.comparable)
         self._fed = set(self.observer.kept)
         self._uses: dict[str, int] | None = (
             None  # when searching all culprits: value -> its last use
         )
+
+    def _is_judged(self, name: str) -> bool:
+        """Return whether a value is judged; a constant is part of the nodes that read it where these are judged."""
+        index = self.space.index
+        if not self.judge.can_judge(name) or name not in index.producer:
+            return self.judge.can_judge(name)
+        readers = [index.nodes[n] for n in index.consumers.get(name, [])]
+        is_constant = index.nodes[index.producer[name]].op_type == "Constant"
+        made = [output for node in readers for output in node.output if output]
+        return not (is_constant and made and all(map(self.judge.can_judge, made)))
 
     def first_wave(self) -> list[int]:
         """Return the targets and some values spread over the graph, to probe in one session."""
