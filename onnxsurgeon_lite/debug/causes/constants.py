@@ -306,8 +306,8 @@ def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
     if array.dtype.kind in "iu" and abs(int(old)) < _HUGE:
         near = (int(old) + step for step in (1, -1, 2, -2))
         values = (*near, *range(4), *_ZERO_POINTS.get(array.dtype.name, ()))
-    elif is_float(array.dtype):
-        values = (*values, *_SCALARS, *_sizes(place, number))
+    named = dict(_sizes(place, number)) if is_float(array.dtype) else {}
+    values = (*values, *(_SCALARS if is_float(array.dtype) else ()), *named)
     for value in dict.fromkeys(values):
         if value == old or (array.dtype.kind == "u" and value < 0):
             continue
@@ -315,18 +315,20 @@ def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
             right = np.full(array.shape, value).astype(array.dtype)
         masks = value in _MASKS and value < _MASKING
         kind, verb = ("mask value", "masks with") if masks else ("number", "is")
-        yield kind, f"{verb} {text(old.item())}; with {text(value)}", right
+        yield kind, f"{verb} {text(old.item())}; with {text(value)}{named.get(value, '')}", right
 
 
-def _sizes(place: Place, number: int) -> Iterator[float]:
-    """Yield factors that follow from dimensions: 1/sqrt(d), sqrt(d), 1/d, d."""
+def _sizes(place: Place, number: int) -> Iterator[tuple[float, str]]:
+    """Yield factors that follow from dimensions, and what they are: 1/sqrt(d), sqrt(d), 1/d, d."""
     read = place.index.nodes[number].input
     makers = (place.index.producer.get(name, -1) for name in read)
     read = [*read, *(n for maker in makers if maker >= 0 for n in place.index.nodes[maker].input)]
     shapes = [v.shape for name in read if (v := place.operand(name)) is not None]
     shapes += [v.shape for v in place.inputs.values() if isinstance(v, np.ndarray)]
     for size in dict.fromkeys(size for shape in shapes for size in shape if size > 1):
-        yield from (size**-0.5, size**0.5, 1 / size, float(size))
+        yield size**-0.5, f" = 1/sqrt({size})"
+        yield size**0.5, f" = sqrt({size})"
+        yield from ((1 / size, f" = 1/{size}"), (float(size), ""))
 
 
 def _integers(array: Array) -> Iterator[Variant]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
-from onnxsurgeon_lite.debug.causes.place import Place, fits, wide
+from onnxsurgeon_lite.debug.causes.place import Place, fits, titled, wide
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 from onnxsurgeon_lite.tensors.narrow import largest
@@ -223,7 +223,7 @@ def _behind(place: Place, name: str, attending: Sequence[int]) -> Iterator[_Spot
     start, end = (plain, name) if made else (name, plain)
     if made or to:
         there = Insert(name, "Identity", to=to, before=made, output=plain)
-        yield _Spot(place.titled(attending[0]), "", start, end, first=(there,))
+        yield _Spot(titled(place.whole, attending[0]), "", start, end, first=(there,))
 
 
 def _applied(place: Place, name: str) -> Iterator[_Spot]:
