@@ -30,6 +30,7 @@ from onnxsurgeon_lite.debug.causes.layers import moved_norms
 from onnxsurgeon_lite.debug.causes.masks import shown
 from onnxsurgeon_lite.debug.causes.operations import RESHAPING, operations, other_operations
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, titled, wide
+from onnxsurgeon_lite.debug.causes.repairing import repairs
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -416,7 +417,7 @@ class Finder:
         """
         left = [culprit for culprit in self.result.culprits if not culprit.causes]
         explained = [culprit for culprit in self.result.culprits if culprit.causes]
-        others = merged(step for culprit in explained for step in culprit.causes[0].steps)
+        others = repairs(self.result)
         for culprit in explained if left else ():
             cause = culprit.causes[0]
             for wired in (False, True):
@@ -853,7 +854,7 @@ class Finder:
             if not self._spares(place, steps):
                 return None
         if not self._cures(place, culprit, steps, hypothesis.instead):
-            wider = (tuple(map(_everywhere, steps)), everywhere(self.index, steps, wired=True))
+            wider = (self._for_all(place, steps), everywhere(self.index, steps, wired=True))
             agree = (s for s in wider if self._agreement(place, s, hypothesis.instead) is not None)
             agree = (s for s in agree if self._spares(place, s))
             cures = (s for s in agree if self._cures(place, culprit, s, hypothesis.instead))
@@ -881,6 +882,17 @@ class Finder:
         before = next((v.introduced for v in culprit.values if v.name == value), None)
         command = as_command(steps, self.index.model.path)
         return Cause(name, sentence, before, after, steps, [*map(as_step, steps)], command, mistake)
+
+    @staticmethod
+    def _for_all(place: Place, steps: Sequence[Pass]) -> tuple[Pass, ...]:
+        """Return edits for all that read what enters, as a residual, or a constant: a scale is read twice."""
+        return tuple(
+            replace(step, to=())
+            if isinstance(step, SetConstant)
+            or (isinstance(step, Insert) and step.value in place.inputs)
+            else step
+            for step in steps
+        )
 
     def _cures(self, place: Place, culprit: Culprit, steps: Sequence[Pass], instead: str) -> bool:
         """Return whether an edit repairs all that the culprit is seen at."""
@@ -987,11 +999,6 @@ class Finder:
                     f" {factor:g} times as large"
                 )
         return "fits as well, and computes the same from other inputs that were tried"
-
-
-def _everywhere(step: Pass) -> Pass:
-    """Return an edit for all that read the value, as a quantizer's scale is read twice, and a residual, too."""
-    return replace(step, to=()) if isinstance(step, SetConstant | Insert) else step
 
 
 def _times(value: RunValue, factor: float) -> RunValue:
