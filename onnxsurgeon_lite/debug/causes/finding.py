@@ -748,7 +748,8 @@ class Finder:
         """Return what is computed from culprits that stand behind one: its right value does not depend on them."""
         rank = self.index.rank
         here = rank.get(culprit.value, 0)
-        behind = (c for c in self.result.culprits if rank.get(c.value, 0) > here)
+        wrong = (c for c in self.result.culprits if not c.unexplained)
+        behind = (c for c in wrong if rank.get(c.value, 0) > here)
         return {name for other in behind for name in self._below(other)}
 
     def _masks(
