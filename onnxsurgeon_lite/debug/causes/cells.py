@@ -385,7 +385,7 @@ def _seen_at(place: Place, number: int) -> Iterator[Place]:
 
 
 def cells_of(place: Place, number: int) -> list[Cells]:
-    """Return the directions of a recurrent node; none where its states are not known, or it has rare settings."""
+    """Return the directions of a recurrent node; none where its states are not known."""
     node, samples = place.index.nodes[number], place.samples[:_SAMPLES]
     read = [name or None for name in (*node.input, *[""] * (8 - len(node.input)))]
     values = [place.operand(name) if name else None for name in read]
