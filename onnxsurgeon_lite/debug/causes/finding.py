@@ -4,14 +4,11 @@ import itertools
 import math
 import pickle
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-import numpy as np
-
 from onnxsurgeon_lite.debug.bisection.bisect import Case
-from onnxsurgeon_lite.debug.bisection.diagnose import cast_like
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
 from onnxsurgeon_lite.debug.causes.attributes import WINDOWS, attributes
 from onnxsurgeon_lite.debug.causes.everywhere import edited, everywhere, merged
@@ -27,39 +24,29 @@ from onnxsurgeon_lite.debug.causes.families import (
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.layers import moved_norms
-from onnxsurgeon_lite.debug.causes.masks import shown
-from onnxsurgeon_lite.debug.causes.operations import RESHAPING, operations, other_operations
-from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, titled, wide
+from onnxsurgeon_lite.debug.causes.operations import operations, other_operations
+from onnxsurgeon_lite.debug.causes.place import Place, titled
+from onnxsurgeon_lite.debug.causes.proving import Proof
 from onnxsurgeon_lite.debug.causes.repairing import repairs
+from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
-from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import RANDOM, constant
+from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.passes import Insert, Pass, Pipeline, SetConstant
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
-from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
-_ARRANGING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Mul", "Div", "Cast", "Slice", "Gather")  # fmt: skip
-_STEPS_BEFORE = 4
-_LARGEST = 128  # nodes of a region
 _PROVED = 6  # hypotheses that fit, and are proved on the model
 _NEXT = 3  # other culprits that a cause may explain too
 _SHOWN = 2  # causes that fit equally
 _EQUAL = 4.0  # errors within this factor are equal
-_FACTORS = (-1.0, 10.0, 100.0, 0.01)  # of inputs that may tell causes apart
 _SURE = 7.0  # bits by which references must say more than a choice among what was tried
 _EXACT = 4e-7  # a larger relative error may be that of another mistake
 _NOISE = 1e-7  # a smaller relative error says nothing
-_TOGETHER = 16  # values whose shapes are found at once
-_AROUND = 256  # values of which those that could be read are chosen
-_OPEN = 8  # values whose shape is known only when they are computed
-_NEARBY_MASKS = 32  # values that may be masks
-_NEARBY = 48  # recorded values that a node could read instead
 _ALL = 0.995  # the share of the elements that mismatch from which on an edit explains nothing
 _TIMES = 1.5  # times the bisection: what runs when the time is over ends a little later
 _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
@@ -135,6 +122,8 @@ class Finder:
         known: causes of the culprits so far.
         larger: mistakes that were found where regions are larger than a culprit.
         vague: the steps of those that fit, of which nothing tells what the mistake was.
+        around: what is known around culprits.
+        proof: what runs the edited model.
         _makers: mistake -> the families that yield it.
     """
 
@@ -144,6 +133,10 @@ class Finder:
     vague: set[str] = field(default_factory=set)
     larger: set[str] = field(default_factory=set)
     _makers: dict[str, dict[Family, None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.around = Surroundings(self.case, self.result)
+        self.proof = Proof(self.case, self.around)
 
     @property
     def index(self) -> GraphIndex:
@@ -161,10 +154,12 @@ class Finder:
 
     def explain(self, culprit: Culprit, until: float) -> None:
         """Find what is wrong with one culprit: what was wrong with another, else one of the hypotheses."""
-        place = None if culprit.causes or culprit.unexplained else self._place(culprit)
+        place = None if culprit.causes or culprit.unexplained else self.around.place(culprit)
         if place is None:
             return
-        culprit.causes = [cause for cause in self.known if self._agreement(place, cause.steps)][:1]
+        culprit.causes = [
+            cause for cause in self.known if self.proof.agreement(place, cause.steps)
+        ][:1]
         if culprit.causes:
             return
         pairs = [(before, after) for before, after in self._pairs() if culprit in (before, after)]
@@ -193,7 +188,9 @@ class Finder:
             found.sort(key=lambda cause: -self._reach(cause, culprit))
         found = _said_once(found)
         first, others = found[:1], found[1:_SHOWN]
-        others = [replace(other, apart=self._apart(place, found[0], other)) for other in others]
+        others = [
+            replace(other, apart=self.proof.apart(place, found[0], other)) for other in others
+        ]
         culprit.causes = [*first, *others]
         culprit.unexplained = "" if found else unexplained
         self.known += culprit.causes[:1]
@@ -215,7 +212,7 @@ class Finder:
         """
         region = self.index.ancestors(culprit.outputs, stop=culprit.inputs)
         has_windows = any(self.index.nodes[position].op_type in WINDOWS for position in region)
-        place = self._place(culprit) if culprit.lacking and has_windows else None
+        place = self.around.place(culprit) if culprit.lacking and has_windows else None
         if place is None:
             return
         for position, step, right in self._unlike(place):
@@ -234,11 +231,11 @@ class Finder:
         """Give a culprit the cause that a first node has, at all nodes like it; else say what is left."""
         steps = alone.outside(hypothesis.edits)
         of_all = everywhere(self.index, steps)
-        after = self._agreement(place, of_all)
-        if after is not None and self._cures(place, culprit, of_all, ""):
+        after = self.proof.agreement(place, of_all)
+        if after is not None and self.proof.cures(place, culprit, of_all, ""):
             said = f"{hypothesis.sentence} {place.region} agrees (max abs {after.max_abs:.2g})"
             given = hypothesis.name, said, after, steps, hypothesis.mistake
-            one = self._cause(culprit, place.value, *given)
+            one = self.proof.cause(culprit, place.value, *given)
             culprit.causes = [_joined(self.index, one, of_all)]
             self.known += culprit.causes
             return
@@ -272,7 +269,7 @@ class Finder:
         self, place: Place, culprit: Culprit, until: float, families: Sequence[Family]
     ) -> list[Cause]:
         """Return causes in a region with the nodes before it that only arrange what it reads, if there are some."""
-        wider = self._place(culprit, self._before(culprit))
+        wider = self.around.place(culprit, self.around.before(culprit))
         if wider is None or len(wider.positions) <= len(place.positions):
             return []
         return self._search(wider, culprit, until, families, ())[0]
@@ -318,7 +315,9 @@ class Finder:
                         for fit in ordered(found)
                         if families is OF_A_CONSTANT or not _chance(bench, fit.hypothesis)
                     ]
-                    tried = ((fit, self._proved(place, fit.hypothesis, culprit)) for fit in sure)
+                    tried = (
+                        (fit, self.proof.proved(place, fit.hypothesis, culprit)) for fit in sure
+                    )
                     proved = ((fit, cause) for fit, cause in tried if cause is not None)
                     doubtful += itertools.islice(proved, _PROVED)
                     if any(fit.error <= _EXACT and not fit.hypothesis.vague for fit, _ in doubtful):
@@ -330,35 +329,6 @@ class Finder:
         self.vague |= {repr(cause.steps) for fit, cause in doubtful if fit.hypothesis.vague}
         chosen = [causes[id(fit)] for fit in ordered(fit for fit, _ in doubtful)]
         return chosen, "" if chosen else _unexplained(bench, fits)
-
-    def _before(self, culprit: Culprit) -> list[str]:
-        """Return where a region begins that has the nodes before it, too, which only arrange what it reads."""
-        begins = (name for read in culprit.inputs for name in self._behind(read, _STEPS_BEFORE))
-        return list(dict.fromkeys(begins))
-
-    def _behind(self, name: str, steps: int) -> list[str]:
-        """Return the known values that a value is an arrangement of, that alone; else the value itself."""
-        index, references = self.index, self.case.samples[0][0]
-        node = index.nodes[index.producer[name]] if name in index.producer else None
-        alone = len(index.consumers.get(name, [])) == 1 and name not in index.outputs
-        if node is None or node.op_type not in _ARRANGING or not alone or not steps:
-            return [name]
-        reads = [n for n in index.reads[index.producer[name]] if constant(index, n) is None]
-        found = [begin for read in reads for begin in self._behind(read, steps - 1)]
-        known = (n in references or n in index.inputs or self._laid_out(n) for n in found)
-        return found if all(known) else [name]
-
-    def _laid_out(self, name: str) -> str:
-        """Return the value with a reference that has a value's elements in another shape; '' if there is none."""
-        readers = self.index.consumers.get(name, [])
-        node = self.index.nodes[readers[0]] if len(readers) == 1 else None
-        is_shape = node is not None and node.op_type in RESHAPING and node.input[0] == name
-        made = node.output[0] if node is not None and is_shape else ""
-        return made if made in self.case.samples[0][0] and self._shape_of(name) else ""
-
-    def _shape_of(self, name: str) -> tuple[int, ...]:
-        self.index.learn_types([name])
-        return self._declared(name)
 
     def _pairs(self) -> list[tuple[Culprit, Culprit]]:
         """Return the pairs of culprits of which the second one reads the first one."""
@@ -381,12 +351,12 @@ class Finder:
         as_one = self._as_one(several)
         inner = [c.value for c in several if c.value not in as_one.outputs]
         try:
-            place = self._place(as_one)
+            place = self.around.place(as_one)
             if place is None or set(place.samples[0].wanted) != {*as_one.outputs}:
                 return
             families = (*TOGETHER, other_operations)
             causes = self._search(place, as_one, until, families, ())[0]
-            keep = (cause for cause in causes if self._keeps(place, inner, cause.steps))
+            keep = (cause for cause in causes if self.proof.keeps(place, inner, cause.steps))
             for cause in itertools.islice(keep, 1):
                 for culprit in several:
                     culprit.causes = [cause]
@@ -397,13 +367,15 @@ class Finder:
         """Give culprits one cause, if normalizations that stand at the other end of their branches explain them."""
         made = {name for culprit in culprits for name in self._made(culprit)}
         for sentence, steps in moved_norms(self.index, made) if len(culprits) > 1 else ():
-            right = self._right_after(steps, culprits)
+            right = self.proof.right_after(steps, culprits)
             for culprit in culprits if len(right) > 1 else ():
                 after = right.get(culprit.value)
                 if after is not None:
                     said = f"{sentence} the values agree (max abs {after.max_abs:.2g})"
                     culprit.causes = [
-                        self._cause(culprit, culprit.value, "place of norms", said, after, steps)
+                        self.proof.cause(
+                            culprit, culprit.value, "place of norms", said, after, steps
+                        )
                     ]
             if len(right) > 1:
                 self.known += next(c.causes for c in culprits if c.causes)
@@ -425,7 +397,7 @@ class Finder:
                 more = {*edited(self.index, steps)} - {*edited(self.index, others)}
                 if not more or time.monotonic() > until:
                     continue
-                if self._all_right([*others, *steps]) and not self._all_right(others):
+                if self.proof.all_right([*others, *steps]) and not self.proof.all_right(others):
                     whole = _joined(self.index, cause, steps)
                     whole = replace(whole, sentence=f"{whole.sentence}, and so do all values")
                     culprit.causes.insert(0, whole)
@@ -433,82 +405,10 @@ class Finder:
                         other.causes, other.unexplained = [whole], ""
                     return
 
-    def _all_right(self, steps: Sequence[Pass]) -> bool:
-        """Return whether all values of an edited model are right, as it computes them from the feeds."""
-        judge = replace(self.case.judge, outputs={})
-        try:
-            index = GraphIndex.of(Pipeline(tuple(merged(steps))).apply(self.index.model).model)
-            observer = Observer(index, self.case.runtime)
-            for references, feeds in self.case.samples:
-                judge.references = references
-                observer.feed(feeds)
-                known = [name for name in references.entries if name in index.producer]
-                found = observer.sweep(known, prepare=references.prefetch)
-                wrong = any(not judge.good(name, value) for name, value in found)
-                observer.forget([*observer.kept])
-                if wrong:
-                    return False
-        except (SurgeonError, RuntimeFailure):
-            return False
-        return True
-
     def _made(self, culprit: Culprit) -> set[str]:
         """Return the values that a culprit's region computes."""
         region = self.index.ancestors(culprit.outputs, stop=culprit.inputs)
         return {name for position in region for name in self.index.nodes[position].output}
-
-    def _right_after(
-        self, steps: Sequence[Pass], culprits: Sequence[Culprit]
-    ) -> dict[str, Comparison]:
-        """Return the culprits' values that edits make right; nothing where a value behind an edit is wrong then."""
-        try:
-            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            found: dict[str, Comparison] = {}
-            for references, feeds in self.case.samples:
-                first = self._first_behind(index, references)
-                values = [c.value for c in culprits if c.value in references]
-                made = self._alone(index, [*{*first, *values}], references, feeds)
-                compared = {
-                    name: self.case.judge.compared(name, made[name], wanted)
-                    for name in made
-                    if isinstance(wanted := references.read(name), np.ndarray)
-                }
-                right = {n: c for n, c in compared.items() if c is not None and c.match}
-                if not first <= right.keys():
-                    return {}
-                found = {n: found.get(n, right[n]) for n in values if n in right}
-        except (SurgeonError, RuntimeFailure):
-            return {}
-        return found
-
-    def _first_behind(self, index: GraphIndex, references: ReferenceSet) -> set[str]:
-        """Return the first values with references behind the nodes of an edited model that read other values."""
-        old = {node.output[0]: list(node.input) for node in self.index.nodes}
-        changed = [node for node in index.nodes if old.get(node.output[0]) != list(node.input)]
-        pending, found = [name for node in changed for name in node.output], set[str]()
-        seen = set[str]()
-        while pending:
-            name = pending.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            if name in references:
-                found.add(name)
-            else:
-                readers = index.consumers.get(name, [])
-                pending += [made for p in readers for made in index.nodes[p].output]
-        return found
-
-    def _keeps(self, place: Place, names: Sequence[str], steps: Sequence[Pass]) -> bool:
-        """Return whether the values of an edited model that are still there are right."""
-        references, feeds = self.case.samples[0]
-        try:
-            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            left = [name for name in names if name in index and name in references]
-            made = self._alone(index, left, references, feeds, place.index.producer) if left else {}
-        except (SurgeonError, RuntimeFailure):
-            return False
-        return all(self.case.judge.good(name, made[name]) for name in left)
 
     def _as_one(self, several: Sequence[Culprit]) -> Culprit:
         """Return culprits that read each other as one.
@@ -525,8 +425,8 @@ class Finder:
 
     def _right_without(self, before: Culprit, after: Culprit) -> bool:
         """Return whether two culprits are right together, which they are told."""
-        place = self._place(self._as_one((before, after)))
-        is_right = place is not None and self._agreement(place, ()) is not None
+        place = self.around.place(self._as_one((before, after)))
+        is_right = place is not None and self.proof.agreement(place, ()) is not None
         if is_right:
             before.unexplained = after.unexplained = (
                 f"not searched: {after.value!r} is right without {before.value!r}, whose reference is of another value"
@@ -550,8 +450,8 @@ class Finder:
         judge = replace(self.case.judge, references=samples[0][0])
         there = Finder(replace(self.case, index=edited, judge=judge, samples=samples), self.result)
         node = replace(before, value=fresh, outputs=[fresh], seen=[], causes=[], unexplained="")
-        between = there._place(node)
-        if between is None or there._agreement(between, ()) is not None:
+        between = there.around.place(node)
+        if between is None or there.proof.agreement(between, ()) is not None:
             return []
         families = (operations, other_operations)
         causes = there._search(between, node, until, families, ())[0][:1]
@@ -568,9 +468,9 @@ class Finder:
     def _search_both(self, before: Culprit, after: Culprit, until: float) -> bool:
         """Explain two culprits by one mistake; return whether that is done."""
         both = self._as_one((before, after))
-        place = self._place(both)
+        place = self.around.place(both)
         found = [] if place is None else self._search(place, both, until, TOGETHER, ())[0]
-        keep = (c for c in found if place and self._keeps(place, before.outputs, c.steps))
+        keep = (c for c in found if place and self.proof.keeps(place, before.outputs, c.steps))
         causes = list(itertools.islice(keep, 1))
         if causes:
             before.causes, after.causes = causes, [*causes]
@@ -583,12 +483,16 @@ class Finder:
         """Return causes at all nodes that lie between references and whatever a culprit is seen at."""
         references, feeds = self.case.samples[0]
         outputs = [*culprit.outputs, *(name for name in culprit.seen if name in references)]
-        positions = self.index.ancestors(outputs, stop=self._known(references, feeds) - {*outputs})
+        positions = self.index.ancestors(
+            outputs, stop=self.around.known(references, feeds) - {*outputs}
+        )
         made = {name for position in positions for name in self.index.nodes[position].output}
         read = (name for p in sorted(positions) for name in self.index.reads[p])
-        entering = [n for n in dict.fromkeys(read) if n in self._known(references, feeds) - made]
+        entering = [
+            n for n in dict.fromkeys(read) if n in self.around.known(references, feeds) - made
+        ]
         fork = replace(culprit, inputs=entering, outputs=outputs, seen=[])
-        place = self._place(fork)
+        place = self.around.place(fork)
         if place is None or set(place.samples[0].wanted) == {culprit.value}:
             return []  # the same region once more
         found = self._search(place, fork, until, families, ())[0]
@@ -604,8 +508,8 @@ class Finder:
         others = [
             other for other in self.result.culprits if other is not culprit and _explainable(other)
         ]
-        places = filter(None, map(self._place, others[:_NEXT]))
-        return sum(self._agreement(place, cause.steps) is not None for place in places)
+        places = filter(None, map(self.around.place, others[:_NEXT]))
+        return sum(self.proof.agreement(place, cause.steps) is not None for place in places)
 
     def _fitting(
         self, bench: Bench, until: float, families: Sequence[Family], solved: Sequence[Solving]
@@ -638,376 +542,6 @@ class Finder:
         for known in dict.fromkeys(map(_mistake, reversed(self.known))):
             for family in (each for each in self._makers.get(known, {}) if each in families):
                 yield (h for h in family(place) if repr(h.mistake or h.name) == known)
-
-    def _place(self, culprit: Culprit, entering: Sequence[str] = ()) -> Place | None:
-        """Return a culprit's region as a place; None if no edit can be tried there."""
-        index = self.index
-        entering = entering or culprit.inputs
-        positions = sorted(
-            index.ancestors(culprit.outputs, stop=entering), key=index.places.__getitem__
-        )
-        nodes = [index.nodes[position] for position in positions]
-        if any(node.op_type in RANDOM for node in nodes):
-            culprit.unexplained = "not searched: the region draws random numbers"
-            return None
-        if len(nodes) > _LARGEST:
-            culprit.unexplained = (
-                f"not searched: the region has {len(nodes)} nodes, more than {_LARGEST}"
-            )
-            return None
-        actual = {name: now for name, (_, now) in self.result.tensors.items()}
-        samples = [self._sample(culprit, entering, actual, *sample) for sample in self.case.samples]
-        if samples[0] is None or culprit.value not in samples[0].wanted:
-            return None
-        nearby = self._nearby(culprit, samples[0])
-        there = [sample for sample in samples if sample is not None]
-        observer = Observer(index, self.case.runtime)
-        place = Place.at(observer, positions, culprit.value, there, self.case.judge, nearby)
-        place.lacking, place.changed = self._lacking(culprit), self.case.changed
-        place.module = self.case.samples[0][0].entries[culprit.value].class_name
-        return place
-
-    def _lacking(self, culprit: Culprit) -> dict[str, Array]:
-        """Return the references of about here that the model has no value for."""
-        references = self.case.samples[0][0]
-        read = {name: references.read(name) for name in culprit.lacking if name in references}
-        return {name: value for name, value in read.items() if isinstance(value, np.ndarray)}
-
-    def _sample(
-        self,
-        culprit: Culprit,
-        entering: Sequence[str],
-        actual: Mapping[str, RunValue],
-        references: ReferenceSet,
-        feeds: Feeds,
-    ) -> Sample | None:
-        """Return what enters a culprit in a sample and what should come out; None if that is not known."""
-        inputs: dict[str, RunValue] = {}
-        references.prefetch([n for n in (*entering, *culprit.outputs) if n in references])
-        for name in entering:
-            now = actual.get(name)
-            stored = references.read(name) if name in references else feeds.get(name)
-            laid_out = self._laid_out(name) if stored is None else ""
-            if laid_out and isinstance(there := references.read(laid_out), np.ndarray):
-                stored = there.reshape(self._shape_of(name))
-            value = now if stored is None else stored
-            if isinstance(now, np.ndarray) and isinstance(stored, np.ndarray):
-                value = cast_like(now, stored)
-            inputs[name] = value
-        wanted = {n: references.read(n) for n in culprit.outputs if n in references}
-        arrays = {name: value for name, value in wanted.items() if isinstance(value, np.ndarray)}
-
-        def recorded(name: str) -> RunValue:
-            if name in references or name in feeds:
-                return references.read(name) if name in references else feeds[name]
-            return self._computed([name], references, feeds)[name]
-
-        return Sample(inputs, arrays, recorded) if arrays else None
-
-    def _nearby(self, culprit: Culprit, sample: Sample) -> dict[str, Array]:
-        """Return values that do not depend on a culprit, of the shapes that it deals with, the nearest ones."""
-        references, feeds = self.case.samples[0]
-        wanted = sample.wanted[culprit.value].shape
-        values = (*sample.inputs.values(), *sample.wanted.values())
-        shapes = {value.shape for value in values if isinstance(value, np.ndarray)}
-
-        def may_be_read(shape: tuple[int, ...]) -> bool:
-            return shape in shapes or (
-                max(shape, default=0) > 1 and any(fits(shape, other) for other in (wanted, *shapes))
-            )
-
-        index = self.index
-        here = index.rank.get(culprit.value, 0)
-        near = sorted(index.rank, key=lambda name: abs(index.rank[name] - here))[:_AROUND]
-        index.learn_types(near)
-        names = [
-            name
-            for name in [*near, *(name for name in feeds if name in index.inputs)]
-            if name not in sample.inputs and name not in culprit.outputs
-        ]
-        below = self._below(culprit) | self._wrong_behind(culprit)
-        shapes_of = self._shapes([name for name in names if name not in below])
-        open_ = [n for n in shapes_of if n not in references and self._of_any_shape(n)][:_OPEN]
-        names = [name for name, shape in shapes_of.items() if may_be_read(shape)][:_NEARBY]
-        masks = self._masks(culprit, shapes_of, shapes)
-        names = list(dict.fromkeys([*names, *open_, *masks]))
-        found, size = dict[str, Array](), 0
-        references.prefetch([name for name in names if name in references])
-        unknown = [n for n in names if n not in references and n not in feeds]
-        computed = self._computed(unknown, references, feeds)
-        for name in names:
-            value = computed[name] if name in computed else sample.recorded(name)
-            size += value.nbytes if isinstance(value, np.ndarray) else 0
-            if not isinstance(value, np.ndarray) or size > self.case.memory:
-                continue
-            if may_be_read(value.shape) or (name in masks and shown(value) is not None):
-                found[name] = value
-        return found
-
-    def _wrong_behind(self, culprit: Culprit) -> set[str]:
-        """Return what is computed from culprits that stand behind one: its right value does not depend on them."""
-        rank = self.index.rank
-        here = rank.get(culprit.value, 0)
-        wrong = (c for c in self.result.culprits if not c.unexplained)
-        behind = (c for c in wrong if rank.get(c.value, 0) > here)
-        return {name for other in behind for name in self._below(other)}
-
-    def _masks(
-        self,
-        culprit: Culprit,
-        values: Mapping[str, tuple[int, ...]],
-        shapes: Iterable[tuple[int, ...]],
-    ) -> list[str]:
-        """Return values whose shapes masks of a region's scores have; none where nothing attends."""
-        index, sizes = self.index, {1, *itertools.chain(*shapes)}
-        region = index.ancestors(culprit.outputs, stop=culprit.inputs)
-        behind = (p for name in culprit.outputs for p in index.consumers.get(name, ()))
-        if not any(index.nodes[p].op_type == "Softmax" for p in (*region, *behind)):
-            return []
-        most = max((math.prod(shape) for shape in shapes), default=0)
-        fitting = [n for n, s in values.items() if s and {*s} <= sizes and 1 < math.prod(s) <= most]
-        fitting.sort(key=lambda n: n not in index.inputs and self._may_be_float(n))
-        return fitting[:_NEARBY_MASKS]
-
-    def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of values that have references, are fed or are declared; () where it is not known."""
-        references, feeds = self.case.samples[0]
-        found = {name: self._declared(name) for name in names}
-        stored = {n: references.entries[n].shape for n in names if n in references}
-        found |= {name: shape for name, shape in stored.items() if shape is not None}
-        found |= {name: np.shape(feeds[name]) for name in names if name in feeds}
-        unknown = [n for n, shape in found.items() if (not shape or 0 in shape) and n in references]
-        for start in range(0, len(unknown), _TOGETHER):
-            several = unknown[start : start + _TOGETHER]
-            references.prefetch(several)
-            found |= {
-                n: v.shape for n in several if isinstance(v := references.read(n), np.ndarray)
-            }
-        return found
-
-    def _may_be_float(self, name: str) -> bool:
-        kind = self.index.types.get(name)
-        element = 0 if kind is None else kind.tensor_type.elem_type
-        return not element or is_float(numpy_dtype(element))
-
-    def _of_any_shape(self, name: str) -> bool:
-        """Return whether a value may have floats, and has no shape that is known before it is computed."""
-        kind = self.index.types.get(name)
-        if kind is None or not kind.tensor_type.elem_type:
-            return True
-        tensor = kind.tensor_type
-        known = tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
-        return not known and is_float(numpy_dtype(tensor.elem_type))
-
-    def _declared(self, name: str) -> tuple[int, ...]:
-        kind = self.index.types.get(name)
-        return () if kind is None else tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
-
-    def _computed(
-        self, names: Sequence[str], references: ReferenceSet, feeds: Feeds
-    ) -> dict[str, RunValue]:
-        """Compute values of the model as it is, from the references before them."""
-        try:
-            return self._alone(self.index, names, references, feeds) if names else {}
-        except RuntimeFailure:
-            return {}
-
-    def _known(self, references: ReferenceSet, feeds: Feeds) -> set[str]:
-        """Return the values of the model whose right numbers are known."""
-        return {*feeds} | (references.entries.keys() & self.index.producer.keys())
-
-    def _alone(
-        self,
-        index: GraphIndex,
-        names: Sequence[str],
-        references: ReferenceSet,
-        feeds: Feeds,
-        but: Iterable[str] = (),
-    ) -> dict[str, RunValue]:
-        """Compute values of a model from the references before them, but for those of some values."""
-        known = self._known(references, feeds) - {*names, *but}
-        positions = sorted(index.ancestors(names, stop=known), key=index.places.__getitem__)
-        reads = {name for position in positions for name in index.reads[position]} & known
-        references.prefetch([name for name in reads if name in references])
-        inputs = {name: self._right(name, references, feeds) for name in reads}
-        return Observer(index, self.case.runtime).alone(positions, inputs, names)
-
-    def _below(self, culprit: Culprit) -> set[str]:
-        """Return a culprit's values, and all that is computed from them."""
-        index = self.index
-        makers = {index.producer[name] for name in culprit.outputs if name in index.producer}
-        nodes = {below for position in makers for below in index.descendants(position)}
-        return {name for position in nodes for name in index.nodes[position].output}
-
-    def _proved(self, place: Place, hypothesis: Hypothesis, culprit: Culprit) -> Cause | None:
-        """Return a hypothesis as a cause, if the model itself, edited by it, agrees on every sample."""
-        steps = place.outside(hypothesis.edits)
-        if not hypothesis.proves:
-            return None
-        after = self._agreement(place, steps, hypothesis.instead)
-        if after is None:
-            return None
-        sentence = hypothesis.sentence
-        if not self._spares(place, steps):
-            steps = place.outside(map(place.kept_here, hypothesis.edits))
-            wrong, _, right = sentence.partition("; ")
-            sentence = f"{wrong} for {place.reading(hypothesis.edits)}; {right}"
-            if not self._spares(place, steps):
-                return None
-        if not self._cures(place, culprit, steps, hypothesis.instead):
-            wider = (self._for_all(place, steps), everywhere(self.index, steps, wired=True))
-            agree = (s for s in wider if self._agreement(place, s, hypothesis.instead) is not None)
-            agree = (s for s in agree if self._spares(place, s))
-            cures = (s for s in agree if self._cures(place, culprit, s, hypothesis.instead))
-            steps = next(cures, ())
-            if not steps:
-                return None
-            if steps == wider[1]:
-                sentence += " here and at all nodes like it"
-        alone = ", at the sizes of this sample alone" if hypothesis.fixed else ""
-        said = f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g}){alone}"
-        given = hypothesis.name, said, after, steps, hypothesis.mistake
-        return self._cause(culprit, place.value, *given)
-
-    def _cause(
-        self,
-        culprit: Culprit,
-        value: str,
-        name: str,
-        sentence: str,
-        after: Comparison,
-        steps: tuple[Pass, ...],
-        mistake: tuple[object, ...] = (),
-    ) -> Cause:
-        """Return what explains a culprit, with the edits as people type them."""
-        before = next((v.introduced for v in culprit.values if v.name == value), None)
-        command = as_command(steps, self.index.model.path)
-        return Cause(name, sentence, before, after, steps, [*map(as_step, steps)], command, mistake)
-
-    @staticmethod
-    def _for_all(place: Place, steps: Sequence[Pass]) -> tuple[Pass, ...]:
-        """Return edits for all that read what enters, as a residual, or a constant: a scale is read twice."""
-        return tuple(
-            replace(step, to=())
-            if isinstance(step, SetConstant)
-            or (isinstance(step, Insert) and step.value in place.inputs)
-            else step
-            for step in steps
-        )
-
-    def _cures(self, place: Place, culprit: Culprit, steps: Sequence[Pass], instead: str) -> bool:
-        """Return whether an edit repairs all that the culprit is seen at."""
-        references, feeds = self.case.samples[0]
-        seen = [name for name in culprit.seen if name in references]
-        if not seen:
-            return True
-        try:
-            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            made = self._alone(index, seen, references, feeds, {*place.index.producer, instead})
-        except (SurgeonError, RuntimeFailure):
-            return False
-        return all(self.case.judge.good(name, made[name]) for name in seen)
-
-    def _spares(self, place: Place, steps: Sequence[Pass]) -> bool:
-        """Return whether an edit is right for what else reads the values that it changes."""
-        references, feeds = self.case.samples[0]
-        entering = [s.value for s in steps if isinstance(s, Insert) and place.is_for_all(s)]
-        below = self._first_below(place, entering)
-        try:
-            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            changed = self._first_below(place, place.changed_by(index))
-            before = self._alone(self.index, changed, references, feeds) if changed else {}
-            below += [name for name, value in before.items() if self.case.judge.good(name, value)]
-            made = self._alone(index, below, references, feeds) if below else {}
-        except (SurgeonError, RuntimeFailure):
-            return False
-        return all(self.case.judge.good(name, made[name]) for name in below)
-
-    def _first_below(self, place: Place, names: Iterable[str]) -> list[str]:
-        """Return the first values with references that nodes elsewhere compute from some values."""
-        references, consumers = self.case.samples[0][0], self.index.consumers
-        readers = (reader for name in names for reader in consumers.get(name, []))
-        pending = [reader for reader in readers if reader not in place.positions]
-        below, seen = list[str](), set[int]()
-        while pending:
-            position = pending.pop()
-            seen.add(position)
-            for name in self.index.nodes[position].output:
-                if name in references:
-                    below.append(name)
-                else:
-                    pending += {*consumers.get(name, [])} - seen
-        return below
-
-    def _right(self, name: str, references: ReferenceSet, feeds: Feeds) -> RunValue:
-        """Return the reference of a value in the dtype that the model gives it, or a feed."""
-        value = references.read(name) if name in references else feeds[name]
-        kind = self.index.type_of(name)
-        if kind is None or not isinstance(value, np.ndarray) or not kind.tensor_type.elem_type:
-            return value
-        return value.astype(numpy_dtype(kind.tensor_type.elem_type), copy=False)
-
-    def _agreement(
-        self, place: Place, steps: Sequence[Pass], instead: str = ""
-    ) -> Comparison | None:
-        """Run a place in the model with edits; return its value in the first sample, None if it does not agree."""
-        after: Comparison | None = None
-        for sample in place.samples:
-            found = self._found(place, steps, sample, instead)
-            compared = {
-                name: self.case.judge.compared(name, found[name], wanted)
-                for name, wanted in sample.wanted.items()
-                if name in found
-            }
-            if not found or not all(c is not None and c.match for c in compared.values()):
-                return None
-            after = after or compared[place.value]
-        return after
-
-    def _found(
-        self, place: Place, steps: Sequence[Pass], sample: Sample, instead: str = ""
-    ) -> dict[str, RunValue]:
-        """Compute a region's values in the edited model; nothing if it cannot be edited or run."""
-        names = {n: instead if n == place.value and instead else n for n in sample.wanted}
-        try:
-            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            known = self._known(*self.case.samples[0]) - {*place.index.producer, *names.values()}
-            stop = {*place.nearby, *sample.inputs, *known}
-            made = list(dict.fromkeys(name for name in names.values() if name not in stop))
-            positions = sorted(index.ancestors(made, stop=stop), key=index.places.__getitem__)
-            reads = {name for position in positions for name in index.reads[position]}
-            given = {**sample.inputs}
-            given |= {name: sample.recorded(name) for name in (reads & stop) - given.keys()}
-            observer = Observer(index, self.case.runtime)
-            found = {**given, **(observer.alone(positions, given, made) if made else {})}
-            return {name: found[other] for name, other in names.items()}
-        except (SurgeonError, RuntimeFailure, KeyError):
-            return {}
-
-    def _apart(self, place: Place, one: Cause, other: Cause) -> str:
-        """Say which sample would tell two causes apart that fit equally."""
-        for factor in _FACTORS:
-            inputs = {n: _times(value, factor) for n, value in place.inputs.items()}
-            sample = replace(place.samples[0], inputs=inputs)
-            made, instead = (
-                self._found(place, c.steps, sample).get(place.value) for c in (one, other)
-            )
-            if not isinstance(made, np.ndarray) or not isinstance(instead, np.ndarray):
-                continue
-            if not place.agree(place.value, made, instead):
-                return (
-                    "fits as well: a sample tells the two apart in which the inputs here are"
-                    f" {factor:g} times as large"
-                )
-        return "fits as well, and computes the same from other inputs that were tried"
-
-
-def _times(value: RunValue, factor: float) -> RunValue:
-    """Return a value scaled, if it has numbers."""
-    if not isinstance(value, np.ndarray) or not (is_float(value.dtype) or value.dtype.kind in "iu"):
-        return value
-    with np.errstate(all="ignore"):
-        return (wide(value) * factor).astype(value.dtype)
 
 
 def _renamed(references: ReferenceSet, old: str, new: str) -> ReferenceSet:

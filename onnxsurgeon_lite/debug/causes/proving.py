@@ -1,0 +1,278 @@
+"""Prove on the model itself, run from the references, that an edit repairs a culprit and nothing else is wrong then."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.bisection.bisect import Case
+from onnxsurgeon_lite.debug.bisection.result import Cause, Culprit
+from onnxsurgeon_lite.debug.causes.everywhere import everywhere, merged
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place, Sample, wide
+from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
+from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.passes import Insert, Pass, Pipeline, SetConstant
+from onnxsurgeon_lite.passes.typed import as_command, as_step
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.tensors.dtypes import RunValue, is_float
+from onnxsurgeon_lite.tensors.references import ReferenceSet
+
+_FACTORS = (-1.0, 10.0, 100.0, 0.01)  # of inputs that may tell causes apart
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Runs the edited model, or a part of it, and compares its values with the references."""
+
+    case: Case
+    around: Surroundings
+
+    @property
+    def index(self) -> GraphIndex:
+        return self.case.index
+
+    def proved(self, place: Place, hypothesis: Hypothesis, culprit: Culprit) -> Cause | None:
+        """Return a hypothesis as a cause, if the model itself, edited by it, agrees on every sample."""
+        steps = place.outside(hypothesis.edits)
+        if not hypothesis.proves:
+            return None
+        after = self.agreement(place, steps, hypothesis.instead)
+        if after is None:
+            return None
+        sentence = hypothesis.sentence
+        if not self._spares(place, steps):
+            steps = place.outside(map(place.kept_here, hypothesis.edits))
+            wrong, _, right = sentence.partition("; ")
+            sentence = f"{wrong} for {place.reading(hypothesis.edits)}; {right}"
+            if not self._spares(place, steps):
+                return None
+        if not self.cures(place, culprit, steps, hypothesis.instead):
+            wider = (_for_all(place, steps), everywhere(self.index, steps, wired=True))
+            agree = (s for s in wider if self.agreement(place, s, hypothesis.instead) is not None)
+            agree = (s for s in agree if self._spares(place, s))
+            cures = (s for s in agree if self.cures(place, culprit, s, hypothesis.instead))
+            steps = next(cures, ())
+            if not steps:
+                return None
+            if steps == wider[1]:
+                sentence += " here and at all nodes like it"
+        alone = ", at the sizes of this sample alone" if hypothesis.fixed else ""
+        said = f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g}){alone}"
+        given = hypothesis.name, said, after, steps, hypothesis.mistake
+        return self.cause(culprit, place.value, *given)
+
+    def agreement(
+        self, place: Place, steps: Sequence[Pass], instead: str = ""
+    ) -> Comparison | None:
+        """Run a place in the model with edits; return its value in the first sample, None if it does not agree."""
+        after: Comparison | None = None
+        for sample in place.samples:
+            found = self._found(place, steps, sample, instead)
+            compared = {
+                name: self.case.judge.compared(name, found[name], wanted)
+                for name, wanted in sample.wanted.items()
+                if name in found
+            }
+            if not found or not all(c is not None and c.match for c in compared.values()):
+                return None
+            after = after or compared[place.value]
+        return after
+
+    def all_right(self, steps: Sequence[Pass]) -> bool:
+        """Return whether all values of an edited model are right, as it computes them from the feeds."""
+        judge = replace(self.case.judge, outputs={})
+        try:
+            index = GraphIndex.of(Pipeline(tuple(merged(steps))).apply(self.index.model).model)
+            observer = Observer(index, self.case.runtime)
+            for references, feeds in self.case.samples:
+                judge.references = references
+                observer.feed(feeds)
+                known = [name for name in references.entries if name in index.producer]
+                found = observer.sweep(known, prepare=references.prefetch)
+                wrong = any(not judge.good(name, value) for name, value in found)
+                observer.forget([*observer.kept])
+                if wrong:
+                    return False
+        except (SurgeonError, RuntimeFailure):
+            return False
+        return True
+
+    def right_after(
+        self, steps: Sequence[Pass], culprits: Sequence[Culprit]
+    ) -> dict[str, Comparison]:
+        """Return the culprits' values that edits make right; nothing where a value behind an edit is wrong then."""
+        try:
+            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
+            found: dict[str, Comparison] = {}
+            for references, feeds in self.case.samples:
+                first = self._first_behind(index, references)
+                values = [c.value for c in culprits if c.value in references]
+                made = self.around.alone(index, [*{*first, *values}], references, feeds)
+                compared = {
+                    name: self.case.judge.compared(name, made[name], wanted)
+                    for name in made
+                    if isinstance(wanted := references.read(name), np.ndarray)
+                }
+                right = {n: c for n, c in compared.items() if c is not None and c.match}
+                if not first <= right.keys():
+                    return {}
+                found = {n: found.get(n, right[n]) for n in values if n in right}
+        except (SurgeonError, RuntimeFailure):
+            return {}
+        return found
+
+    def _first_behind(self, index: GraphIndex, references: ReferenceSet) -> set[str]:
+        """Return the first values with references behind the nodes of an edited model that read other values."""
+        old = {node.output[0]: list(node.input) for node in self.index.nodes}
+        changed = [node for node in index.nodes if old.get(node.output[0]) != list(node.input)]
+        pending, found = [name for node in changed for name in node.output], set[str]()
+        seen = set[str]()
+        while pending:
+            name = pending.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            if name in references:
+                found.add(name)
+            else:
+                readers = index.consumers.get(name, [])
+                pending += [made for p in readers for made in index.nodes[p].output]
+        return found
+
+    def keeps(self, place: Place, names: Sequence[str], steps: Sequence[Pass]) -> bool:
+        """Return whether the values of an edited model that are still there are right."""
+        references, feeds = self.case.samples[0]
+        try:
+            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
+            left = [name for name in names if name in index and name in references]
+            made = (
+                self.around.alone(index, left, references, feeds, place.index.producer)
+                if left
+                else {}
+            )
+        except (SurgeonError, RuntimeFailure):
+            return False
+        return all(self.case.judge.good(name, made[name]) for name in left)
+
+    def cures(self, place: Place, culprit: Culprit, steps: Sequence[Pass], instead: str) -> bool:
+        """Return whether an edit repairs all that the culprit is seen at."""
+        references, feeds = self.case.samples[0]
+        seen = [name for name in culprit.seen if name in references]
+        if not seen:
+            return True
+        try:
+            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
+            made = self.around.alone(
+                index, seen, references, feeds, {*place.index.producer, instead}
+            )
+        except (SurgeonError, RuntimeFailure):
+            return False
+        return all(self.case.judge.good(name, made[name]) for name in seen)
+
+    def _spares(self, place: Place, steps: Sequence[Pass]) -> bool:
+        """Return whether an edit is right for what else reads the values that it changes."""
+        references, feeds = self.case.samples[0]
+        entering = [s.value for s in steps if isinstance(s, Insert) and place.is_for_all(s)]
+        below = self._first_below(place, entering)
+        try:
+            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
+            changed = self._first_below(place, place.changed_by(index))
+            before = self.around.alone(self.index, changed, references, feeds) if changed else {}
+            below += [name for name, value in before.items() if self.case.judge.good(name, value)]
+            made = self.around.alone(index, below, references, feeds) if below else {}
+        except (SurgeonError, RuntimeFailure):
+            return False
+        return all(self.case.judge.good(name, made[name]) for name in below)
+
+    def _first_below(self, place: Place, names: Iterable[str]) -> list[str]:
+        """Return the first values with references that nodes elsewhere compute from some values."""
+        references, consumers = self.case.samples[0][0], self.index.consumers
+        readers = (reader for name in names for reader in consumers.get(name, []))
+        pending = [reader for reader in readers if reader not in place.positions]
+        below, seen = list[str](), set[int]()
+        while pending:
+            position = pending.pop()
+            seen.add(position)
+            for name in self.index.nodes[position].output:
+                if name in references:
+                    below.append(name)
+                else:
+                    pending += {*consumers.get(name, [])} - seen
+        return below
+
+    def _found(
+        self, place: Place, steps: Sequence[Pass], sample: Sample, instead: str = ""
+    ) -> dict[str, RunValue]:
+        """Compute a region's values in the edited model; nothing if it cannot be edited or run."""
+        names = {n: instead if n == place.value and instead else n for n in sample.wanted}
+        try:
+            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
+            known = self.around.known(*self.case.samples[0]) - {
+                *place.index.producer,
+                *names.values(),
+            }
+            stop = {*place.nearby, *sample.inputs, *known}
+            made = list(dict.fromkeys(name for name in names.values() if name not in stop))
+            positions = sorted(index.ancestors(made, stop=stop), key=index.places.__getitem__)
+            reads = {name for position in positions for name in index.reads[position]}
+            given = {**sample.inputs}
+            given |= {name: sample.recorded(name) for name in (reads & stop) - given.keys()}
+            observer = Observer(index, self.case.runtime)
+            found = {**given, **(observer.alone(positions, given, made) if made else {})}
+            return {name: found[other] for name, other in names.items()}
+        except (SurgeonError, RuntimeFailure, KeyError):
+            return {}
+
+    def apart(self, place: Place, one: Cause, other: Cause) -> str:
+        """Say which sample would tell two causes apart that fit equally."""
+        for factor in _FACTORS:
+            inputs = {n: _times(value, factor) for n, value in place.inputs.items()}
+            sample = replace(place.samples[0], inputs=inputs)
+            made, instead = (
+                self._found(place, c.steps, sample).get(place.value) for c in (one, other)
+            )
+            if not isinstance(made, np.ndarray) or not isinstance(instead, np.ndarray):
+                continue
+            if not place.agree(place.value, made, instead):
+                return (
+                    "fits as well: a sample tells the two apart in which the inputs here are"
+                    f" {factor:g} times as large"
+                )
+        return "fits as well, and computes the same from other inputs that were tried"
+
+    def cause(
+        self,
+        culprit: Culprit,
+        value: str,
+        name: str,
+        sentence: str,
+        after: Comparison,
+        steps: tuple[Pass, ...],
+        mistake: tuple[object, ...] = (),
+    ) -> Cause:
+        """Return what explains a culprit, with the edits as people type them."""
+        before = next((v.introduced for v in culprit.values if v.name == value), None)
+        command = as_command(steps, self.index.model.path)
+        return Cause(name, sentence, before, after, steps, [*map(as_step, steps)], command, mistake)
+
+
+def _for_all(place: Place, steps: Sequence[Pass]) -> tuple[Pass, ...]:
+    """Return edits for all that read what enters, as a residual, or a constant: a scale is read twice."""
+    return tuple(
+        replace(step, to=())
+        if isinstance(step, SetConstant)
+        or (isinstance(step, Insert) and step.value in place.inputs)
+        else step
+        for step in steps
+    )
+
+
+def _times(value: RunValue, factor: float) -> RunValue:
+    """Return a value scaled, if it has numbers."""
+    if not isinstance(value, np.ndarray) or not (is_float(value.dtype) or value.dtype.kind in "iu"):
+        return value
+    with np.errstate(all="ignore"):
+        return (wide(value) * factor).astype(value.dtype)
