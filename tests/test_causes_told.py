@@ -336,7 +336,7 @@ def test_a_factor_that_the_reference_has_is_said_as_a_size():
 
     result = found(wrong, right, x=numbers(4, 12))
 
-    said = "constant 'f' of Mul (@1) is 1; with 0.288675 = 1/sqrt(12) the node agrees"
+    said = "constant 'f' of Constant (@0), a factor of Mul (@1), is 1; with 1/sqrt(12), as the"
     assert result.culprits[0].causes[0].sentence.startswith(said)
 
 

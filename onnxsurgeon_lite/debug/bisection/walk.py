@@ -7,11 +7,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from onnx import TensorProto
+
 from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.debug.bisection.judge import Judge
 from onnxsurgeon_lite.debug.bisection.search import Origin, SearchResult, first_bad, origins, spread
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeTimeout
+from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Held
 from onnxsurgeon_lite.tensors.dtypes import RunValue, fits, type_of
@@ -98,22 +101,12 @@ class Walk:
 
     def __post_init__(self) -> None:
         values = self.space.values
-        self.comparable = {i for i, name in enumerate(values) if self._is_judged(name)}
+        self.comparable = {i for i, name in enumerate(values) if self.judge.can_judge(name)}
         self._pending = sorted(self.comparable)
         self._fed = set(self.observer.kept)
         self._uses: dict[str, int] | None = (
             None  # when searching all culprits: value -> its last use
         )
-
-    def _is_judged(self, name: str) -> bool:
-        """Return whether a value is judged; a constant is part of the nodes that read it where these are judged."""
-        index = self.space.index
-        if not self.judge.can_judge(name) or name not in index.producer:
-            return self.judge.can_judge(name)
-        readers = [index.nodes[n] for n in index.consumers.get(name, [])]
-        is_constant = index.nodes[index.producer[name]].op_type == "Constant"
-        made = [output for node in readers for output in node.output if output]
-        return not (is_constant and made and all(map(self.judge.can_judge, made)))
 
     def first_wave(self) -> list[int]:
         """Return the targets and some values spread over the graph, to probe in one session."""
@@ -148,10 +141,25 @@ class Walk:
                         self.journal.add(state, name, good)
             if not all(answers.values()):
                 self._stop(values)
+            for name in [n for n in part.values if not answers[n] and self._is_another(n)]:
+                answers[name] = True
+                self.journal.add(state, name, True)
         self.compared += len(items)
         self.progress(f"{self.compared} values compared in {self.observer.sessions} sessions")
         self._let_go(items, answers)
         return {item: answers[name] for item, name in zip(items, names, strict=True)}
+
+    def _is_another(self, name: str) -> bool:
+        """Return whether what reads axes or sizes is right with them: the references have others by their name."""
+        index = self.space.index
+        tensor = constant(index, name)
+        if tensor is None or tensor.data_type not in (TensorProto.INT64, TensorProto.INT32):
+            return False
+        readers = (index.nodes[position] for position in index.consumers.get(name, ()))
+        made = [output for node in readers for output in node.output if output]
+        if not made or not all(map(self.judge.can_judge, made)):
+            return False
+        return all(self.judge.good(n, value) for n, value in self.observer.fetch(made).items())
 
     def _part(self, items: list[int]) -> _Part:
         names = self.space.names(items)

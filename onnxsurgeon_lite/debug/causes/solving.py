@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.causes.attributes import changed, numbers, text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears, stacked, wanted_at
 from onnxsurgeon_lite.debug.causes.operations import as_size
-from onnxsurgeon_lite.debug.causes.place import Attribute, Indices, Place, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.place import Attribute, Indices, Place, Wide, small, titled, wide
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
@@ -39,6 +39,7 @@ _DETERMINED = (
 )
 _EVEN = 3**-0.5  # root mean square of numbers that are spread evenly up to one
 _ABOUT = 0.05
+_FACTORS = {"Mul", "Div"}
 _FOLDING = ("Conv", "ConvTranspose", "Gemm")
 _FOLDED = (
     "into which a normalization is folded: its mean, its bias or the bias in front of it is another"
@@ -81,8 +82,18 @@ def made_constant(place: Place) -> Iterator[Hypothesis]:
         shown = text(right) if is_whole else as_size(right)[0]
         how = f"is {text(array.item())}; with {shown}, as the reference has it,"
     edit = SetConstant(place.value, place.wanted.astype(array.dtype))
-    sentence = f"constant {place.value!r} of {place.maker} {how}"
+    scaled = _scaled_by(place)
+    what = f", a factor of {scaled}," if scaled else ""
+    sentence = f"constant {place.value!r} of {place.maker}{what} {how}"
     yield Hypothesis("constant", sentence, (edit,))
+
+
+def _scaled_by(place: Place) -> str:
+    """Return the titles of the nodes that scale by the wrong value; '' if others read it, too."""
+    readers = [*dict.fromkeys(place.whole.consumers.get(place.value, []))]
+    kinds = {place.whole.nodes[position].op_type for position in readers}
+    titles = (titled(place.whole, position) for position in readers)
+    return " and ".join(titles) if kinds and kinds <= _FACTORS else ""
 
 
 def _attribute(
