@@ -1,33 +1,19 @@
-"""Constants of recurrent nodes, solved for unit by unit: the wanted states stand for those that are computed.
+"""LSTM, GRU and RNN cells from known states: what they compute, and the numbers with which they compute what is wanted.
 
 Where the state before each step is known, a unit depends on no other one. It has few unknowns, and an equation at
 each step of each sequence.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.linear import wanted_at
-from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, wide
-from onnxsurgeon_lite.debug.causes.solving import (
-    borrowed,
-    described,
-    is_rounded,
-    plain,
-    rounding,
-    solved_constant,
-    unchanged,
-)
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.debug.causes.place import Indices, Wide
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-_USUAL = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
-_SLOTS = BIAS, _INPUTS, _STATE = 3, 1, 2  # the fewest unknowns first
-_SAMPLES = 8
+SLOTS = BIAS, INPUTS, STATE = 3, 1, 2  # the fewest unknowns first
 _WRONG = 1e-5  # an error of a unit, relative to the largest state: a smaller one is noise
 _CLOSE = 1e-3  # an error that is worth a run
 _BETTER = 0.99  # times the error, at least, with each step
@@ -125,7 +111,7 @@ _CELLS: dict[str, Callable[[Wide, Wide, Wide], _Made]] = {"LSTM": _lstm, "GRU": 
 
 
 @dataclass(frozen=True)
-class _Solved:
+class Solved:
     """What was solved for: at the unit of which the references say the least."""
 
     change: Wide  # [units, sums, features]
@@ -167,7 +153,7 @@ class Cells:
         x, h = (np.moveaxis(a.reshape(shape), 2, 0) for a in (of_inputs, of_state))
         return np.concatenate([x[:2] + h[:2], x[2:], h[2:]]) if self.kind == "GRU" else x + h
 
-    def solved(self, slot: int, free: NDArray[np.bool_]) -> _Solved | None:
+    def solved(self, slot: int, free: NDArray[np.bool_]) -> Solved | None:
         """Solve for the change of a constant, where it is free: [units, sums, features]; None where none fits."""
         scale = max(float(np.abs(way.wanted).max(initial=0.0)) for way in self.ways) or 1.0
         off = [np.abs(s - w.wanted) for s, w in zip(self.states(), self.ways, strict=True)]
@@ -175,7 +161,7 @@ class Cells:
         wrong = np.flatnonzero(~(error <= _WRONG * scale))
         change = np.zeros(free.shape)
         if not wrong.size:
-            return _Solved(change)
+            return Solved(change)
         rows, width = self.rows, free[0].size
         if max(rows, width) * wrong.size * float(width) ** 2 > _WORK:
             return None
@@ -189,7 +175,7 @@ class Cells:
             told = part.told(found)
             least = told if least is None else min(least, told)
         assert least is not None
-        return _Solved(change, *least[1:])
+        return Solved(change, *least[1:])
 
     def _spread(self, slot: int) -> float:
         """Return by how much the numbers of a constant differ, or should."""
@@ -214,7 +200,7 @@ class _Part:
         self.free, self.scale = free, scale
         self.which = sums_of(cells.kind, slot)
         ones = [np.ones((*way.wanted.shape[:2], 1)) for way in cells.ways]
-        named = {_INPUTS: [w.given for w in cells.ways], _STATE: [w.before for w in cells.ways]}
+        named = {INPUTS: [w.given for w in cells.ways], STATE: [w.before for w in cells.ways]}
         self.features = named.get(slot, ones)
         self.sums = [cells._sums(way)[..., units] for way in cells.ways]
         self.wanted = np.concatenate(
@@ -313,224 +299,5 @@ def _root_mean_square(left: Wide) -> Wide:
 def sums_of(kind: str, slot: int) -> tuple[int, ...]:
     """Return the sums that a constant adds to: the last gate of a GRU has one of inputs and one of the state."""
     if kind == "GRU":
-        return {_INPUTS: (0, 1, 2), _STATE: (0, 1, 3)}.get(slot, (0, 1, 2, 3))
+        return {INPUTS: (0, 1, 2), STATE: (0, 1, 3)}.get(slot, (0, 1, 2, 3))
     return tuple(range(GATES[kind]))
-
-
-def solved_units(place: Place) -> Iterator[Hypothesis]:
-    """Yield constants of recurrent nodes whose wanted states are known, with the numbers that give these."""
-    for number, node in enumerate(place.index.nodes):
-        if node.op_type not in GATES or not _is_usual(place, number):
-            continue
-        seen = (cells_of(there, number) for there in _seen_at(place, number))
-        every = next(filter(None, seen), [])
-        found = (h for slot in _SLOTS if every for h in _of_constant(place, number, slot, every))
-        for hypothesis in found:
-            yield hypothesis
-            if hypothesis.proves:
-                break
-
-
-def _of_constant(
-    place: Place, number: int, slot: int, every: Sequence[Cells]
-) -> Iterator[Hypothesis]:
-    """Yield one constant, with other numbers where it is zero, then everywhere."""
-    read = place.index.nodes[number].input
-    array = place.constant(read[slot]) if len(read) > slot else None
-    if array is None or not is_float(array.dtype):
-        return
-    old, zero = wide(array), array == 0
-    for free in (zero, np.ones_like(zero)) if zero.any() and slot != BIAS else (zero | ~zero,):
-        masks = [_by_unit(f, c, slot) for f, c in zip(free, every, strict=True)]
-        width = max(int(mask.sum(axis=(1, 2)).max()) for mask in masks)
-        proves = Hypothesis("", "", (), (), width, every[0].rows).proves
-        if proves or plain("", "", old, rounding(old)):
-            solved = [cells.solved(slot, mask) for cells, mask in zip(every, masks, strict=True)]
-            yield from _repaired(place, number, slot, array, every[0].kind, solved)
-
-
-def states_are_known(place: Place, number: int) -> bool:
-    """Return whether the wanted states of a recurrent node are known."""
-    return any(_ways(there, number) for there in _seen_at(place, number))
-
-
-def free_biases(array: Array, kind: str) -> NDArray[np.bool_]:
-    """Return which biases may change: of two halves of which the sum counts, the one that is zero, else that of inputs.
-
-    In the last gate of a GRU the two count apart.
-    """
-    halves = array.reshape(len(array), 2, GATES[kind], -1)
-    free = np.zeros(halves.shape, bool)
-    for numbers, way in zip(halves, free, strict=True):
-        way[int(numbers[0].any() and not numbers[1].any())] = True
-        way[:, -1] |= kind == "GRU"
-    return free.reshape(array.shape)
-
-
-def _seen_at(place: Place, number: int) -> Iterator[Place]:
-    """Yield a place, and what it is up to values behind a node that may be those of which the model has none."""
-    yield place
-    behind = place.index.descendants(number) & place.leading
-    values = [name for n in (number, *behind) for name in place.index.nodes[n].output if name]
-    for name, array in place.lacking.items():
-        for value in values:
-            made = place.values.get(value)
-            if made is not None and made.shape == array.shape and value != place.value:
-                samples = place.samples[:_SAMPLES]
-                read = ((sample, sample.recorded(name)) for sample in samples)
-                known = [
-                    replace(s, wanted={value: v}) for s, v in read if isinstance(v, np.ndarray)
-                ]
-                yield replace(place, value=value, samples=known)
-
-
-def cells_of(place: Place, number: int) -> list[Cells]:
-    """Return the directions of a recurrent node; none where its states are not known."""
-    node, samples = place.index.nodes[number], place.samples[:_SAMPLES]
-    read = [name or None for name in (*node.input, *[""] * (8 - len(node.input)))]
-    values = [place.operand(name) if name else None for name in read]
-    weight, state, bias = values[1:4]
-    if weight is None or state is None or (read[3] and bias is None):
-        return []
-    if bias is None:
-        bias = np.zeros((len(weight), 2 * weight.shape[1]))
-    places = [place, *(replace(place, samples=[sample], nearby={}) for sample in samples[1:])]
-    seen = [_ways(there, number) for there in places]
-    if not all(seen):
-        return []
-    kind = node.op_type
-    return [
-        Cells(kind, (wide(w), wide(r), wide(b)), ways)
-        for w, r, b, *ways in zip(weight, state, bias, *seen, strict=True)
-    ]
-
-
-def _is_usual(place: Place, number: int) -> bool:
-    """Return whether a node has the functions that it has by default, and steps along its first axis."""
-    node, known = place.index.nodes[number], place.attributes(place.index.nodes[number])
-    named = known.get("activations") or []
-    assert isinstance(named, list)
-    usual = _USUAL[node.op_type] * (2 if known.get("direction") == "bidirectional" else 1)
-    rare = any(known.get(name) for name in ("clip", "input_forget", "layout"))
-    resets = node.op_type == "GRU" and not known.get("linear_before_reset")
-    functions = [str(name).lower() for name in named]
-    rare = rare or any(node.input[4:5]) or any(node.input[7:])  # sequence_lens, peepholes
-    return (
-        node.domain in ("", "ai.onnx")
-        and functions[: len(usual)] in ([], usual)
-        and not rare
-        and not resets
-    )
-
-
-def _ways(place: Place, number: int) -> list[Way]:
-    """Return the directions of a node in the first sample of a place; none where its states are not known."""
-    node = place.index.nodes[number]
-    given, wanted = place.operand(node.input[0]), wanted_at(place, number)
-    if given is None or wanted is None or wanted.ndim != 4 or len(given) != len(wanted):
-        return []
-    none = np.zeros((wanted.shape[1], *wanted.shape[2:]))
-    starts = [none, none]
-    for at, name in enumerate(node.input[5:7]):
-        start = place.operand(name) if name else none
-        if start is None or start.shape != none.shape:
-            return []
-        starts[at] = wide(start)
-    if not all(np.isfinite(a).all() for a in (given, wanted, *starts)):
-        return []
-    found = []
-    for way in range(wanted.shape[1]):
-        backwards = way == 1 or place.attributes(node).get("direction") == "reverse"
-        step = -1 if backwards else 1
-        states = wanted[::step, way]
-        before = np.concatenate([starts[0][way][None], states[:-1]])
-        found.append(Way(wide(given)[::step], before, starts[1][way], states))
-    return found
-
-
-def _repaired(
-    place: Place,
-    number: int,
-    slot: int,
-    array: Array,
-    kind: str,
-    solved: Sequence[_Solved | None],
-) -> Iterator[Hypothesis]:
-    """Yield a constant with what was solved for in each direction, if that was."""
-    there = [found for found in solved if found is not None]
-    wrong = [found for found in there if found.unknowns]
-    if len(there) < len(solved) or not wrong:
-        return
-    name, old, right = place.index.nodes[number].input[slot], wide(array), wide(array)
-    for numbers, found in zip(right, there, strict=True):
-        change = found.change
-        numbers += _added(change, numbers, kind) if slot == BIAS else _stored(change)
-    if unchanged(old, right).all() or not np.isfinite(right).all():
-        return
-    right = settled(old, right, slot)
-    said, where = described_in(old, right, slot)
-    lent, stored = borrowed(place, name, array), right.astype(array.dtype)
-    least = min(wrong, key=lambda found: found.equations - found.unknowns)
-    how = lent or said + where
-    repair = solved_constant(place, number, name, stored, how, least.unknowns, least.equations)
-    bounded = all(each.determined for each in wrong) and is_rounded(old, right)
-    told = plain(place.title(number), name, old, said + where)
-    yield replace(repair, vague=not lent and said == "differs", bounded=bounded, plain=told)
-
-
-def settled(old: Wide, right: Wide, slot: int) -> Wide:
-    """Return numbers without noise where most are as before, in each direction and half: else a few are by chance."""
-    same = unchanged(old, right).reshape(len(old), 2 if slot == BIAS else 1, -1)
-    mostly = 2 * same.sum(axis=2, keepdims=True) > same.shape[2]
-    return np.where((same & mostly).reshape(old.shape), old, right)
-
-
-def _by_unit(array: NDArray[np.bool_], cells: Cells, slot: int) -> NDArray[np.bool_]:
-    """Return [gates * units, features] as [units, gates, features]; of a bias the sums of its halves."""
-    if slot == BIAS:
-        return np.ones((cells.hidden, len(sums_of(cells.kind, slot)), 1), bool)
-    return array.reshape(-1, cells.hidden, array.shape[1]).swapaxes(0, 1)
-
-
-def _stored(change: Wide) -> Wide:
-    return change.swapaxes(0, 1).reshape(-1, change.shape[2])
-
-
-def _added(change: Wide, bias: Wide, kind: str) -> Wide:
-    """Return the change of a bias, of whose halves the references determine but the sum.
-
-    It is that of the half that is zero, unless that of the other half is a plain one.
-    """
-    sums, gates = change[..., 0].T, GATES[kind]
-    shared = gates - (kind == "GRU")
-    inputs, state = bias.reshape(2, gates, -1)
-    added = np.zeros((2, gates, inputs.shape[1]))
-    moved = inputs.copy()
-    moved[:shared] += sums[:shared]
-    is_all = not unchanged(inputs, moved)[:shared].all()
-    at = int(inputs.any() and not state.any() and is_all and described(inputs, moved) == "differs")
-    added[at, :shared] = sums[:shared]
-    if kind == "GRU":
-        added[:, shared] = sums[shared:]
-    return added.reshape(-1)
-
-
-def described_in(old: Wide, right: Wide, slot: int) -> tuple[str, str]:
-    """Return (how a constant differs from the right one, in which direction and half)."""
-    where = " in its biases" if slot == BIAS else ""
-    if not old.any():
-        return "is zero everywhere", where
-    wrong = np.flatnonzero((old != right).reshape(len(old), -1).any(axis=1))
-    if len(wrong) < len(old):
-        way, where = int(wrong[0]), f"{where} in direction {wrong[0]}"
-        if np.array_equal(old[0], old[1]):
-            return f"has the numbers of direction {1 - way}", where
-        old, right = old[way], right[way]
-    if slot == BIAS:
-        halves = [a.reshape(*a.shape[:-1], 2, -1) for a in (old, right)]
-        apart = (halves[0] != halves[1]).reshape(-1, 2, halves[0].shape[-1]).any(axis=(0, 2))
-        if apart.sum() == 1:
-            half = int(apart.argmax())
-            old, right = (a[..., half, :] for a in halves)
-            where = where.replace("its biases", f"the bias of the {('inputs', 'state')[half]}")
-    return described(old, right), where

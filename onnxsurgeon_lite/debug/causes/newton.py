@@ -7,19 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.causes.cells import (
-    BIAS,
-    GATES,
+from onnxsurgeon_lite.debug.causes.cells import BIAS, GATES
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, unchanged
+from onnxsurgeon_lite.debug.causes.trying import Bench, OutOfTime, sampled
+from onnxsurgeon_lite.debug.causes.units import (
     described_in,
     free_biases,
     settled,
     solved_units,
     states_are_known,
 )
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
-from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, unchanged
-from onnxsurgeon_lite.debug.causes.trying import Bench, OutOfTime, sampled
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model.messages import copied
