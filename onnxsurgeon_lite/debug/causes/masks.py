@@ -18,6 +18,7 @@ from onnxsurgeon_lite.tensors.narrow import largest
 Flags = NDArray[np.bool_]
 
 _MASKED = -1e3  # a score that is no larger is masked
+_HIDING = ("Where", "Add", "Sub", "Mul", "Softmax")
 _BEFORE = 6  # nodes between a product and its Softmax
 _WITH_HEADS = 3  # axes of the scores of several heads
 _MOST = 12  # masks that are tried at one place
@@ -89,10 +90,14 @@ def _later(scores: Array, keeps: Flags) -> str:
 
 
 def inverted_flags(place: Place) -> Iterator[Hypothesis]:
-    """Yield flags, or ones and zeros, that are the other way round."""
+    """Yield flags, or ones and zeros, that are the other way round where they hide something."""
     for name, array in place.values.items():
-        readers = tuple(map(place.node, place.index.consumers.get(name, ())))
+        numbers = place.index.consumers.get(name, ())
+        readers = tuple(map(place.node, numbers))
         if not readers or shown(array) is None or array.min() < 0:
+            continue
+        behind = {*numbers}.union(*map(place.index.descendants, numbers))
+        if not any(place.index.nodes[n].op_type in _HIDING for n in behind):
             continue
         edit = Insert(name, "Sub", ("1", name), to=readers)
         if array.dtype.kind == "b":
