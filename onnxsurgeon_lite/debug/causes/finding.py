@@ -26,7 +26,7 @@ from onnxsurgeon_lite.debug.causes.families import (
     Solving,
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.layers import moved_norms
+from onnxsurgeon_lite.debug.causes.layers import is_sum, moved_norms
 from onnxsurgeon_lite.debug.causes.masks import shown
 from onnxsurgeon_lite.debug.causes.operations import RESHAPING, operations, other_operations
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits, titled, wide
@@ -57,7 +57,8 @@ _EXACT = 4e-7  # a larger relative error may be that of another mistake
 _NOISE = 1e-7  # a smaller relative error says nothing
 _TOGETHER = 16  # values whose shapes are found at once
 _AROUND = 256  # values of which those that could be read are chosen
-_OPEN = 8  # values whose shape is known only when they are computed
+_OPEN = 8  # values whose shape is known only when they are computed; as many of their sums
+_MANY = 16  # different floats that prove an edit
 _NEARBY_MASKS = 32  # values that may be masks
 _NEARBY = 48  # recorded values that a node could read instead
 _ALL = 0.995  # the share of the elements that mismatch from which on an edit explains nothing
@@ -396,19 +397,31 @@ class Finder:
     def explain_layers(self, culprits: Sequence[Culprit], until: float) -> None:
         """Give culprits one cause, if normalizations that stand at the other end of their branches explain them."""
         made = {name for culprit in culprits for name in self._made(culprit)}
-        for sentence, steps in moved_norms(self.index, made) if len(culprits) > 1 else ():
+        least = min(2, len(culprits))
+        for sentence, steps in moved_norms(self.index, made, alone=least > 1) if culprits else ():
             right = self._right_after(steps, culprits)
-            for culprit in culprits if len(right) > 1 else ():
+            proved = len(right) >= least and (least > 1 or self._says_much(culprits[0]))
+            for culprit in culprits if proved else ():
                 after = right.get(culprit.value)
                 if after is not None:
                     said = f"{sentence} the values agree (max abs {after.max_abs:.2g})"
                     culprit.causes = [
                         self._cause(culprit, culprit.value, "place of norms", said, after, steps)
                     ]
-            if len(right) > 1:
+            if proved:
                 self.known += next(c.causes for c in culprits if c.causes)
-            if len(right) > 1 or time.monotonic() > until:
+            if proved or time.monotonic() > until:
                 return
+
+    def _says_much(self, culprit: Culprit) -> bool:
+        """Return whether a culprit's reference has so many different floats that no edit gives them by chance."""
+        references = self.case.samples[0][0]
+        right = references.read(culprit.value) if culprit.value in references else None
+        return (
+            isinstance(right, np.ndarray)
+            and is_float(right.dtype)
+            and np.unique(right).size >= _MANY
+        )
 
     def explain_everywhere(self, until: float) -> None:
         """Give culprits without a cause that of another, if the same edit of all nodes like it makes all values right.
@@ -727,7 +740,8 @@ class Finder:
         ]
         below = self._below(culprit) | self._wrong_behind(culprit)
         shapes_of = self._shapes([name for name in names if name not in below])
-        open_ = [n for n in shapes_of if n not in references and self._of_any_shape(n)][:_OPEN]
+        open_ = [n for n in shapes_of if n not in references and self._of_any_shape(n)]
+        open_ = [*open_[:_OPEN], *[name for name in open_ if is_sum(index, name)][:_OPEN]]
         names = [name for name, shape in shapes_of.items() if may_be_read(shape)][:_NEARBY]
         masks = self._masks(culprit, shapes_of, shapes)
         names = list(dict.fromkeys([*names, *open_, *masks]))
