@@ -8,6 +8,7 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.constants import epsilons
 from onnxsurgeon_lite.debug.causes.fused import fused
+from onnxsurgeon_lite.debug.causes.operations import other_operations
 from onnxsurgeon_lite.debug.causes.recurrent import shared_gates
 
 GRU = "GRU <hidden_size = 8>"
@@ -212,3 +213,53 @@ def test_the_axes_of_patches_that_are_exchanged_are_put_back():
     result = searched(wrong, right, ["y"], x=numbers(1, 3, 2, 4, 2, 4, seed=3))
 
     assert "with [0, 2, 4, 3, 5, 1] the region agrees" in result.culprits[0].causes[0].sentence
+
+
+def test_a_residual_without_a_reference_or_a_shape_is_found_in_front_of_a_long_branch(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (other_operations,))
+    monkeypatch.setattr(finding, "SOLVED", ())
+    steps = " ".join(f"e{k + 1} = Tanh(e{k})" for k in range(10))
+    branch = f"n = LayerNormalization(r, s, b) e0 = MatMul(n, w0) {steps} k = MatMul(e10, w1)"
+    wrong, right = (
+        model(
+            f"g (float[n,12] x) => (float[n,12] y) {{ c = MatMul(x, w1) r = Add(x, c) {branch}"
+            f" t = Mul(k, two) {ends} }}",
+            **{f"w{k}": numbers(12, 12, seed=k) for k in range(2)},
+            **{name: numbers(12, seed=k) for k, name in enumerate("sb")},
+            two=np.float32(2),
+        )
+        for ends in (
+            "y = LayerNormalization(t, s, b)",
+            "h = Add(r, t) y = LayerNormalization(h, s, b)",
+        )
+    )
+
+    result = searched(wrong, right, ["n", "e0", "k", "y"], x=numbers(4, 12, seed=9))
+
+    assert "'r' is not added to 't'; with it" in result.culprits[0].causes[0].sentence
+
+
+@pytest.mark.parametrize("step", ["", " q = Reshape(a1, rows)"], ids=["plain", "with a Reshape"])
+def test_both_normalizations_of_one_layer_are_moved_where_the_end_alone_is_known(monkeypatch, step):
+    monkeypatch.setattr(finding, "FAMILIES", ())
+    monkeypatch.setattr(finding, "SOLVED", ())
+    norm, end = "LayerNormalization", "q" if step else "a1"
+    rest = f"n2 = {norm}(h, s, b) k2 = MatMul(n2, w) a2 = Add(h, k2) f = {norm}(a2, s, b) y = MatMul(f, v)"
+    texts = (
+        f"n0 = {norm}(x, s, b) k0 = MatMul(n0, w) a0 = Add(x, k0)"
+        f" n1 = {norm}(a0, c, b) k1 = MatMul(n1, v) a1 = Add(a0, k1){step} h = Identity({end}) {rest}",
+        f"k0 = MatMul(x, w) a0 = Add(x, k0) n0 = {norm}(a0, s, b)"
+        f" k1 = MatMul(n0, v) a1 = Add(n0, k1){step} h = {norm}({end}, c, b) {rest}",
+    )
+    weights = {name: numbers(12, 12, seed=k) for k, name in enumerate("wv")}
+    weights |= {name: numbers(12, seed=5 + k) for k, name in enumerate("sbc")}
+    weights["rows"] = np.array([4, 12])
+    right, wrong = (
+        model(f"g (float[4,12] x) => (float[4,12] y) {{ {nodes} }}", **weights) for nodes in texts
+    )
+
+    result = searched(wrong, right, ["y"], x=numbers(4, 12, seed=9))
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert "(@2) and LayerNormalization" in sentence
+    assert "stand behind the addition instead of in front of the branch; moved there" in sentence

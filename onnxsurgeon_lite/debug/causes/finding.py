@@ -366,20 +366,19 @@ class Finder:
     def explain_layers(self, culprits: Sequence[Culprit], until: float) -> None:
         """Give culprits one cause, if normalizations that stand at the other end of their branches explain them."""
         made = {name for culprit in culprits for name in self._made(culprit)}
-        for sentence, steps in moved_norms(self.index, made) if len(culprits) > 1 else ():
+        least = min(2, len(culprits))
+        for sentence, steps in moved_norms(self.index, made, alone=least > 1) if culprits else ():
             right = self.proof.right_after(steps, culprits)
-            for culprit in culprits if len(right) > 1 else ():
+            proved = len(right) >= least and (least > 1 or self.proof.says_much(culprits[0]))
+            for culprit in culprits if proved else ():
                 after = right.get(culprit.value)
                 if after is not None:
                     said = f"{sentence} the values agree (max abs {after.max_abs:.2g})"
-                    culprit.causes = [
-                        self.proof.cause(
-                            culprit, culprit.value, "place of norms", said, after, steps
-                        )
-                    ]
-            if len(right) > 1:
+                    given = "place of norms", said, after, steps
+                    culprit.causes = [self.proof.cause(culprit, culprit.value, *given)]
+            if proved:
                 self.known += next(c.causes for c in culprits if c.causes)
-            if len(right) > 1 or time.monotonic() > until:
+            if proved or time.monotonic() > until:
                 return
 
     def explain_everywhere(self, until: float) -> None:

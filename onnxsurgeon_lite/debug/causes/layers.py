@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from onnxsurgeon_lite.debug.causes.operations import OF_THE_LAST_AXIS
+from onnxsurgeon_lite.debug.causes.operations import OF_THE_LAST_AXIS, RESHAPING
 from onnxsurgeon_lite.debug.causes.place import selected, titled
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -40,18 +41,23 @@ class _Move:
 
 
 def moved_norms(
-    index: GraphIndex, values: Collection[str]
+    index: GraphIndex, values: Collection[str], alone: bool = True
 ) -> Iterator[tuple[str, tuple[Pass, ...]]]:
-    """Yield (what is wrong, edits) of normalizations around residual branches: of some values, of all, of one."""
+    """Yield (what is wrong, edits) of normalizations at residual branches: of some values, of all, of one, of two.
+
+    Args:
+        alone: whether a normalization is moved alone, too.
+    """
     every = [move for norm in _norms(index) if (move := _move(index, norm)) is not None]
     here = [move for move in every if move.norm.made in values]
     tried: list[list[str]] = []
     for how in dict.fromkeys(move.how for move in here):
         alike = [move for move in here if move.how == how]
         others = [move for move in every if move.how == how]
-        for several in (alike, others, *([move] for move in alike)):
+        each = ([move] for move in alike)
+        for several in (alike, others, *each, *map(list, pairwise(alike))):
             made = [move.norm.made for move in several]
-            if made not in tried:
+            if made not in tried and (alone or len(made) > 1):
                 tried.append(made)
                 edits = _one_after_the_other(index, [move.norm.root for move in several])
                 if edits:
@@ -91,7 +97,7 @@ def _move(index: GraphIndex, norm: _Norm) -> _Move | None:
     if norm.made in index.outputs or norm.given in index.outputs:
         return None
     readers = index.consumers.get(norm.made, [])
-    behind = index.producer.get(norm.given)
+    behind = _maker(index, norm.given)
     alone = {*index.consumers[norm.given]} <= norm.nodes
     if alone and behind is not None and index.nodes[behind].op_type == "Add":
         for stream, branch in _operands(index, behind):
@@ -118,6 +124,23 @@ def _move(index: GraphIndex, norm: _Norm) -> _Move | None:
                 )
                 return _Move(norm, _BEFORE, edits)
     return None
+
+
+def _maker(index: GraphIndex, name: str) -> int | None:
+    """Return the node that makes a value's elements, before Reshapes whose input nothing else reads."""
+    position = index.producer.get(name)
+    node = None if position is None else index.nodes[position]
+    if node is None or node.op_type not in RESHAPING or len(index.consumers[node.input[0]]) > 1:
+        return position
+    return _maker(index, node.input[0])
+
+
+def is_sum(index: GraphIndex, name: str) -> bool:
+    """Return whether a value is the sum of two that are computed: what a residual carries."""
+    position = index.producer.get(name)
+    if position is None or index.nodes[position].op_type != "Add":
+        return False
+    return sum(constant(index, n) is None for n in index.reads[position]) == _ADDENDS
 
 
 def _operands(index: GraphIndex, position: int) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue, is_float
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
+_MANY = 16  # different floats that prove an edit
 _FACTORS = (-1.0, 10.0, 100.0, 0.01)  # of inputs that may tell causes apart
 
 
@@ -123,6 +124,13 @@ class Proof:
         except (SurgeonError, RuntimeFailure):
             return {}
         return found
+
+    def says_much(self, culprit: Culprit) -> bool:
+        """Return whether a culprit's reference has so many different floats that no edit gives them by chance."""
+        references = self.case.samples[0][0]
+        right = references.read(culprit.value) if culprit.value in references else None
+        is_data = isinstance(right, np.ndarray) and is_float(right.dtype)
+        return is_data and np.unique(right).size >= _MANY
 
     def _first_behind(self, index: GraphIndex, references: ReferenceSet) -> set[str]:
         """Return the first values with references behind the nodes of an edited model that read other values."""

@@ -10,6 +10,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.bisection.bisect import Case
 from onnxsurgeon_lite.debug.bisection.diagnose import cast_like
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
+from onnxsurgeon_lite.debug.causes.layers import is_sum
 from onnxsurgeon_lite.debug.causes.masks import shown
 from onnxsurgeon_lite.debug.causes.operations import RESHAPING
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits
@@ -26,7 +27,7 @@ _STEPS_BEFORE = 4
 _LARGEST = 128  # nodes of a region
 _TOGETHER = 16  # values whose shapes are found at once
 _AROUND = 256  # values of which those that could be read are chosen
-_OPEN = 8  # values whose shape is known only when they are computed
+_OPEN = 8  # values whose shape is known only when they are computed; as many of their sums
 _NEARBY_MASKS = 32  # values that may be masks
 _NEARBY = 48  # recorded values that a node could read instead
 
@@ -159,7 +160,8 @@ class Surroundings:
         ]
         below = self._below(culprit) | self._wrong_behind(culprit)
         shapes_of = self._shapes([name for name in names if name not in below])
-        open_ = [n for n in shapes_of if n not in references and self._of_any_shape(n)][:_OPEN]
+        open_ = [n for n in shapes_of if n not in references and self._of_any_shape(n)]
+        open_ = [*open_[:_OPEN], *[name for name in open_ if is_sum(index, name)][:_OPEN]]
         names = [name for name, shape in shapes_of.items() if may_be_read(shape)][:_NEARBY]
         masks = self._masks(culprit, shapes_of, shapes)
         names = list(dict.fromkeys([*names, *open_, *masks]))
