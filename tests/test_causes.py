@@ -3,6 +3,7 @@
 import math
 import subprocess
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -532,6 +533,43 @@ TURNED = (
     "q1 = Slice(q, zero, end, last, two) q2 = Slice(q, one, end, last, two) n = Neg(q2)"
     " u = Unsqueeze(n, last) v = Unsqueeze(q1, last) p = Concat <axis = -1> (u, v) t = Reshape(p, whole)",
 )
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("where", ["frequencies", "cosines", "both"])
+def test_rotary_frequencies_in_half_precision_are_told_as_that(dtype, where):
+    text = "g (float[16,16] x) => (float[16,16] y) { y = Mul(x, w) }"
+    exact, positions = 1e4 ** (-np.arange(8) / 8), np.arange(16)
+
+    def half(array: np.ndarray) -> np.ndarray:
+        return array.astype(dtype).astype(float)
+
+    if where == "frequencies":
+        text = "g (float[16,8] x) => (float[16,8] y) { p = Mul(x, w) y = Sin(p) }"
+        tables = exact, half(exact)
+    elif where == "cosines":
+        table = np.cos(np.tile(np.outer(positions, exact), 2))
+        tables = table, half(table)
+    else:
+        tables = [np.cos(np.tile(np.outer(positions, f), 2)) for f in (exact, half(exact))]
+    right, wrong = (model(text, w=table.astype(np.float32)) for table in tables)
+
+    (culprit,) = found(wrong, right, x=numbers(16, tables[0].shape[-1]) * 30).culprits
+
+    said = f"in 'w' are those of base 10000 rounded to {np.dtype(dtype)}; with those of base (theta) 10000"
+    assert said in culprit.causes[0].sentence
+
+
+def test_a_base_that_does_not_give_the_rotary_frequencies_is_not_told():
+    text = "g (float[16,8] x) => (float[16,8] y) { p = Mul(x, w) y = Sin(p) }"
+    exact = 1e4 ** (-np.arange(8) / 8)
+    tables = exact, exact * (1 - 8e-3 * (np.arange(8) % 2))
+    right, wrong = (model(text, w=table.astype(np.float32)) for table in tables)
+
+    (culprit,) = found(wrong, right, x=numbers(16, 8) * 30).culprits
+
+    said = "frequencies in 'w' are those of no base; with those of base (theta) 10000"
+    assert said in culprit.causes[0].sentence
 
 
 def test_features_that_rotary_embeddings_turn_in_other_pairs_are_turned_as_wanted():
