@@ -743,7 +743,33 @@ def test_an_activation_is_named_where_only_the_product_behind_it_is_known():
 
     (culprit,) = osl.bisect(model(text.format(wrong), **weights), given, feeds={"x": x}).culprits
 
-    assert "computes 'a' from 'x' is not GELU (erf)" in culprit.causes[0].sentence
+    assert (
+        "computes 'a' from 'x' is GELU (sigmoid) instead of GELU (erf)"
+        in culprit.causes[0].sentence
+    )
+
+
+SEVERAL = {
+    "Relu": "y = Relu(x)",
+    "SiLU": "w = Sigmoid(x) y = Mul(x, w)",
+    "Mish": "v = Softplus(x) w = Tanh(v) y = Mul(x, w)",
+    "LeakyRelu with alpha=0.2": "y = LeakyRelu <alpha = 0.2> (x)",
+}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("SiLU", "Relu"), ("Relu", "SiLU"), ("SiLU", "Mish"), ("SiLU", "LeakyRelu with alpha=0.2")],
+)
+def test_an_activation_of_several_nodes_and_another_are_named(old, new):
+    text = "g (float[32,16] x) => (float[32,16] y) {{ {} }}"
+    wrong, right = (model(text.format(SEVERAL[which])) for which in (old, new))
+    x = numbers(32, 16)
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, {"x": x}), feeds={"x": x}).culprits
+
+    said = f"what computes 'y' from 'x' is {old} instead of {new}; with {new}"
+    assert said in culprit.causes[0].sentence
 
 
 def test_an_embedding_that_only_the_references_have_is_not_added():
@@ -778,7 +804,7 @@ OTHERWISE = {
         "g (float[2,4,6,8] x) => (float[2,6,32] y) { h = Neg(x) y = Reshape(h, merged) }",
         lambda x: -x.transpose(0, 2, 1, 3).reshape(2, 6, 32),
     ),
-    "is not the Erf of GELU (erf); with the Erf of GELU (erf)": (
+    "is the Tanh of GELU (tanh) instead of the Erf of GELU (erf); with the Erf": (
         "g (float[2,5,8] x) => (float[2,5,8] y)"
         " { a = Mul(x, x) b = Mul(a, x) c = Mul(b, k) d = Add(x, c) e = Mul(d, f) y = Tanh(e) }",
         lambda x: np.vectorize(math.erf)(x / np.sqrt(2)),
