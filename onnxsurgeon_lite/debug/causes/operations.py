@@ -426,12 +426,12 @@ _NUMBERS = {"a": 2**-0.5, "one": 1, "half": 0.5, "k": 0.044715, "c": (2 / np.pi)
 
 def _replaced(place: Place) -> Iterator[Hypothesis]:
     """Yield activations in place of all nodes between two values of the same shape."""
-    sloped = {name: partial(_sloped, alpha) for name, alpha in _SLOPES.items()}
-    formulas = {name: {**FORMULAS, **PARTS, **sloped}[name] for name in _ACTIVATIONS}
+    formulas = {**FORMULAS, **PARTS}
+    formulas |= {name: partial(_sloped, alpha) for name, alpha in _SLOPES.items()}
     for start, end in _between(place):
         given, made = place.some_of(start), place.some_of(end)
         with np.errstate(all="ignore"):
-            results = {name: formula(given) for name, formula in formulas.items()}
+            results = {name: formulas[name](given) for name in _ACTIVATIONS}
         allowed = _FLAT * np.abs(made).max(initial=0.0)
         there = [n for n, result in results.items() if np.abs(result - made).max() <= allowed]
         has = f"{_ACTIVATIONS[there[0]][0]} instead of" if there else "not"
