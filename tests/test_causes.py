@@ -3,6 +3,7 @@
 import math
 import subprocess
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -534,6 +535,43 @@ TURNED = (
 )
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("where", ["frequencies", "cosines", "both"])
+def test_rotary_frequencies_in_half_precision_are_told_as_that(dtype, where):
+    text = "g (float[16,16] x) => (float[16,16] y) { y = Mul(x, w) }"
+    exact, positions = 1e4 ** (-np.arange(8) / 8), np.arange(16)
+
+    def half(array: np.ndarray) -> np.ndarray:
+        return array.astype(dtype).astype(float)
+
+    if where == "frequencies":
+        text = "g (float[16,8] x) => (float[16,8] y) { p = Mul(x, w) y = Sin(p) }"
+        tables = exact, half(exact)
+    elif where == "cosines":
+        table = np.cos(np.tile(np.outer(positions, exact), 2))
+        tables = table, half(table)
+    else:
+        tables = [np.cos(np.tile(np.outer(positions, f), 2)) for f in (exact, half(exact))]
+    right, wrong = (model(text, w=table.astype(np.float32)) for table in tables)
+
+    (culprit,) = found(wrong, right, x=numbers(16, tables[0].shape[-1]) * 30).culprits
+
+    said = f"in 'w' are those of base 10000 rounded to {np.dtype(dtype)}; with those of base (theta) 10000"
+    assert said in culprit.causes[0].sentence
+
+
+def test_a_base_that_does_not_give_the_rotary_frequencies_is_not_told():
+    text = "g (float[16,8] x) => (float[16,8] y) { p = Mul(x, w) y = Sin(p) }"
+    exact = 1e4 ** (-np.arange(8) / 8)
+    tables = exact, exact * (1 - 8e-3 * (np.arange(8) % 2))
+    right, wrong = (model(text, w=table.astype(np.float32)) for table in tables)
+
+    (culprit,) = found(wrong, right, x=numbers(16, 8) * 30).culprits
+
+    said = "frequencies in 'w' are those of no base; with those of base (theta) 10000"
+    assert said in culprit.causes[0].sentence
+
+
 def test_features_that_rotary_embeddings_turn_in_other_pairs_are_turned_as_wanted():
     text = "g (float[6,4] q) => (float[6,6] y) {{ {} c = Mul(q, cos) s = Mul(t, sin) a = Add(c, s) {} }}"
     end = "k = Transpose(q) m = MatMul(a, k) y = Softmax(m)"
@@ -705,7 +743,33 @@ def test_an_activation_is_named_where_only_the_product_behind_it_is_known():
 
     (culprit,) = osl.bisect(model(text.format(wrong), **weights), given, feeds={"x": x}).culprits
 
-    assert "computes 'a' from 'x' is not GELU (erf)" in culprit.causes[0].sentence
+    assert (
+        "computes 'a' from 'x' is GELU (sigmoid) instead of GELU (erf)"
+        in culprit.causes[0].sentence
+    )
+
+
+SEVERAL = {
+    "Relu": "y = Relu(x)",
+    "SiLU": "w = Sigmoid(x) y = Mul(x, w)",
+    "Mish": "v = Softplus(x) w = Tanh(v) y = Mul(x, w)",
+    "LeakyRelu with alpha=0.2": "y = LeakyRelu <alpha = 0.2> (x)",
+}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("SiLU", "Relu"), ("Relu", "SiLU"), ("SiLU", "Mish"), ("SiLU", "LeakyRelu with alpha=0.2")],
+)
+def test_an_activation_of_several_nodes_and_another_are_named(old, new):
+    text = "g (float[32,16] x) => (float[32,16] y) {{ {} }}"
+    wrong, right = (model(text.format(SEVERAL[which])) for which in (old, new))
+    x = numbers(32, 16)
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, {"x": x}), feeds={"x": x}).culprits
+
+    said = f"what computes 'y' from 'x' is {old} instead of {new}; with {new}"
+    assert said in culprit.causes[0].sentence
 
 
 def test_an_embedding_that_only_the_references_have_is_not_added():
@@ -740,7 +804,7 @@ OTHERWISE = {
         "g (float[2,4,6,8] x) => (float[2,6,32] y) { h = Neg(x) y = Reshape(h, merged) }",
         lambda x: -x.transpose(0, 2, 1, 3).reshape(2, 6, 32),
     ),
-    "is not the Erf of GELU (erf); with the Erf of GELU (erf)": (
+    "is the Tanh of GELU (tanh) instead of the Erf of GELU (erf); with the Erf": (
         "g (float[2,5,8] x) => (float[2,5,8] y)"
         " { a = Mul(x, x) b = Mul(a, x) c = Mul(b, k) d = Add(x, c) e = Mul(d, f) y = Tanh(e) }",
         lambda x: np.vectorize(math.erf)(x / np.sqrt(2)),

@@ -441,3 +441,50 @@ def test_a_region_that_was_larger_for_one_culprit_is_searched_first_for_the_next
 
     assert [bool(culprit.causes) for culprit in result.culprits] == [True, True]
     assert searched == ["h"]
+
+
+ALL = {
+    "attribute": (
+        "a = LeakyRelu <alpha = {0}> (x) b = MatMul(a, w) c = LeakyRelu <alpha = {0}> (b)"
+        " d = MatMul(c, w) y = LeakyRelu <alpha = {0}> (d)",
+        ("0.01", "0.2"),
+        "alpha of LeakyRelu (@0) is 0.01, the same at LeakyRelu (@2) and LeakyRelu (@4); with 0.2",
+    ),
+    "operator": (
+        "a = {0}(x) b = MatMul(a, w) c = {0}(b) d = MatMul(c, w) y = {0}(d)",
+        ("Relu", "Gelu"),
+        "Relu (@0) should be Gelu, the same at Relu (@2) and Relu (@4); with that",
+    ),
+    "number": (
+        "p = Mul(x, {0}) a = Tanh(p) b = MatMul(a, w) q = Mul(b, {0}) c = Tanh(q)"
+        " d = MatMul(c, w) r = Mul(d, {0}) y = Tanh(r)",
+        ("one", "half"),
+        "constant 'one' of Mul (@0) is 1, the same at Mul (@3) and Mul (@6); with 0.5",
+    ),
+    "epsilon": (
+        "h = Mul(x, x) p = Add(h, {0}) a = Sqrt(p) b = MatMul(a, v) i = Mul(b, b) q = Add(i, {0})"
+        " c = Sqrt(q) d = MatMul(c, v) j = Mul(d, d) r = Add(j, {0}) y = Sqrt(r)",
+        ("large", "small"),
+        "epsilon 'large' of Add (@1) is 0.01, the same at Add (@5) and Add (@9); with 1e-05",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ALL)
+def test_the_same_mistake_at_all_nodes_of_a_region_is_one_cause(what):
+    nodes, (old, new), said = ALL[what]
+    text = "g (float[8,8] x) => (float[8,8] y) {{ {} }}"
+    weights = {
+        "w": numbers(8, 8, seed=1),
+        "v": numbers(8, 8, seed=1) * 0.1,
+        "one": np.float32(1),
+        "half": np.float32(0.5),
+        "large": np.float32(1e-2),
+        "small": np.float32(1e-5),
+    }
+    wrong, right = (model(text.format(nodes.format(each)), **weights) for each in (old, new))
+    x = numbers(8, 8) * 0.3
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, {"x": x}), feeds={"x": x}).culprits
+
+    assert said in culprit.causes[0].sentence

@@ -63,7 +63,7 @@ from onnxsurgeon_lite.debug.causes.solving import (
 )
 from onnxsurgeon_lite.debug.causes.tables import looked_up, taken_rows
 from onnxsurgeon_lite.debug.causes.trying import Bench
-from onnxsurgeon_lite.debug.causes.twice import twice
+from onnxsurgeon_lite.debug.causes.twice import attributes_of_all, operators_of_all, twice
 from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, wiring
 
 Family = Callable[[Place], Iterable[Hypothesis]]
@@ -73,6 +73,7 @@ FAMILIES: Sequence[Family] = (
     shared_gates,
     attributes,
     epsilons,
+    attributes_of_all,
     extra_operations,
     extra_steps,
     extra_masks,
@@ -81,6 +82,7 @@ FAMILIES: Sequence[Family] = (
     other_arithmetic,
     other_parts,
     scalars,
+    operators_of_all,
     missing_masks,
     missing_slopes,
     fused,

@@ -277,9 +277,10 @@ def missing_together(place: Place) -> Iterator[Hypothesis]:
     """Yield several steps that only the references have, all at once: the normalizations of query and key."""
     several: dict[str, list[Hypothesis]] = {}
     for right in right_values(place):
-        found = (*_missing_behind(place, right), *missing_activation(right)) if right.step else ()
-        if found:
-            several.setdefault(right.step, []).extend(found)
+        if right.step:
+            found = (*_missing_behind(place, right), *missing_activation(place, right))
+            if found:
+                several.setdefault(right.step, []).extend(found)
     for chosen in islice(product(*several.values()), _TOGETHER) if len(several) > 1 else ():
         edits = tuple(edit for hypothesis in chosen for edit in hypothesis.edits)
         missing = " and ".join(h.sentence.partition(";")[0] for h in chosen)

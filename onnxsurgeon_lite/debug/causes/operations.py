@@ -38,6 +38,9 @@ _UNARY = (
     *("Relu", "Gelu", "Sigmoid", "Tanh", "Softmax", "Neg", "Exp", "Sqrt", "Reciprocal", "Abs", "Erf", "Softplus"),
     *("LeakyRelu", "Elu", "HardSwish", "Mish", "Floor", "Round", "Log", "LogSoftmax"),
 )  # fmt: skip
+_ROUNDING = ("Floor", "Round")
+_INTEGERS = ("Ceil", "QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear")
+"""Operators beside which a rounding may be missing, and those that round."""
 _CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
 _PART = 1e-4  # a smaller difference is none
@@ -108,7 +111,8 @@ def _operators(
     place: Place, value: str
 ) -> Iterator[tuple[str, tuple[tuple[str, str | list[int] | int], ...], str]]:
     """Yield (operator, attributes, as text) of nodes with one input."""
-    yield from ((op_type, (), "") for op_type in _UNARY)
+    rounds = may_round(place)
+    yield from ((op_type, (), "") for op_type in _UNARY if rounds or op_type not in _ROUNDING)
     yield "Gelu", (("approximate", "tanh"),), " (tanh)"
     array = place.operand(value)
     for axis in range(array.ndim - 1 if array is not None else 0):
@@ -204,7 +208,7 @@ def _right(place: Place, name: str, wanted: Array, where: str, maker: int = -1) 
 def _missing_steps(place: Place) -> Iterator[Hypothesis]:
     """Yield what is missing behind values: an activation, an operand, a constant, a factor."""
     for right in right_values(place):
-        yield from missing_activation(right)
+        yield from missing_activation(place, right)
         made = right.maker >= 0
         to = f"the result of {place.title(right.maker)}" if made else repr(right.name)
         read = [right.name, *(place.index.nodes[right.maker].input if made else ())]
@@ -218,11 +222,17 @@ def _missing_steps(place: Place) -> Iterator[Hypothesis]:
             yield from _missing_factor(right)
 
 
-def missing_activation(right: Right) -> Iterator[Hypothesis]:
+def may_round(place: Place) -> bool:
+    """Return whether a model has rounded values: elsewhere a Sigmoid that is rounded is the slope of a Relu."""
+    return any(node.op_type in (*_ROUNDING, *_INTEGERS) for node in place.whole.nodes)
+
+
+def missing_activation(place: Place, right: Right) -> Iterator[Hypothesis]:
     """Yield operators whose formula gives what is wanted."""
+    left_out = ("Identity", "Silu", *(() if may_round(place) else _ROUNDING))
     for title, formula in FORMULAS.items():
         op_type, _, more = title.partition(" ")
-        usual = op_type not in ("Identity", "Silu") and more != "(sigmoid)"
+        usual = op_type not in left_out and more != "(sigmoid)"
         if usual and right.is_close(formula):
             yield _missing(title, right, right.edit(op_type, _TANH_LIKE if more else ()))
     for low, high in _CLIPS:
@@ -330,7 +340,7 @@ def _missing_on_the_way(place: Place) -> Iterator[Hypothesis]:
                 sentence = f"query and key are exchanged in {scores}, whose result is transposed; transposed back"
             yield Hypothesis("missing operation", sentence, (edit,), mistake)
         for activation, (title, nodes) in _ACTIVATIONS.items():
-            if nodes and activation in FORMULAS:
+            if activation in FORMULAS and not _is_operator(place, activation):
                 new = f"{name}_activated"
                 there = Insert(name, "Identity", to=to, output=new)
                 edits = (there, _activation(place, name, new, array, activation, nodes))
@@ -389,13 +399,22 @@ _HALF = " m = Mul(x, o) y = Mul(m, half)"
 _ERF = "h = Mul(x, a) {} = Erf(h)"
 _TANH = "p = Mul(x, x) q = Mul(p, x) r = Mul(q, k) s = Add(x, r) t = Mul(s, c) {} = Tanh(t)"
 _ONE = " {} = Add(e, one)"
+_SLOPES = {f"LeakyRelu ({alpha:g})": alpha for alpha in (0.1, 0.2, 0.3, 0.25)}
+_SINCE = {"Gelu": 20, "Gelu (tanh)": 20, "Mish": 18, "HardSwish": 14}
+"""Formula -> the first opset that has an operator for it."""
 _ACTIVATIONS = {
     "Gelu": ("GELU (erf)", _ERF.format("e") + _ONE.format("o") + _HALF),
     "Gelu (tanh)": ("GELU (tanh)", _TANH.format("e") + _ONE.format("o") + _HALF),
     "Gelu (sigmoid)": ("GELU (sigmoid)", "v = Mul(x, g) w = Sigmoid(v) y = Mul(x, w)"),
     "Silu": ("SiLU", "w = Sigmoid(x) y = Mul(x, w)"),
     **{op: (op, "") for op in ("Relu", "Tanh", "Sigmoid", "Softplus")},
-    **{op: (op, "") for op in ("Elu", "LeakyRelu", "HardSwish")},
+    **{op: (op, "") for op in ("Elu", "LeakyRelu")},
+    **{name: (f"LeakyRelu with alpha={alpha:g}", "") for name, alpha in _SLOPES.items()},
+    "HardSwish": (
+        "HardSwish",
+        "w = HardSigmoid <alpha = 0.16666667, beta = 0.5> (x) y = Mul(x, w)",
+    ),
+    "Mish": ("Mish", "v = Softplus(x) w = Tanh(v) y = Mul(x, w)"),
     "Erf of Gelu": ("the Erf of GELU (erf)", _ERF.format("y")),
     "1 + Erf of Gelu": ("1 + the Erf of GELU (erf)", _ERF.format("e") + _ONE.format("y")),
     "Tanh of Gelu": ("the Tanh of GELU (tanh)", _TANH.format("y")),
@@ -407,18 +426,24 @@ _NUMBERS = {"a": 2**-0.5, "one": 1, "half": 0.5, "k": 0.044715, "c": (2 / np.pi)
 
 def _replaced(place: Place) -> Iterator[Hypothesis]:
     """Yield activations in place of all nodes between two values of the same shape."""
+    formulas = {**FORMULAS, **PARTS}
+    formulas |= {name: partial(_sloped, alpha) for name, alpha in _SLOPES.items()}
     for start, end in _between(place):
         given, made = place.some_of(start), place.some_of(end)
+        with np.errstate(all="ignore"):
+            results = {name: formulas[name](given) for name in _ACTIVATIONS}
+        allowed = _FLAT * np.abs(made).max(initial=0.0)
+        there = [n for n, result in results.items() if np.abs(result - made).max() <= allowed]
+        has = f"{_ACTIVATIONS[there[0]][0]} instead of" if there else "not"
         for name, (title, nodes) in _ACTIVATIONS.items():
-            with np.errstate(all="ignore"):
-                result = {**FORMULAS, **PARTS}[name](given)
-            error = np.abs(result - made).max(initial=0.0)
-            is_there = error <= _FLAT * np.abs(made).max(initial=0.0)
-            if place.close(result) if end == place.value else not is_there:
-                what = f"what computes {end!r} from {start!r}"
-                sentence = f"{what} is not {title}; with {title}"
+            if place.close(results[name]) if end == place.value else name not in there:
+                sentence = f"what computes {end!r} from {start!r} is {has} {title}; with {title}"
                 edits = _activation(place, start, end, place.values[end], name, nodes)
                 yield Hypothesis("activation", sentence, (edits,), ("activation", title))
+
+
+def _sloped(alpha: float, x: Wide) -> Wide:
+    return np.where(x > 0, x, alpha * x)
 
 
 def _between(place: Place) -> Iterator[tuple[str, str]]:
@@ -438,13 +463,19 @@ def _between(place: Place) -> Iterator[tuple[str, str]]:
                 yield start, end
 
 
+def _is_operator(place: Place, name: str) -> bool:
+    """Return whether the opset has one operator for a formula."""
+    return not _ACTIVATIONS[name][1] or place.opset >= _SINCE.get(name, place.opset + 1)
+
+
 def _activation(place: Place, start: str, end: str, made: Array, name: str, nodes: str) -> Pass:
     """Return a replacement by one operator, or by several where the opset has no such operator."""
     ends = (start,), (end,)
-    op_type, _, approximate = name.partition(" ")
-    if not nodes or (op_type == "Gelu" and place.opset >= 20 and approximate != "(sigmoid)"):
-        attributes = (("approximate", "tanh"),) if approximate else ()
-        return Replace(*ends, op_type=op_type, attributes=attributes)
+    if _is_operator(place, name):
+        attributes = _TANH_LIKE if name == "Gelu (tanh)" else ()
+        if name in _SLOPES:
+            return Replace(*ends, op_type="LeakyRelu", attributes=(("alpha", _SLOPES[name]),))
+        return Replace(*ends, op_type=name.partition(" ")[0], attributes=attributes)
     numbers = {name: np.asarray(value, made.dtype) for name, value in _NUMBERS.items()}
     return composed(place, start, end, made, nodes, numbers)
 

@@ -129,8 +129,9 @@ class Proof:
         """Return whether a culprit's reference has so many different floats that no edit gives them by chance."""
         references = self.case.samples[0][0]
         right = references.read(culprit.value) if culprit.value in references else None
-        is_data = isinstance(right, np.ndarray) and is_float(right.dtype)
-        return is_data and np.unique(right).size >= _MANY
+        if not isinstance(right, np.ndarray) or not is_float(right.dtype):
+            return False
+        return np.unique(right).size >= _MANY
 
     def _first_behind(self, index: GraphIndex, references: ReferenceSet) -> set[str]:
         """Return the first values with references behind the nodes of an edited model that read other values."""

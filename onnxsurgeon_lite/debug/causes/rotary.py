@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, permutations, product
 
+import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
@@ -38,6 +39,9 @@ _TURNED = (
     "c = MatMul(x1, spread) s = MatMul(x2, spread) t = MatMul(x, turn)"
     " a = Mul(x, c) b = Mul(t, s) y = Add(a, b)"
 )
+_REPEATS = 1, 2  # twice: the halves have the same angles
+_HALVES = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
+_SAME = 1e-3  # of a base
 _LEAST = 3  # frequencies: two of them always are a geometric sequence
 
 
@@ -52,61 +56,132 @@ def missing_rotary(place: Place) -> Iterator[Hypothesis]:
     yield from islice(_missing_turns(place), _MOST)
 
 
+@dataclass(frozen=True)
+class _Waves:
+    """Frequencies, or a table of their angles, that a constant has.
+
+    Attributes:
+        base: the base that gives them. make: base -> the numbers.
+        was: what the frequencies are instead; empty if they are those of the base.
+    """
+
+    base: float
+    make: Callable[[float], Array]
+    was: str = ""
+
+
 def _other_bases(place: Place) -> Iterator[Hypothesis]:
     """Yield other bases for all frequencies, and tables of their sines, cosines and angles, of a region."""
     found = [
-        (number, name, array, made)
+        (number, name, array, waves)
         for number, _, name, array in place.constants()
-        if is_float(array.dtype) and (made := _maker(wide(array))) is not None
+        if is_float(array.dtype) and (waves := _waves(array)) is not None
     ]
-    powers = (base**power for *_, (base, _) in found for power in (2, 0.5))
+    powers = (waves.base**power for *_, waves in found for power in (2, 0.5))
     bases = dict.fromkeys(float(f"{base:.4g}") for base in (*_BASES, *powers))
+    names = ", ".join(dict.fromkeys(repr(name) for _, name, *_ in found))
     for new in bases if found else ():
-        if all(abs(new / base - 1) < 1e-3 for *_, (base, _) in found):
+        same = all(abs(new / waves.base - 1) < _SAME for *_, waves in found)
+        was = next((waves.was for *_, waves in found if waves.was), "")
+        if same and not was:
             continue
         edits = []
-        for number, name, array, (_, make) in found:
-            right = make(new).reshape(array.shape).astype(array.dtype)
+        for number, name, array, waves in found:
+            right = waves.make(new).reshape(array.shape).astype(array.dtype)
             edits.append(SetConstant(name, right, (place.node(number),)))
-        names = ", ".join(dict.fromkeys(repr(name) for _, name, *_ in found))
-        was = text(float(f"{found[0][-1][0]:.4g}"))
-        what = f"the base (theta) of the rotary frequencies in {names}"
-        sentence = f"{what} is {was}; with {text(new)}"
+        base = text(float(f"{found[0][-1].base:.4g}"))
+        sentence = (
+            f"the base (theta) of the rotary frequencies in {names} is {base}; with {text(new)}"
+        )
+        if was:
+            sentence = f"the rotary frequencies in {names} are {was}; with those of base (theta) {text(new)}"
         yield Hypothesis("rotary base", sentence, tuple(edits), ("rotary base", new))
 
 
-def _maker(array: Wide) -> tuple[float, Callable[[float], Array]] | None:
-    """Return the (base, base -> numbers) of frequencies or of a table of their angles; None for other numbers."""
+def _waves(array: Array) -> _Waves | None:
+    """Return what an array has of frequencies; None for other numbers."""
+    numbers = wide(array)
     if array.ndim and array.size == max(array.shape):
-        return _frequencies(array.reshape(-1), lambda frequencies: frequencies)
-    table = array.reshape(-1, array.shape[-1]) if array.ndim else array
+        numbers = numbers.reshape(-1)
+        found = _rounded(array.dtype, numbers) or _frequencies(numbers, lambda found: found)
+        if (
+            found is None
+            or found.was
+            or np.allclose(found.make(found.base), numbers, rtol=_SAME, atol=0)
+        ):
+            return found
+        return replace(found, was="those of no base")
+    table = numbers.reshape(-1, array.shape[-1]) if array.ndim else numbers
     if len(table.shape) < 2 or len(table) < _LEAST:
         return None
-    for (wave, back), repeats in product(_WAVES, (1, 2)):  # twice: the halves have the same angles
+    if (rounded := _rounded(array.dtype, table)) is not None:
+        return rounded
+    for (wave, back), repeats in product(_WAVES, _REPEATS):
         angles = back(table[1] if wave is np.asarray else np.clip(table[1], -1, 1))
-        made = partial(_table, wave, len(table), repeats)
+        made = partial(_table, wave, repeats, len(table))
         found = _frequencies(angles[: len(angles) // repeats], made)
-        if found is not None and np.allclose(found[1](found[0]), table, atol=1e-3):
+        if found is not None and np.allclose(found.make(found.base), table, atol=1e-3):
             return found
     return None
 
 
-def _table(wave: Wave, rows: int, repeats: int, frequencies: Wide) -> Wide:
+def _rounded(dtype: "np.dtype[np.generic]", numbers: Wide) -> _Waves | None:
+    """Return usual frequencies, or the table of their angles, in half precision: they are, or what is made of them."""
+    for (count, make), half in product(_makers(numbers), _HALVES):
+        for base in _BASES if count >= _LEAST and half.itemsize < dtype.itemsize else ():
+            exact = _of_base(count, base)
+            frequencies, rows = _in(half, exact), (_LEAST, len(numbers))
+            if all(_is_near(make(k, exact), numbers[:k]) for k in rows):
+                continue
+            if all(
+                _is_near(make(k, frequencies), numbers[:k])
+                or _is_near(_in(half, make(k, exact)), numbers[:k])
+                for k in rows
+            ):
+                was = f"those of base {text(base)} rounded to {half}"
+                return _Waves(base, partial(_made_of, count, partial(make, len(numbers))), was)
+    return None
+
+
+def _makers(numbers: Wide) -> Iterator[tuple[int, Callable[[int, Wide], Wide]]]:
+    """Yield (count of frequencies, (rows, frequencies) -> the first rows) of what numbers may be."""
+    if numbers.ndim == 1:
+        yield len(numbers), lambda rows, frequencies: frequencies[:rows]
+        return
+    for (wave, _), repeats in product(_WAVES, _REPEATS):
+        yield numbers.shape[1] // repeats, partial(_table, wave, repeats)
+
+
+def _table(wave: Wave, repeats: int, rows: int, frequencies: Wide) -> Wide:
     return np.asarray(wave(np.outer(np.arange(rows, dtype=float), np.tile(frequencies, repeats))))
 
 
-def _frequencies(
-    numbers: Wide, made: Callable[[Wide], Wide]
-) -> tuple[float, Callable[[float], Array]] | None:
-    """Return the (base, base -> what is made of frequencies) of `base ** (-k / n)`."""
+def _in(half: "np.dtype[np.generic]", numbers: Wide) -> Wide:
+    return wide(numbers.astype(half))
+
+
+def _is_near(one: Wide, other: Wide) -> bool:
+    """Return whether numbers differ by no more than float32 computes them otherwise."""
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-6, atol=1e-7 * len(one))
+
+
+def _of_base(count: int, base: float) -> Wide:
+    return np.asarray(base ** -(np.arange(count) / count))
+
+
+def _made_of(count: int, made: Callable[[Wide], Wide], base: float) -> Wide:
+    return made(_of_base(count, base))
+
+
+def _frequencies(numbers: Wide, made: Callable[[Wide], Wide]) -> _Waves | None:
+    """Return the base that nearly gives numbers as `base ** (-k / n)`, and what is made of those of another one."""
     count = len(numbers)
     if count < _LEAST or abs(numbers[0] - 1) > 1e-3 or not 0 < numbers[1] < 1:
         return None
     base = float(numbers[1] ** -count)
-    powers = np.arange(count) / count
-    if not np.allclose(numbers, base**-powers, rtol=1e-2, atol=1e-3):
+    if not np.allclose(numbers, _of_base(count, base), rtol=1e-2, atol=1e-3):
         return None
-    return base, lambda other: made(other**-powers)
+    return _Waves(base, partial(_made_of, count, made))
 
 
 @dataclass(frozen=True)
@@ -216,7 +291,7 @@ def _usual_tables(place: Place) -> dict[str, Array]:
         if _PAIR < size <= _WIDEST and size % _PAIR == 0 and 1 < rows <= _LARGEST // size:
             frequencies = _BASES[0] ** (-np.arange(size // _PAIR) / (size // _PAIR))
             for name, (wave, _) in zip(("cos", "sin"), _WAVES, strict=False):
-                table = _table(wave, rows, 1, frequencies).astype(np.float32)
+                table = _table(wave, 1, rows, frequencies).astype(np.float32)
                 found[f"{name} of base {_BASES[0]:g} and {size} features"] = table
     return found
 
