@@ -6,6 +6,7 @@ from test_causes import model, numbers, references
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.causes import finding
+from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.constants import epsilons
 from onnxsurgeon_lite.debug.causes.everywhere import everywhere
 from onnxsurgeon_lite.debug.causes.fused import fused
@@ -271,3 +272,28 @@ def test_parts_are_exchanged_at_all_values_that_are_cut_and_read_alike():
         *(Rewire(f"r{n}", f"l{n}", (f"y{n}",), 1) for n in (0, 2)),
     )
     assert not everywhere(index, [Rewire("l0", "x", ("m0",), 0)])
+
+
+@pytest.mark.parametrize(("own", "sides"), [(True, (1, 0)), (False, (1, 0)), (False, (1, 1))])
+def test_a_dilation_changes_with_the_pads_of_the_same_ends(monkeypatch, own, sides):
+    monkeypatch.setattr(finding, "FAMILIES", (attributes,))
+    monkeypatch.setattr(finding, "SOLVED", ())
+    wrong, right = (
+        model(
+            "g (float[2,3,40] x) => (float[2,4,40] y) { "
+            + (
+                f"y = Conv <dilations = [{size}], pads = {[size * side for side in sides]}> (x, w) }}"
+                if own
+                else f"p = Pad(x, ends) y = Conv <dilations = [{size}]> (p, w) }}"
+            ),
+            w=numbers(4, 3, 1 + sum(sides)),
+            **({} if own else {"ends": np.array([0, 0, size * sides[0], 0, 0, size * sides[1]])}),
+        )
+        for size in (4, 8)
+    )
+
+    result = searched(wrong, right, ["y"], x=numbers(2, 3, 40, seed=1))
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert "dilations of Conv (@" in sentence
+    assert "is [4], pads" in sentence
