@@ -6,10 +6,16 @@ from test_causes import model, numbers, references
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.causes import finding
+from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.constants import epsilons
+from onnxsurgeon_lite.debug.causes.everywhere import everywhere
 from onnxsurgeon_lite.debug.causes.fused import fused
 from onnxsurgeon_lite.debug.causes.operations import other_operations
+from onnxsurgeon_lite.debug.causes.parts import exchanged_parts
 from onnxsurgeon_lite.debug.causes.recurrent import shared_gates
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes import Rewire
 
 GRU = "GRU <hidden_size = 8>"
 RECURRENT = (
@@ -263,3 +269,82 @@ def test_both_normalizations_of_one_layer_are_moved_where_the_end_alone_is_known
     sentence = result.culprits[0].causes[0].sentence
     assert "(@2) and LayerNormalization" in sentence
     assert "stand behind the addition instead of in front of the branch; moved there" in sentence
+
+
+def of_cell(order: tuple[int, ...], cut: str, steps: int = 1) -> str:
+    """Steps of an own LSTM cell, of whose projection the parts are read in an order."""
+    text = ""
+    for k in range(steps):
+        read = [f"p{k}{part}" for part in order]
+        text += f"g{k} = MatMul({f'h{k - 1}' if k else 'x'}, w) a{k} = Add(g{k}, b) "
+        text += cut.format(k=k)
+        text += f"i{k} = Sigmoid({read[0]}) f{k} = Sigmoid({read[1]}) t{k} = Tanh({read[2]}) "
+        text += f"o{k} = Sigmoid({read[3]}) m{k} = Mul(i{k}, t{k}) r{k} = Mul(f{k}, c) "
+        text += f"s{k} = Add(m{k}, r{k}) n{k} = Tanh(s{k}) h{k} = Mul(o{k}, n{k}) "
+    return f"g (float[3,6] x, float[3,6] c) => (float[3,6] y) {{ {text} y = Neg(h{steps - 1}) }}"
+
+
+SPLIT = "p{k}0, p{k}1, p{k}2, p{k}3 = Split <axis = 1, num_outputs = 4> (a{k}) "
+SLICED = " ".join(f"p{{k}}{n} = Slice(a{{k}}, at{{k}}{n}, at{{k}}{n + 1}, one)" for n in range(4))
+SLICED = (
+    "z{k} = Shape(a{k}) d{k} = Gather(z{k}, one) q{k} = Div(d{k}, four) at{k}0 = Sub(q{k}, q{k})"
+    " at{k}1 = Identity(q{k}) at{k}2 = Add(at{k}1, q{k}) at{k}3 = Add(at{k}2, q{k})"
+    f" at{{k}}4 = Identity(d{{k}}) {SLICED} "
+)
+
+
+@pytest.mark.parametrize(
+    ("cut", "steps"), [(SPLIT, 1), (SLICED, 2)], ids=["split", "slices of computed parts"]
+)
+def test_parts_are_read_in_another_order(monkeypatch, cut, steps):
+    monkeypatch.setattr(finding, "FAMILIES", (exchanged_parts,))
+    monkeypatch.setattr(finding, "SOLVED", ())
+    weights = {"w": numbers(6, 24), "b": numbers(24, seed=1)}
+    weights |= {"one": np.array([1]), "four": np.array([4])} if cut is SLICED else {}
+    orders = (0, 2, 1, 3), (0, 1, 2, 3)
+    wrong, right = (model(of_cell(order, cut, steps), **weights) for order in orders)
+
+    result = searched(wrong, right, ["y"], x=numbers(3, 6, seed=2), c=numbers(3, 6, seed=3))
+
+    sentence = result.culprits[0].causes[0].sentence
+    values = "'a0' and of 'a1'" if steps > 1 else "'a0'"
+    assert f"the 4 parts of {values} are read in another order; taken as [0, 2, 1, 3]" in sentence
+
+
+def test_parts_are_exchanged_at_all_values_that_are_cut_and_read_alike():
+    block = "l{n}, r{n} = Split <axis = 1, num_outputs = 2> (x) m{n} = {op}(l{n}, x) y{n} = Add(m{n}, r{n})"
+    blocks = [block.format(n=n, op=op) for n, op in enumerate(("Mul", "Sub", "Mul"))]
+    text = f"g (float[2,2] x) => (float[2,2] y2) {{ {' '.join(blocks)} }}"
+    index = GraphIndex.of(Model(model(text)))
+    exchanged = Rewire("l0", "r0", ("m0",), 0), Rewire("r0", "l0", ("y0",), 1)
+
+    assert everywhere(index, exchanged) == (
+        *(Rewire(f"l{n}", f"r{n}", (f"m{n}",), 0) for n in (0, 2)),
+        *(Rewire(f"r{n}", f"l{n}", (f"y{n}",), 1) for n in (0, 2)),
+    )
+    assert not everywhere(index, [Rewire("l0", "x", ("m0",), 0)])
+
+
+@pytest.mark.parametrize(("own", "sides"), [(True, (1, 0)), (False, (1, 0)), (False, (1, 1))])
+def test_a_dilation_changes_with_the_pads_of_the_same_ends(monkeypatch, own, sides):
+    monkeypatch.setattr(finding, "FAMILIES", (attributes,))
+    monkeypatch.setattr(finding, "SOLVED", ())
+    wrong, right = (
+        model(
+            "g (float[2,3,40] x) => (float[2,4,40] y) { "
+            + (
+                f"y = Conv <dilations = [{size}], pads = {[size * side for side in sides]}> (x, w) }}"
+                if own
+                else f"p = Pad(x, ends) y = Conv <dilations = [{size}]> (p, w) }}"
+            ),
+            w=numbers(4, 3, 1 + sum(sides)),
+            **({} if own else {"ends": np.array([0, 0, size * sides[0], 0, 0, size * sides[1]])}),
+        )
+        for size in (4, 8)
+    )
+
+    result = searched(wrong, right, ["y"], x=numbers(2, 3, 40, seed=1))
+
+    sentence = result.culprits[0].causes[0].sentence
+    assert "dilations of Conv (@" in sentence
+    assert "is [4], pads" in sentence

@@ -8,6 +8,7 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Attribute, Place
+from onnxsurgeon_lite.passes.rewire import Rewire
 from onnxsurgeon_lite.passes.set_attr import SetAttr
 from onnxsurgeon_lite.tensors.dtypes import dtype_name, is_float
 
@@ -59,6 +60,7 @@ _MOST_AXES = 5  # axes whose permutations are tried
 WINDOWS = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool", "ConvTranspose")  # fmt: skip
 _KERNELS = (2, 3, 5, 7, 1)  # of pools
 _STEPS = (1, 2, 3, 4)  # strides and dilations
+_DILATIONS = (6, 8, 12, 16, 18, 24, 32, 64)  # of kernels that are dilated already
 _RECURRENT = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 """Recurrent operator -> its usual activations."""
 
@@ -74,6 +76,8 @@ def attributes(place: Place) -> Iterator[Hypothesis]:
     yield from _exchanged(place)
     for number, node in enumerate(place.index.nodes):
         known = place.attributes(node)
+        if node.op_type == "Conv":
+            yield from _padded(place, number, known)
         several = _windows(place, node, known) if node.op_type in WINDOWS else ()
         several = _resizing(known) if node.op_type == "Resize" else several
         several = _activations(node, known) if node.op_type in _RECURRENT else several
@@ -215,7 +219,10 @@ def _sized(
     ceil = bool(known.get("ceil_mode", 0))
     transposed, pool = node.op_type == "ConvTranspose", node.op_type.endswith("Pool")
     kernels = [kernel, *([size] * axes for size in _KERNELS if pool)]
-    for kernel, stride, dilation in itertools.product(kernels, _STEPS, _STEPS):
+    steps = [*itertools.product(kernels, _STEPS, _STEPS)]
+    if not pool and not transposed:
+        steps += [(kernel, 1, dilation) for dilation in _larger(known)]
+    for kernel, stride, dilation in steps:
         sizes = [*zip(read, made, kernel, strict=True)]
         choices = [_paddings(i, o, k, stride, dilation, ceil, transposed) for i, o, k in sizes]
         for pads in itertools.islice(_same_first(choices), 16):
@@ -242,6 +249,44 @@ def _sized(
                 yield {n: v for n, v in others.items() if n in known}
 
 
+def _larger(known: Mapping[str, Attribute]) -> Iterator[int]:
+    """Yield more dilations for a kernel that is dilated."""
+    given = known.get("dilations")
+    dilated = isinstance(given, list) and any(int(each) > 1 for each in given)
+    yield from _DILATIONS if dilated else ()
+
+
+def _padded(place: Place, number: int, known: Mapping[str, Attribute]) -> Iterator[Hypothesis]:
+    """Yield other dilations of a convolution, and the pads of a Pad in front that keep its size: at the same ends."""
+    node = place.index.nodes[number]
+    kernel = np.array(_kernel(place, node, known), np.int64)
+    before = place.index.producer.get(node.input[0], number)
+    pad = place.index.nodes[before]
+    now = place.operand(pad.input[1]) if pad.op_type == "Pad" else None
+    if now is None or not kernel.size or now.size != 2 * (kernel.size + 2) or any(pad.input[3:]):
+        return
+    given, ends = known.get("dilations"), now.reshape(2, -1)[:, 2:]
+    old = np.array(given if isinstance(given, list) and given else [1] * kernel.size)
+    for dilation in dict.fromkeys((*_STEPS, *_larger(known))):
+        total = ends.sum(axis=0) + (dilation - old) * (kernel - 1)
+        share = ends[0] / np.maximum(1, ends.sum(axis=0))
+        first = np.rint(share * total).astype(now.dtype)
+        if (old == dilation).all() or (total < 0).any() or (ends.sum(axis=0) == 0).any():
+            continue
+        pads = now.reshape(2, -1).copy()
+        pads[:, 2:] = first, total - first
+        other = [dilation] * kernel.size
+        token = (place.node(before),)
+        edits = (
+            Rewire(pad.input[1], str(pads.reshape(-1).tolist()), token, 1),
+            SetAttr((place.node(number),), (("dilations", other),)),
+        )
+        was = f"dilations of {place.title(number)} is {old.tolist()}, pads of {place.title(before)} are {now.tolist()}"
+        sentence = f"{was}; with {other} and {pads.reshape(-1).tolist()}"
+        mistake = ("padded", node.op_type, dilation)
+        yield Hypothesis("dilations and pads", sentence, edits, mistake)
+
+
 def _same_first(
     choices: Sequence[Sequence[tuple[int, int]]],
 ) -> Iterator[tuple[tuple[int, int], ...]]:
@@ -255,7 +300,7 @@ def _same_first(
 def _paddings(
     size: int, made: int, kernel: int, stride: int, dilation: int, ceil: bool, transposed: bool
 ) -> list[tuple[int, int]]:
-    """Return the (before, after) that give an axis its size, balanced ones first."""
+    """Return the (before, after) that give an axis its size: balanced ones first, then those at one end."""
     reach = dilation * (kernel - 1) + 1
     if transposed:
         least = stride * (size - 1) + reach - made
@@ -265,7 +310,7 @@ def _paddings(
         totals = range(least - (stride - 1) * ceil, least + (1 if ceil else stride))
     few = (total for total in totals if 0 <= total <= 2 * reach)
     found = [(before, total - before) for total in few for before in range(total + 1)]
-    return sorted(found, key=lambda pads: abs(pads[0] - pads[1]))
+    return sorted(found, key=lambda pads: (min(*pads, abs(pads[0] - pads[1])), pads[0] != pads[1]))
 
 
 def _activations(node: NodeProto, known: Mapping[str, Attribute]) -> Iterator[dict[str, Attribute]]:

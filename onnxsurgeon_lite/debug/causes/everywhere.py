@@ -7,15 +7,16 @@ from itertools import product
 
 import numpy as np
 
+from onnxsurgeon_lite.debug.causes.parts import parts_of
 from onnxsurgeon_lite.debug.causes.place import selected
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.select import select_node
-from onnxsurgeon_lite.passes import Pass, SetAttr, SetConstant, SetOp
+from onnxsurgeon_lite.passes import Pass, Rewire, SetAttr, SetConstant, SetOp
 
 
 def everywhere(index: GraphIndex, steps: Sequence[Pass], wired: bool = False) -> tuple[Pass, ...]:
-    """Return edits of attributes, operators and single numbers at all nodes that have the same; () for other edits.
+    """Return edits of attributes, operators, single numbers and parts at all nodes that have the same; () for others.
 
     Args:
         wired: only at nodes whose operators around are the same, too.
@@ -25,7 +26,7 @@ def everywhere(index: GraphIndex, steps: Sequence[Pass], wired: bool = False) ->
 
 
 def edited(index: GraphIndex, steps: Iterable[Pass]) -> list[int]:
-    """Return the nodes of which edits change attributes, the operator or a number."""
+    """Return the nodes of which edits change attributes, the operator, a number or what they read."""
     return sorted({select_node(index, token) for step in steps for token in _tokens(step)})
 
 
@@ -51,13 +52,16 @@ def merged(steps: Iterable[Pass]) -> list[Pass]:
 def _tokens(step: Pass) -> tuple[str, ...]:
     """Return what selects the nodes that an edit changes."""
     match step:
-        case SetAttr(nodes=nodes) | SetOp(nodes=nodes) | SetConstant(to=nodes):
+        case SetAttr(nodes=nodes) | SetOp(nodes=nodes) | SetConstant(to=nodes) | Rewire(to=nodes):
             return nodes
     return ()
 
 
 def _repeated(index: GraphIndex, step: Pass, wired: bool) -> Iterator[Pass]:
     """Yield an edit at all nodes that have what it changes."""
+    if isinstance(step, Rewire):
+        yield from _parts(index, step)
+        return
     here, slots = edited(index, [step]), list[int]()
     if isinstance(step, SetConstant):
         if _single(index, step.value) is None or np.asarray(step.numbers).size != 1:
@@ -79,6 +83,28 @@ def _repeated(index: GraphIndex, step: Pass, wired: bool) -> Iterator[Pass]:
                 name = index.nodes[position].input[slot]
                 shape = () if (old := constant(index, name)) is None else tuple(old.dims)
                 yield SetConstant(name, np.full(shape, right, right.dtype), (token,))
+
+
+def _parts(index: GraphIndex, step: Rewire) -> Iterator[Rewire]:
+    """Yield an edit that reads another part of a value, at all values that are cut and read alike."""
+    parts = parts_of(index, step.old)
+    if step.new not in parts:
+        return
+    old, new = parts.index(step.old), parts.index(step.new)
+    operators = {index.nodes[position].op_type for position in edited(index, [step])}
+    cuts = dict.fromkeys(parts_of(index, name) for name in index.producer)
+    for other in (cut for cut in cuts if _read_by(index, cut) == _read_by(index, parts)):
+        for reader in dict.fromkeys(index.consumers.get(other[old], ())):
+            node = index.nodes[reader]
+            for slot, name in enumerate(node.input if node.op_type in operators else ()):
+                if name == other[old]:
+                    yield Rewire(name, other[new], (selected(index, reader, True),), slot)
+
+
+def _read_by(index: GraphIndex, parts: Sequence[str]) -> list[list[str]]:
+    """Return the operators that read each part of a value."""
+    readers = (dict.fromkeys(index.consumers.get(name, ())) for name in parts)
+    return [sorted(index.nodes[n].op_type for n in each) for each in readers]
 
 
 def _kind(

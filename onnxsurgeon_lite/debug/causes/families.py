@@ -50,6 +50,7 @@ from onnxsurgeon_lite.debug.causes.operators import (
     other_parts,
 )
 from onnxsurgeon_lite.debug.causes.other_model import of_other_model
+from onnxsurgeon_lite.debug.causes.parts import exchanged_parts
 from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.debug.causes.precision import precision
 from onnxsurgeon_lite.debug.causes.recurrent import recurrent, shared_gates
@@ -85,6 +86,7 @@ FAMILIES: Sequence[Family] = (
     operators_of_all,
     missing_masks,
     missing_slopes,
+    exchanged_parts,
     fused,
     rotary,
     recurrent,

@@ -1,0 +1,67 @@
+"""Mistakes in what parts of a value are read as: the gates of an own cell, the scale and shift of a modulation."""
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.passes import Rewire
+
+_CUTTING = ("Slice", "Gather")
+_MOST = 4  # parts
+
+
+def parts_of(index: GraphIndex, name: str) -> tuple[str, ...]:
+    """Return the parts of a value of which one has a name, in the order of a Split or of the nodes; () for none."""
+    maker = index.producer.get(name)
+    if maker is None:
+        return ()
+    node = index.nodes[maker]
+    if node.op_type == "Split":
+        return tuple(node.output)
+    whole = node.input[0] if node.op_type in _CUTTING else ""
+    readers = (index.nodes[n] for n in dict.fromkeys(index.consumers.get(whole, ())))
+    alike = (n for n in readers if n.op_type == node.op_type and n.input[0] == whole)
+    return tuple(n.output[0] for n in alike)
+
+
+def exchanged_parts(place: Place) -> Iterator[Hypothesis]:
+    """Yield other orders in which the parts of one value are read, then those of all that are cut alike."""
+    cuts = dict.fromkeys(parts_of(place.whole, n) for n in place.values if n in place.live)
+    several = [parts for parts in cuts if 1 < len(parts) <= _MOST and _alike(place, parts)]
+    for parts in several:
+        yield from _orders(place, [parts])
+    for count in dict.fromkeys(map(len, several)):
+        together = [parts for parts in several if len(parts) == count]
+        yield from _orders(place, together) if len(together) > 1 else ()
+
+
+def _alike(place: Place, parts: Sequence[str]) -> bool:
+    """Return whether all parts that are known here have one shape, and no shape is computed from them."""
+    known = {name: place.values[name] for name in parts if name in place.values}
+    shapes = {(value.shape, value.dtype) for value in known.values()}
+    return len(shapes) == 1 and not any(place.sizes(v, name) for name, v in known.items())
+
+
+def _orders(place: Place, cuts: Sequence[tuple[str, ...]]) -> Iterator[Hypothesis]:
+    """Yield the orders of parts but for the one that they have."""
+    count = len(cuts[0])
+    wholes = (place.whole.nodes[place.whole.producer[parts[0]]].input[0] for parts in cuts)
+    names = " and of ".join(map(repr, wholes))
+    for order in permutations(range(count)):
+        edits = tuple(
+            Rewire(parts[part], parts[other], (place.node(reader),), slot)
+            for parts in cuts
+            for part, other in enumerate(order)
+            if part != other
+            for reader in dict.fromkeys(place.index.consumers.get(parts[part], ()))
+            for slot, read in enumerate(place.index.nodes[reader].input)
+            if read == parts[part]
+        )
+        how = "read one for the other; exchanged"
+        if count > len(("one", "other")):
+            how = f"read in another order; taken as {[*order]}"
+        sentence = f"the {count} parts of {names} are {how}"
+        if edits:
+            yield Hypothesis("order of parts", sentence, edits, ("parts", order, len(cuts) > 1))
