@@ -488,3 +488,13 @@ def test_the_same_mistake_at_all_nodes_of_a_region_is_one_cause(what):
     (culprit,) = osl.bisect(wrong, osl.run(right, {"x": x}), feeds={"x": x}).culprits
 
     assert said in culprit.causes[0].sentence
+
+
+def test_an_operator_and_its_attribute_are_set_in_their_order_at_several_nodes():
+    text = "g (float[4,12] x, float[4,12] z) => (float[4,12] y, float[4,12] o) {{ a = {0} (x) y = Neg(a) b = {0} (z) o = Neg(b) }}"
+    hard = "HardSigmoid <alpha = 0.16666667, beta = 0.5>"
+    wrong, right = (model(text.format(operator)) for operator in ("Sigmoid", hard))
+
+    said = named(wrong, right, "abyo", x=numbers(4, 12) * 3, z=numbers(4, 12, seed=1) * 3)
+
+    assert "all 2 Sigmoid nodes should be HardSigmoid" in said

@@ -33,9 +33,11 @@ def edited(index: GraphIndex, steps: Iterable[Pass]) -> list[int]:
 def merged(steps: Iterable[Pass]) -> list[Pass]:
     """Return edits without repeated ones, and those that make the same of several nodes as one."""
     found: dict[str, Pass] = {}
-    for step in steps:
+    every = [*steps]
+    changed = {node for step in every if isinstance(step, SetOp) for node in step.nodes}
+    for step in every:
         match step:
-            case SetAttr(nodes=nodes):
+            case SetAttr(nodes=nodes) if changed.isdisjoint(nodes):  # else the order counts
                 key = repr(replace(step, nodes=()))
                 known = _tokens(found[key]) if key in found else ()
                 found[key] = replace(step, nodes=tuple(dict.fromkeys((*known, *nodes))))
