@@ -491,7 +491,8 @@ def test_the_same_mistake_at_all_nodes_of_a_region_is_one_cause(what):
 
 
 def test_an_operator_and_its_attribute_are_set_in_their_order_at_several_nodes():
-    text = "g (float[4,12] x, float[4,12] z) => (float[4,12] y, float[4,12] o) {{ a = {0} (x) y = Neg(a) b = {0} (z) o = Neg(b) }}"
+    nodes = "a = {0} (x) y = Neg(a) b = {0} (z) o = Neg(b)"
+    text = f"g (float[4,12] x, float[4,12] z) => (float[4,12] y, float[4,12] o) {{{{ {nodes} }}}}"
     hard = "HardSigmoid <alpha = 0.16666667, beta = 0.5>"
     wrong, right = (model(text.format(operator)) for operator in ("Sigmoid", hard))
 

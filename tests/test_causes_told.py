@@ -385,3 +385,27 @@ def test_a_padding_in_front_of_a_mean_of_all_positions():
     sentence = said(wrong, right, "y", x=numbers(2, 64, 9, 9))
 
     assert "pads of MaxPool (@0) is [0, 0, 0, 0]; with [1, 1, 0, 0]" in sentence
+
+
+def test_what_reads_a_constant_tells_what_it_is():
+    pads = "p = Constant <value = int64[4] {{{0}}}> () h = Pad(x, p) y = Tanh(h)"
+    text = f"g (float[4,12] x) => (float[5,13] y) {{{{ {pads} }}}}"
+    wrong, right = (model(text.format(numbers)) for numbers in ("1, 1, 0, 0", "0, 0, 1, 1"))
+
+    result = found(wrong, right, x=numbers(4, 12))
+
+    said = "the pads of Pad (@1), is [1, 1, 0, 0]; with [0, 0, 1, 1], as the reference has it,"
+    assert said in result.culprits[0].causes[0].sentence
+
+
+def test_a_table_of_angles_that_a_model_holds_is_told_by_its_base():
+    text = "g (float[12,8] x) => (float[12,8] y) {{ t = Constant <value = float[8] {{{0}}}> () y = Mul(x, t) }}"
+    wrong, right = (
+        model(text.format(", ".join(f"{base ** (-k / 8):.8g}" for k in range(8))))
+        for base in (500000, 10000)
+    )
+
+    result = found(wrong, right, x=numbers(12, 8))
+
+    said = "the base (theta) of the rotary frequencies in 't' is 500000; with 10000"
+    assert result.culprits[0].causes[0].sentence.startswith(said)

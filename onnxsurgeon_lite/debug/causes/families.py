@@ -125,7 +125,7 @@ FAMILIES: Sequence[Family] = (
 SOLVED: Sequence[Solving] = (solved_weights, solved_numbers, solved_small)
 """Families whose numbers are computed from the reference; tried where no known mistake fits."""
 
-OF_A_CONSTANT: Sequence[Family] = (scalars, constants, made_constant)
+OF_A_CONSTANT: Sequence[Family] = (scalars, rotary, constants, made_constant)
 """Families for a value that is a constant itself."""
 
 WIDER: Sequence[Family] = (

@@ -73,8 +73,8 @@ class _Waves:
 def _other_bases(place: Place) -> Iterator[Hypothesis]:
     """Yield other bases for all frequencies, and tables of their sines, cosines and angles, of a region."""
     found = [
-        (number, name, array, waves)
-        for number, _, name, array in place.constants()
+        ((place.node(number),) if slot >= 0 else (), name, array, waves)
+        for number, slot, name, array in place.constants()
         if is_float(array.dtype) and (waves := _waves(array)) is not None
     ]
     powers = (waves.base**power for *_, waves in found for power in (2, 0.5))
@@ -86,9 +86,9 @@ def _other_bases(place: Place) -> Iterator[Hypothesis]:
         if same and not was:
             continue
         edits = []
-        for number, name, array, waves in found:
+        for readers, name, array, waves in found:
             right = waves.make(new).reshape(array.shape).astype(array.dtype)
-            edits.append(SetConstant(name, right, (place.node(number),)))
+            edits.append(SetConstant(name, right, readers))
         base = text(float(f"{found[0][-1].base:.4g}"))
         sentence = (
             f"the base (theta) of the rotary frequencies in {names} is {base}; with {text(new)}"

@@ -15,6 +15,7 @@ from onnxsurgeon_lite.debug.causes.linear import Linear, linears, stacked, wante
 from onnxsurgeon_lite.debug.causes.operations import as_size
 from onnxsurgeon_lite.debug.causes.place import Attribute, Indices, Place, Wide, small, titled, wide
 from onnxsurgeon_lite.debug.causes.trying import Bench
+from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
@@ -26,6 +27,7 @@ _WIDEST = 1024  # inputs of a weight that is solved for as a whole
 _SEVERAL = 6  # numbers in a sentence
 _STEPS = (-1, 1, -2, 2)  # by which the rows of a table are off
 _LEAST_ROWS = 4  # rows of it for each that is not known
+_FEW = 16  # integers that are told
 _SMALL = 1 << 16  # elements of a constant that is scaled
 _NO_EPSILON = 0.25  # a larger number is none
 _TINY = 1 / 16  # of the number that it stands for
@@ -76,24 +78,29 @@ def made_constant(place: Place) -> Iterator[Hypothesis]:
     if array is None or array.shape != place.wanted.shape or array.dtype.kind in "OUS":
         return
     how = f"{described(wide(array), wide(place.wanted))}; with the numbers of the reference"
-    if array.size == 1:
-        right = place.wanted.item()
-        is_whole = not is_float(array.dtype) or float(right).is_integer()
-        shown = text(right) if is_whole else as_size(right)[0]
+    if not is_float(array.dtype) and array.size <= _FEW:
+        how = f"is {array.tolist()}; with {place.wanted.tolist()}, as the reference has it,"
+    elif array.size == 1:
+        right = float(place.wanted.item())
+        shown = text(right) if right.is_integer() else as_size(right)[0]
         how = f"is {text(array.item())}; with {shown}, as the reference has it,"
     edit = SetConstant(place.value, place.wanted.astype(array.dtype))
-    scaled = _scaled_by(place)
-    what = f", a factor of {scaled}," if scaled else ""
-    sentence = f"constant {place.value!r} of {place.maker}{what} {how}"
+    sentence = f"constant {place.value!r} of {place.maker}{_role(place)} {how}"
     yield Hypothesis("constant", sentence, (edit,))
 
 
-def _scaled_by(place: Place) -> str:
-    """Return the titles of the nodes that scale by the wrong value; '' if others read it, too."""
-    readers = [*dict.fromkeys(place.whole.consumers.get(place.value, []))]
-    kinds = {place.whole.nodes[position].op_type for position in readers}
-    titles = (titled(place.whole, position) for position in readers)
-    return " and ".join(titles) if kinds and kinds <= _FACTORS else ""
+def _role(place: Place) -> str:
+    """Return what the nodes that read a constant call it: `, the pads of Pad '/Pad',`; '' if each has another name."""
+    index, titles = place.whole, []
+    names = set[str]()
+    for position in dict.fromkeys(index.consumers.get(place.value, [])):
+        node = index.nodes[position]
+        schema = schema_of(index, node)
+        slot = [*node.input].index(place.value)
+        formal = schema.inputs[min(slot, len(schema.inputs) - 1)].name if schema else ""
+        names.add("a factor" if node.op_type in _FACTORS else f"the {formal}" if formal[1:] else "")
+        titles.append(titled(index, position))
+    return f", {names.pop()} of {' and '.join(titles)}," if len(names) == 1 and all(names) else ""
 
 
 def _attribute(
