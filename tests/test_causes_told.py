@@ -388,13 +388,15 @@ def test_a_padding_in_front_of_a_mean_of_all_positions():
 
 
 def test_what_reads_a_constant_tells_what_it_is():
-    pads = "p = Constant <value = int64[4] {{{0}}}> () h = Pad(x, p) y = Tanh(h)"
+    pads = (
+        "p = Constant <value = int64[4] {{{0}}}> () c = Cast <to = 7> (p) h = Pad(x, c) y = Tanh(h)"
+    )
     text = f"g (float[4,12] x) => (float[5,13] y) {{{{ {pads} }}}}"
     wrong, right = (model(text.format(numbers)) for numbers in ("1, 1, 0, 0", "0, 0, 1, 1"))
 
     result = found(wrong, right, x=numbers(4, 12))
 
-    said = "the pads of Pad (@1), is [1, 1, 0, 0]; with [0, 0, 1, 1], as the reference has it,"
+    said = "the pads of Pad (@2), is [1, 1, 0, 0]; with [0, 0, 1, 1], as the reference has it,"
     assert said in result.culprits[0].causes[0].sentence
 
 

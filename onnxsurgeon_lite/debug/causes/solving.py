@@ -42,6 +42,7 @@ _DETERMINED = (
 _EVEN = 3**-0.5  # root mean square of numbers that are spread evenly up to one
 _ABOUT = 0.05
 _FACTORS = {"Mul", "Div"}
+_ARRANGING = {"Concat", "Reshape", "Slice", "Transpose", "Cast", "Unsqueeze", "Squeeze"}
 _FOLDING = ("Conv", "ConvTranspose", "Gemm")
 _FOLDED = (
     "into which a normalization is folded: its mean, its bias or the bias in front of it is another"
@@ -91,15 +92,20 @@ def made_constant(place: Place) -> Iterator[Hypothesis]:
 
 def _role(place: Place) -> str:
     """Return what the nodes that read a constant call it: `, the pads of Pad '/Pad',`; '' if each has another name."""
-    index, titles = place.whole, []
-    names = set[str]()
+    index, names, titles = place.whole, set[str](), []
     for position in dict.fromkeys(index.consumers.get(place.value, [])):
-        node = index.nodes[position]
-        schema = schema_of(index, node)
-        slot = [*node.input].index(place.value)
+        value, readers = place.value, [position]
+        while len(readers) == 1 and index.nodes[readers[0]].op_type in _ARRANGING:
+            value = index.nodes[readers[0]].output[0]
+            readers = index.consumers.get(value, [])
+        reader = readers[0] if readers else position
+        node = index.nodes[reader]
+        if value not in node.input:
+            return ""  # a body of the node reads it
+        schema, slot = schema_of(index, node), [*node.input].index(value)
         formal = schema.inputs[min(slot, len(schema.inputs) - 1)].name if schema else ""
         names.add("a factor" if node.op_type in _FACTORS else f"the {formal}" if formal[1:] else "")
-        titles.append(titled(index, position))
+        titles.append(titled(index, reader))
     return f", {names.pop()} of {' and '.join(titles)}," if len(names) == 1 and all(names) else ""
 
 
