@@ -1,6 +1,7 @@
 """From the culprit to the cause, and to the repair."""
 
 import math
+import re
 import subprocess
 
 import ml_dtypes
@@ -13,7 +14,9 @@ from onnx import parser
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.bisection.computed_references import _Computed
 from onnxsurgeon_lite.debug.causes import finding
+from onnxsurgeon_lite.debug.causes.families import FAMILIES
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.rotary import missing_rotary
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome
 from onnxsurgeon_lite.recording.torch_recorder import record_module
 
@@ -585,6 +588,67 @@ def test_features_that_rotary_embeddings_turn_in_other_pairs_are_turned_as_wante
     (culprit,) = osl.bisect(wrong, osl.run(right, {"q": q}), feeds={"q": q}).culprits
 
     assert "rotary embeddings turn neighbors in 't'; with halves" in culprit.causes[0].sentence
+
+
+HALVES = "a, b = Split <axis = -1, num_outputs = 2> ({})"
+NEIGHBORS = (
+    "v = Reshape({}, pairs) a2, b2 = Split <axis = -1, num_outputs = 2> (v)"
+    " a = Squeeze(a2, last) b = Squeeze(b2, last)"
+)
+TURN = "ac = Mul(a, cos) bs = Mul(b, sin) c = Sub(ac, bs) as = Mul(a, sin) bc = Mul(b, cos) s = Add(as, bc)"
+JOINED = "{} = Concat <axis = -1> (c, s)"
+STACKED = "c2 = Unsqueeze(c, last) s2 = Unsqueeze(s, last) w = Concat <axis = -1> (c2, s2) {} = Reshape(w, whole)"
+
+
+@pytest.mark.parametrize("wrong", ["halves", "neighbors"])
+def test_pairs_that_are_turned_part_by_part_are_turned_as_wanted(wrong):
+    ways = {"halves": (HALVES, JOINED), "neighbors": (NEIGHBORS, STACKED)}
+
+    def attention(how: str) -> onnx.ModelProto:
+        nodes = "k = Add(q, shift) f = Cast <to = 1> (q)"
+        for name in ("f", "k"):
+            turn = " ".join((ways[how][0].format(name), TURN, ways[how][1].format("turned")))
+            nodes += " " + re.sub(
+                r"\b(turned|v|a2?|b2?|ac|bs|as|bc|c2?|s2?|w)\b", rf"\1_{name}", turn
+            )
+        nodes += (
+            " o = Cast <to = 1> (turned_f) t = Transpose(turned_k) m = MatMul(o, t) y = Softmax(m)"
+        )
+        shapes = {"pairs": np.array([6, 4, 2]), "whole": np.array([6, 8]), "last": np.array([-1])}
+        angles = np.outer(np.arange(6), 10.0 ** -np.arange(4)).astype(np.float32)
+        tables = {"cos": np.cos(angles), "sin": np.sin(angles), "shift": numbers(8, seed=2)}
+        return model(f"g (float[6,8] q) => (float[6,6] y) {{ {nodes} }}", **shapes, **tables)
+
+    (right,) = {*ways} - {wrong}
+    q = numbers(6, 8, seed=1)
+    wanted = osl.run(attention(right), {"q": q})
+
+    result = osl.bisect(attention(wrong), wanted, feeds={"q": q})
+
+    said = f"rotary embeddings turn {wrong} in 'turned_f', 'turned_k'; with {right}"
+    assert said in result.culprits[0].causes[0].sentence
+    fixed = osl.repair(attention(wrong), result).model
+    assert osl.bisect(fixed, wanted, feeds={"q": q}, cause=False).verdict == "agrees"
+
+
+def test_query_and_key_that_are_exchanged_are_seen_before_what_is_slow_to_try(monkeypatch):
+    early = FAMILIES[: FAMILIES.index(missing_rotary)]
+    for name, families in (("FAMILIES", early), ("WIDER", ()), ("FORKED", ()), ("SOLVED", ())):
+        monkeypatch.setattr(finding, name, families)
+    turned = " ".join(
+        f"{x}c = Mul({x}, cos) {x}t = Mul({x}, sin) {x}r = Sin({x}t) {x}a = Add({x}c, {x}r)"
+        for x in "uv"
+    )
+    scored = "w = Neg(va) t = Transpose(w) m = MatMul(ua, t) n = Softmax(m) y = MatMul(n, k)"
+    nodes = f"u = Relu({{}}) v = Relu({{}}) {turned} {scored}"
+    text = f"g (float[6,4] q, float[6,4] k) => (float[6,4] y) {{{{ {nodes} }}}}"
+    tables = {"cos": np.cos(numbers(6, 4)), "sin": np.sin(numbers(6, 4))}
+    right, wrong = model(text.format("q", "k"), **tables), model(text.format("k", "q"), **tables)
+    feeds = {"q": numbers(6, 4, seed=1), "k": numbers(6, 4, seed=2)}
+
+    (culprit,) = osl.bisect(wrong, osl.run(right, feeds), feeds=feeds).culprits
+
+    assert "are read one for the other; exchanged" in culprit.causes[0].sentence
 
 
 def test_the_base_of_a_table_of_angles_is_named():

@@ -65,7 +65,7 @@ from onnxsurgeon_lite.debug.causes.solving import (
 from onnxsurgeon_lite.debug.causes.tables import looked_up, taken_rows
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.debug.causes.twice import attributes_of_all, operators_of_all, twice
-from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, wiring
+from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, exchanged_values, wiring
 
 Family = Callable[[Place], Iterable[Hypothesis]]
 Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
@@ -94,6 +94,7 @@ FAMILIES: Sequence[Family] = (
     missing_together,
     rolled_values,
     exchanged_operands,
+    exchanged_values,
     weights,
     sparse_weights,
     arrangement,
@@ -138,10 +139,18 @@ WIDER: Sequence[Family] = (
     rolled,
     order_of_inputs,
     wiring,
+    exchanged_values,
 )
 """Families for a region with the nodes before it that only arrange what it reads."""
 
-TOGETHER: Sequence[Family] = (attributes, extra_operations, operations, extra_steps, wiring)
+TOGETHER: Sequence[Family] = (
+    attributes,
+    extra_operations,
+    operations,
+    extra_steps,
+    wiring,
+    exchanged_values,
+)
 """Families for two regions, of which one reads the other."""
 
 FORKED: Sequence[Family] = (
@@ -150,6 +159,7 @@ FORKED: Sequence[Family] = (
     extra_operations,
     other_operations,
     wiring,
+    exchanged_values,
     twice,
 )
 """Families for a region with several values that are wrong."""

@@ -42,6 +42,7 @@ _TURNED = (
 _REPEATS = 1, 2  # twice: the halves have the same angles
 _HALVES = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
 _SAME = 1e-3  # of a base
+_ROWS = 256  # of a value, in which a turn is seen
 _LEAST = 3  # frequencies: two of them always are a geometric sequence
 
 
@@ -49,6 +50,7 @@ def rotary(place: Place) -> Iterator[Hypothesis]:
     """Yield other bases of frequencies, and other pairs of features that are turned together."""
     yield from _other_bases(place)
     yield from _other_turns(place)
+    yield from _other_pairs(place)
 
 
 def missing_rotary(place: Place) -> Iterator[Hypothesis]:
@@ -246,6 +248,77 @@ def _other_turns(place: Place) -> Iterator[Hypothesis]:
                 names = ", ".join(repr(end) for _, end in ends)
                 sentence = f"rotary embeddings turn {how} in {names}; with {turn.how}"
                 yield Hypothesis("rotary pairs", sentence, edits, ("rotary pairs", turn.how))
+
+
+def _other_pairs(place: Place) -> Iterator[Hypothesis]:
+    """Yield values that are turned as halves and should be as neighbors, or the other way, all of them at once.
+
+    A turn keeps the length of each pair, however it is written: where the features stand otherwise before it, and
+    are put back behind it, other pairs are turned by the same angles.
+    """
+    found: dict[str, list[tuple[str, str, Indices]]] = {"halves": [], "neighbors": []}
+    for start, end, how in _turned_pairs(place):
+        if not any(_is_within(place, start, end, *ends) for *ends, _ in found[how]):
+            features = np.arange(place.values[start].shape[-1])
+            apart = np.concatenate([features[::2], features[1::2]])
+            found[how].append((start, end, apart if how == "halves" else np.argsort(apart)))
+    for (how, ends), other in zip(found.items(), reversed(found), strict=True):
+        edits = tuple(e for start, end, order in ends for e in _around(place, start, end, order))
+        if edits:
+            names = ", ".join(repr(end) for _, end, _ in ends)
+            sentence = f"rotary embeddings turn {how} in {names}; with {other}"
+            yield Hypothesis("rotary pairs", sentence, edits, ("rotary pairs", "around", other))
+
+
+def _turned_pairs(place: Place) -> Iterator[tuple[str, str, str]]:
+    """Yield (value, what it is turned to, which features are pairs), where angles differ."""
+    rows = {
+        name: np.abs(wide(array.reshape(-1, array.shape[-1])[-_ROWS:]))
+        for name, array in place.values.items()
+        if array.ndim > 1 and array.size and is_float(array.dtype) and name in place.live
+        if _PAIR < array.shape[-1] <= _WIDEST and array.shape[-1] % _PAIR == 0
+    }
+    for how in ("halves", "neighbors"):
+        partners = {name: row[:, _partners(row.shape[1], how)] for name, row in rows.items()}
+        lengths = {name: np.hypot(row, partners[name]) for name, row in rows.items()}
+        for start, end in permutations(rows, 2):
+            if place.values[start].shape != place.values[end].shape:
+                continue
+            if not _is_close(lengths[end], lengths[start]):
+                continue
+            same = any(_is_close(rows[end], there[start]) for there in (rows, partners))
+            if not same and _leads(place, start, end):
+                yield start, end, how
+
+
+def _is_within(place: Place, start: str, end: str, first: str, last: str) -> bool:
+    """Return whether a turn is another one once more, from its start, to its end, or from a value between."""
+    between = _leads(place, first, start) and _leads(place, start, last)
+    return start == first or end == last or between
+
+
+def _partners(size: int, how: str) -> Indices:
+    """Return which feature each one is a pair with."""
+    return next(turn.order for turn in _Turn.all_of(size) if turn.how == how)
+
+
+def _is_close(one: Wide, other: Wide) -> bool:
+    return bool(np.abs(one - other).max(initial=0.0) <= _CLOSE * np.abs(other).max(initial=0.0))
+
+
+def _around(place: Place, start: str, end: str, order: Indices) -> Iterator[Pass]:
+    """Yield the edits that put features in an order in front of what turns them, and back behind it."""
+    between = place.index.ancestors([end], stop=[start])
+    readers = [n for n in sorted(between) if start in place.index.reads[n]]
+    for value, to, taken in ((start, readers, order), (end, [], np.argsort(order))):
+        yield Insert(
+            value,
+            "Gather",
+            attributes=(("axis", -1),),
+            to=tuple(map(place.node, to)),
+            constants=(("order", taken.astype(np.int64)),),
+            before=not to,
+        )
 
 
 def _missing_turns(place: Place) -> Iterator[Hypothesis]:

@@ -22,7 +22,17 @@ def wiring(place: Place) -> Iterator[Hypothesis]:
     yield from _others_everywhere(place)
     yield from _other_outputs(place)
     yield from _other_constants(place)
-    yield from _exchanged_values(place)
+
+
+def exchanged_values(place: Place) -> Iterator[Hypothesis]:
+    """Yield pairs of values that all nodes of the region read one for the other."""
+    values = _data(place)
+    alike = ((a, b) for a, b in combinations(values, 2) if values[a].shape == values[b].shape)
+    for a, b in islice(alike, _PAIRS):
+        edits = [*_reading(place, a, b), *_reading(place, b, a)]
+        if len(edits) > 1:
+            sentence = f"{a!r} and {b!r} are read one for the other; exchanged"
+            yield Hypothesis("exchanged values", sentence, tuple(edits))
 
 
 def exchanged_operands(place: Place) -> Iterator[Hypothesis]:
@@ -111,17 +121,6 @@ def _other_constants(place: Place) -> Iterator[Hypothesis]:
                 edit = Rewire(old, new, (place.node(number),), slot)
                 sentence = f"{place.title(number)} reads constant {old!r}; with {new!r}"
                 yield Hypothesis("another layer's constant", sentence, (edit,))
-
-
-def _exchanged_values(place: Place) -> Iterator[Hypothesis]:
-    """Yield pairs of values that all nodes of the region read one for the other."""
-    values = _data(place)
-    alike = ((a, b) for a, b in combinations(values, 2) if values[a].shape == values[b].shape)
-    for a, b in islice(alike, _PAIRS):
-        edits = [*_reading(place, a, b), *_reading(place, b, a)]
-        if len(edits) > 1:
-            sentence = f"{a!r} and {b!r} are read one for the other; exchanged"
-            yield Hypothesis("exchanged values", sentence, tuple(edits))
 
 
 def _data(place: Place) -> dict[str, Array]:
