@@ -851,6 +851,22 @@ def test_an_embedding_that_only_the_references_have_is_not_added():
     assert "the references' 'positions' is not added to 'x'" in culprit.causes[0].sentence
 
 
+def test_a_constant_is_missing_beside_one_that_is_too_small_to_hold_it():
+    text = "g (float[3,4,6,8] q, float[3,4,8,6] k) => (float[3,4,6,6] y) {{ h = MatMul(q, k) {} }}"
+    weights = {"mask": np.zeros((3, 1, 6, 6), np.float32)}
+    wrong = model(text.format("y = Add(h, mask)"), **weights)
+    weights["bias"] = numbers(1, 4, 6, 6)
+    right = model(text.format("m = Add(h, mask) y = Add(m, bias)"), **weights)
+    feeds = {"q": numbers(3, 4, 6, 8, seed=1), "k": numbers(3, 4, 8, 6, seed=2)}
+    known = references(right, **feeds)
+
+    given = {**feeds, "h": known["h"], "y": known["y"]}
+    (culprit,) = osl.bisect(wrong, given, feeds=feeds).culprits
+
+    said = "a constant [1, 4, 6, 6] is not added behind Add"
+    assert said in culprit.causes[0].sentence
+
+
 def _root_mean_square(x):
     return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-6)
 

@@ -216,8 +216,7 @@ def _missing_steps(place: Place) -> Iterator[Hypothesis]:
             for op_type in right.filled_by(array) if other not in read else ():
                 sentence = f"{other!r} is not {_NAMES[op_type]} {to}; with it"
                 yield Hypothesis("missing operand", sentence, (right.edit(op_type, other=other),))
-        if not _has_bias(place, right):
-            yield from _missing_constant(right)
+        yield from _missing_constant(place, right)
         if not made:
             yield from _missing_factor(right)
 
@@ -247,19 +246,22 @@ def _missing(what: str, right: Right, edit: Insert) -> Hypothesis:
     return Hypothesis("missing operation", sentence, (edit,), mistake)
 
 
-def _has_bias(place: Place, right: Right) -> bool:
-    """Return whether a constant is added to make a value, or to it, which is what is wrong then."""
+def _has_bias(place: Place, right: Right, shape: tuple[int, ...]) -> bool:
+    """Return whether a constant that can hold what is missing is added to make a value, or to it: it is wrong then."""
     maker = place.index.producer.get(right.name)
     if maker is None:
         return False
     node = place.index.nodes[maker]
-    biases = [*node.input[2 if node.op_type in _PRODUCTS else -1 :]]
+    biases = node.input[2 if node.op_type in _PRODUCTS else -1 :] if node.op_type != "Add" else ()
+    if any(place.constant(name) is not None for name in biases):
+        return True
     around = (node, *(place.index.nodes[n] for n in place.index.consumers.get(right.name, [])))
-    biases += (name for each in around if each.op_type == "Add" for name in each.input)
-    return any(place.constant(name) is not None for name in biases)
+    added = (place.constant(n) for each in around if each.op_type == "Add" for n in each.input)
+    shapes = (np.broadcast_shapes(a.shape, (1,) * len(shape)) for a in added if a is not None)
+    return any(fits(shape, other) for other in shapes)
 
 
-def _missing_constant(right: Right) -> Iterator[Hypothesis]:
+def _missing_constant(place: Place, right: Right) -> Iterator[Hypothesis]:
     """Yield a constant that was not added, as small as it can be."""
     lacks, scale = right.wanted - right.made, float(np.abs(right.wanted).max(initial=0.0)) or 1.0
     if not lacks.size or not np.isfinite(lacks).all() or np.ptp(lacks) <= _FLAT * scale:
@@ -271,6 +273,8 @@ def _missing_constant(right: Right) -> Iterator[Hypothesis]:
     numbers = lacks.mean(axis=tuple(flat), keepdims=True)
     if np.mean(np.abs(numbers) > _FLAT * scale) < _MOST:
         return  # what is wrong in some places is no operand that was forgotten
+    if _has_bias(place, right, numbers.shape):
+        return
     edit = right.edit("Add", constants=((f"{right.name}_bias", numbers),))
     vague = numbers.size > max(numbers.shape)
     what = f"a constant {list(numbers.shape)}" if vague else "a bias"
