@@ -26,7 +26,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.layers import moved_norms
 from onnxsurgeon_lite.debug.causes.operations import operations, other_operations
 from onnxsurgeon_lite.debug.causes.place import Place, titled
-from onnxsurgeon_lite.debug.causes.proving import Proof
+from onnxsurgeon_lite.debug.causes.proving import Proof, constants_for_all
 from onnxsurgeon_lite.debug.causes.repairing import repairs
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
@@ -68,6 +68,7 @@ def explain_causes(result: BisectResult, case: Case) -> None:
             case.progress(f"searching the cause at {left[0].id}")
             finder.explain_in_time(left[0], until)
             del left[0]
+        finder.explain_by_known(until)
         for several in finder.connected():
             finder.explain_as_one(several, until)
         finder.explain_everywhere(until)
@@ -157,10 +158,7 @@ class Finder:
         place = None if culprit.causes or culprit.unexplained else self.around.place(culprit)
         if place is None:
             return
-        culprit.causes = [
-            cause for cause in self.known if self.proof.agreement(place, cause.steps)
-        ][:1]
-        if culprit.causes:
+        if self._known_explains(place, culprit):
             return
         pairs = [(before, after) for before, after in self._pairs() if culprit in (before, after)]
         without = [(before, after) for before, after in pairs if self._right_without(before, after)]
@@ -195,6 +193,49 @@ class Finder:
         culprit.unexplained = "" if found else unexplained
         self.known += culprit.causes[:1]
         self.result.notes += place.left_out
+
+    def explain_by_known(self, until: float) -> None:
+        """Give culprits without a cause one that was found behind them."""
+        for culprit in self.result.culprits:
+            lacks = not culprit.causes and not culprit.inside and _explainable(culprit)
+            place = self.around.place(culprit) if lacks and time.monotonic() < until else None
+            if place is not None and self._known_explains(place, culprit):
+                culprit.unexplained = ""
+
+    def _known_explains(self, place: Place, culprit: Culprit) -> bool:
+        """Give a culprit the cause of others if that explains it, also with constants that all nodes read."""
+        for cause in self.known:
+            if self.proof.agreement(place, cause.steps):
+                culprit.causes = [cause]
+                return True
+        for number, cause in enumerate(self.known):
+            steps = constants_for_all(cause.steps)
+            others = [c for c in self.result.culprits if cause in c.causes]
+            if steps == cause.steps or not self.proof.agreement(place, steps):
+                continue
+            if all(self._still_right(other, steps) for other in (culprit, *others)):
+                of_all = self._of(cause, steps)
+                self.known[number] = of_all
+                for other in others:
+                    other.causes = [of_all if c is cause else c for c in other.causes]
+                culprit.causes = [of_all]
+                return True
+        return False
+
+    def _still_right(self, culprit: Culprit, steps: Sequence[Pass]) -> bool:
+        """Return whether edits make a culprit right and nothing wrong that was right before."""
+        place = self.around.place(culprit)
+        return (
+            place is not None
+            and self.proof.agreement(place, steps) is not None
+            and self.proof.spares(place, steps)
+            and self.proof.cures(place, culprit, steps, "")
+        )
+
+    def _of(self, cause: Cause, steps: tuple[Pass, ...]) -> Cause:
+        """Return a cause with other edits."""
+        command = as_command(steps, self.index.model.path)
+        return replace(cause, steps=steps, edits=[*map(as_step, steps)], repair=command)
 
     def _search_as_before(self, place: Place, culprit: Culprit, until: float) -> list[Cause]:
         """Return causes as others had in larger regions: at the node alone all families may be tried in vain."""
@@ -460,9 +501,7 @@ class Finder:
         """Return a cause at the node that another step inserts, in the words of the model without it."""
         steps = (first, *cause.steps)
         sentence = cause.sentence.replace(f"the result of {maker}", repr(first.value))
-        command = as_command(steps, self.index.model.path)
-        edits = [*map(as_step, steps)]
-        return replace(cause, sentence=sentence, steps=steps, edits=edits, repair=command)
+        return replace(self._of(cause, steps), sentence=sentence)
 
     def _search_both(self, before: Culprit, after: Culprit, until: float) -> bool:
         """Explain two culprits by one mistake; return whether that is done."""
