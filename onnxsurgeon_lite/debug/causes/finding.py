@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+import numpy as np
+
 from onnxsurgeon_lite.debug.bisection.bisect import Case
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
 from onnxsurgeon_lite.debug.causes.attributes import WINDOWS, attributes
@@ -50,6 +52,7 @@ _NOISE = 1e-7  # a smaller relative error says nothing
 _ALL = 0.995  # the share of the elements that mismatch from which on an edit explains nothing
 _TIMES = 1.5  # times the bisection: what runs when the time is over ends a little later
 _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
+_IN_VAIN = "no known mistake"  # begins what is said of a culprit that no hypothesis explains
 SECONDS = 20.0  # the least time for causes
 
 
@@ -72,6 +75,7 @@ def explain_causes(result: BisectResult, case: Case) -> None:
         for several in finder.connected():
             finder.explain_as_one(several, until)
         finder.explain_everywhere(until)
+        finder.explain_in_repaired(until)
     except KeyboardInterrupt:
         for culprit in left:
             culprit.unexplained = "not known: its search was interrupted"
@@ -445,6 +449,40 @@ class Finder:
                         other.causes, other.unexplained = [whole], ""
                     return
 
+    def explain_in_repaired(self, until: float) -> None:
+        """Search culprits without a cause once more in the model that the causes of the others repair.
+
+        What such a culprit should read may be wrong itself, or be computed from the culprit, until then.
+        """
+        for culprit in self.result.culprits:
+            first = repairs(self.result)
+            vain = culprit.unexplained.startswith(_IN_VAIN) and not culprit.inside
+            if not first or culprit.causes or not vain or time.monotonic() > until:
+                continue
+            try:
+                cause = self._cause_behind(first, culprit, until)
+            except (OutOfTime, SurgeonError):
+                continue
+            if cause is not None:
+                culprit.causes, culprit.unexplained = [cause], ""
+
+    def _cause_behind(self, first: Sequence[Pass], culprit: Culprit, until: float) -> Cause | None:
+        """Return the cause that a culprit has in a model that other edits repair first; None where that changes nothing."""
+        edited = GraphIndex.of(Pipeline((*first,)).apply(self.index.model).model)
+        left = [other for other in self.result.culprits if not other.causes]
+        there = Finder(replace(self.case, index=edited), replace(self.result, culprits=left))
+        entering = there.around.entering(culprit.outputs, *self.case.samples[0])
+        node = replace(culprit, inputs=entering, causes=[], unexplained="")
+        before, place = self.around.place(culprit), there.around.place(node)
+        if before is None or place is None or not _is_news(before, place):
+            return None
+        for cause in there._search(place, node, until, self._families(), ())[0]:
+            steps = tuple(merged((*first, *cause.steps)))
+            if culprit.value in self.proof.right_after(steps, [culprit]):
+                sentence = f"{cause.sentence}, once the other causes are repaired"
+                return replace(self._of(cause, steps), sentence=sentence, mistake=())
+        return None
+
     def _made(self, culprit: Culprit) -> set[str]:
         """Return the values that a culprit's region computes."""
         region = self.index.ancestors(culprit.outputs, stop=culprit.inputs)
@@ -521,14 +559,7 @@ class Finder:
         """Return causes at all nodes that lie between references and whatever a culprit is seen at."""
         references, feeds = self.case.samples[0]
         outputs = [*culprit.outputs, *(name for name in culprit.seen if name in references)]
-        positions = self.index.ancestors(
-            outputs, stop=self.around.known(references, feeds) - {*outputs}
-        )
-        made = {name for position in positions for name in self.index.nodes[position].output}
-        read = (name for p in sorted(positions) for name in self.index.reads[p])
-        entering = [
-            n for n in dict.fromkeys(read) if n in self.around.known(references, feeds) - made
-        ]
+        entering = self.around.entering(outputs, references, feeds)
         fork = replace(culprit, inputs=entering, outputs=outputs, seen=[])
         place = self.around.place(fork)
         if place is None or set(place.samples[0].wanted) == {culprit.value}:
@@ -590,6 +621,13 @@ def _renamed(references: ReferenceSet, old: str, new: str) -> ReferenceSet:
         references.prefetch([old if name == new else name for name in names])
 
     return replace(references, entries=entries, prefetch=prefetch)
+
+
+def _is_news(before: Place, after: Place) -> bool:
+    """Return whether a place has other values that could be read, or other numbers of those, than it had before."""
+    known = {**before.nearby, **before.inputs}
+    found = {**after.nearby, **after.inputs}
+    return any(not np.array_equal(v, known.get(name)) for name, v in found.items())
 
 
 def _repair(culprit: Culprit) -> str:
