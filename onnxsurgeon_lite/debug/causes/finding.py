@@ -202,9 +202,14 @@ class Finder:
         """Give culprits without a cause one that was found behind them."""
         for culprit in self.result.culprits:
             lacks = not culprit.causes and not culprit.inside and _explainable(culprit)
-            place = self.around.place(culprit) if lacks and time.monotonic() < until else None
-            if place is not None and self._known_explains(place, culprit):
-                culprit.unexplained = ""
+            if not lacks or not self.known or time.monotonic() > until:
+                continue
+            try:
+                place = self.around.place(culprit)
+                if place is not None and self._known_explains(place, culprit):
+                    culprit.unexplained = ""
+            except SurgeonError:
+                continue  # its search failed before, too
 
     def _known_explains(self, place: Place, culprit: Culprit) -> bool:
         """Give a culprit the cause of others if that explains it, also with constants that all nodes read."""
@@ -214,7 +219,7 @@ class Finder:
                 return True
         for number, cause in enumerate(self.known):
             steps = constants_for_all(cause.steps)
-            others = [c for c in self.result.culprits if cause in c.causes]
+            others = [c for c in self.result.culprits if any(own is cause for own in c.causes)]
             if steps == cause.steps or not self.proof.agreement(place, steps):
                 continue
             if all(self._still_right(other, steps) for other in (culprit, *others)):
@@ -467,7 +472,7 @@ class Finder:
                 culprit.causes, culprit.unexplained = [cause], ""
 
     def _cause_behind(self, first: Sequence[Pass], culprit: Culprit, until: float) -> Cause | None:
-        """Return the cause that a culprit has in a model that other edits repair first; None where that changes nothing."""
+        """Return the cause that a culprit has in a model that other edits repair first, if that changes what is read."""
         edited = GraphIndex.of(Pipeline((*first,)).apply(self.index.model).model)
         left = [other for other in self.result.culprits if not other.causes]
         there = Finder(replace(self.case, index=edited), replace(self.result, culprits=left))
@@ -627,7 +632,8 @@ def _is_news(before: Place, after: Place) -> bool:
     """Return whether a place has other values that could be read, or other numbers of those, than it had before."""
     known = {**before.nearby, **before.inputs}
     found = {**after.nearby, **after.inputs}
-    return any(not np.array_equal(v, known.get(name)) for name, v in found.items())
+    arrays = ((known.get(name), v) for name, v in found.items() if isinstance(v, np.ndarray))
+    return any(not isinstance(old, np.ndarray) or not np.array_equal(old, v) for old, v in arrays)
 
 
 def _repair(culprit: Culprit) -> str:
