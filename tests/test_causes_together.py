@@ -499,3 +499,45 @@ def test_an_operator_and_its_attribute_are_set_in_their_order_at_several_nodes()
     said = named(wrong, right, "abyo", x=numbers(4, 12) * 3, z=numbers(4, 12, seed=1) * 3)
 
     assert "all 2 Sigmoid nodes should be HardSigmoid" in said
+
+
+def test_a_table_that_two_nodes_share_has_one_wrong_row():
+    text = (
+        "g (int64[4,7] i, int64[5] j) => (float[4,7,6] y, float[5,6] z)"
+        " { a = Gather (w, i) y = Neg(a) b = Gather (w, j) z = Neg(b) }"
+    )
+    table = numbers(9, 6)
+    wrong = table.copy()
+    wrong[0] = 0
+    i, j = np.arange(28).reshape(4, 7) % 9, np.array([3, 4, 0, 5, 6])
+    feeds = {"i": i, "j": j}
+
+    known = references(model(text, w=table), **feeds)
+    result = osl.bisect(model(text, w=wrong), known, feeds=feeds)
+
+    fixed = osl.repair(model(text, w=wrong), result).model
+    assert osl.bisect(fixed, known, feeds=feeds, cause=False).verdict == "agrees"
+    assert "'w' of Gather (@0) is zero at [0] of axis 0" in result.culprits[1].causes[0].sentence
+
+
+def test_a_culprit_is_searched_again_where_the_cause_of_another_is_repaired(monkeypatch):
+    monkeypatch.setattr(finding, "FAMILIES", (wiring,))
+    monkeypatch.setattr(finding, "SOLVED", ())
+    text = (
+        "g (float[6,16] x) => (float[6,16] y) {{ n = Neg(x) l = MatMul(n, u) a = Add({}, l)"
+        " m = LayerNormalization(a, s, b) k = MatMul(m, v) y = Add({}, k) }}"
+    )
+    weights = {"u": numbers(16, 16), "v": numbers(16, 16, seed=1)}
+    weights |= {"s": numbers(16, seed=2), "b": numbers(16, seed=3)}
+    right, wrong = (model(text.format(*read), **weights) for read in ("xa", "nm"))
+    x = numbers(6, 16, seed=4)
+    known = {name: value for name, value in references(right, x=x).items() if name != "a"}
+
+    result = osl.bisect(wrong, known, feeds={"x": x})
+
+    sentences = sorted(culprit.causes[0].sentence for culprit in result.culprits)
+    assert "Add (@2) reads 'n'; with 'x'" in sentences[0]
+    assert "Add (@5) reads 'm'; with 'a'" in sentences[1]
+    assert sentences[1].endswith(", once the other causes are repaired")
+    fixed = osl.repair(wrong, result).model
+    assert osl.bisect(fixed, known, feeds={"x": x}, cause=False).verdict == "agrees"

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+import numpy as np
+
 from onnxsurgeon_lite.debug.bisection.bisect import Case
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
 from onnxsurgeon_lite.debug.causes.attributes import WINDOWS, attributes
@@ -26,7 +28,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.layers import moved_norms
 from onnxsurgeon_lite.debug.causes.operations import operations, other_operations
 from onnxsurgeon_lite.debug.causes.place import Place, titled
-from onnxsurgeon_lite.debug.causes.proving import Proof
+from onnxsurgeon_lite.debug.causes.proving import Proof, constants_for_all
 from onnxsurgeon_lite.debug.causes.repairing import repairs
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
@@ -50,6 +52,7 @@ _NOISE = 1e-7  # a smaller relative error says nothing
 _ALL = 0.995  # the share of the elements that mismatch from which on an edit explains nothing
 _TIMES = 1.5  # times the bisection: what runs when the time is over ends a little later
 _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
+_IN_VAIN = "no known mistake"  # begins what is said of a culprit that no hypothesis explains
 SECONDS = 20.0  # the least time for causes
 
 
@@ -68,9 +71,11 @@ def explain_causes(result: BisectResult, case: Case) -> None:
             case.progress(f"searching the cause at {left[0].id}")
             finder.explain_in_time(left[0], until)
             del left[0]
+        finder.explain_by_known(until)
         for several in finder.connected():
             finder.explain_as_one(several, until)
         finder.explain_everywhere(until)
+        finder.explain_in_repaired(until)
     except KeyboardInterrupt:
         for culprit in left:
             culprit.unexplained = "not known: its search was interrupted"
@@ -157,10 +162,7 @@ class Finder:
         place = None if culprit.causes or culprit.unexplained else self.around.place(culprit)
         if place is None:
             return
-        culprit.causes = [
-            cause for cause in self.known if self.proof.agreement(place, cause.steps)
-        ][:1]
-        if culprit.causes:
+        if self._known_explains(place, culprit):
             return
         pairs = [(before, after) for before, after in self._pairs() if culprit in (before, after)]
         without = [(before, after) for before, after in pairs if self._right_without(before, after)]
@@ -195,6 +197,54 @@ class Finder:
         culprit.unexplained = "" if found else unexplained
         self.known += culprit.causes[:1]
         self.result.notes += place.left_out
+
+    def explain_by_known(self, until: float) -> None:
+        """Give culprits without a cause one that was found behind them."""
+        for culprit in self.result.culprits:
+            lacks = not culprit.causes and not culprit.inside and _explainable(culprit)
+            if not lacks or not self.known or time.monotonic() > until:
+                continue
+            try:
+                place = self.around.place(culprit)
+                if place is not None and self._known_explains(place, culprit):
+                    culprit.unexplained = ""
+            except SurgeonError:
+                continue  # its search failed before, too
+
+    def _known_explains(self, place: Place, culprit: Culprit) -> bool:
+        """Give a culprit the cause of others if that explains it, also with constants that all nodes read."""
+        for cause in self.known:
+            if self.proof.agreement(place, cause.steps):
+                culprit.causes = [cause]
+                return True
+        for number, cause in enumerate(self.known):
+            steps = constants_for_all(cause.steps)
+            others = [c for c in self.result.culprits if any(own is cause for own in c.causes)]
+            if steps == cause.steps or not self.proof.agreement(place, steps):
+                continue
+            if all(self._still_right(other, steps) for other in (culprit, *others)):
+                of_all = self._of(cause, steps)
+                self.known[number] = of_all
+                for other in others:
+                    other.causes = [of_all if c is cause else c for c in other.causes]
+                culprit.causes = [of_all]
+                return True
+        return False
+
+    def _still_right(self, culprit: Culprit, steps: Sequence[Pass]) -> bool:
+        """Return whether edits make a culprit right and nothing wrong that was right before."""
+        place = self.around.place(culprit)
+        return (
+            place is not None
+            and self.proof.agreement(place, steps) is not None
+            and self.proof.spares(place, steps)
+            and self.proof.cures(place, culprit, steps, "")
+        )
+
+    def _of(self, cause: Cause, steps: tuple[Pass, ...]) -> Cause:
+        """Return a cause with other edits."""
+        command = as_command(steps, self.index.model.path)
+        return replace(cause, steps=steps, edits=[*map(as_step, steps)], repair=command)
 
     def _search_as_before(self, place: Place, culprit: Culprit, until: float) -> list[Cause]:
         """Return causes as others had in larger regions: at the node alone all families may be tried in vain."""
@@ -404,6 +454,40 @@ class Finder:
                         other.causes, other.unexplained = [whole], ""
                     return
 
+    def explain_in_repaired(self, until: float) -> None:
+        """Search culprits without a cause once more in the model that the causes of the others repair.
+
+        What such a culprit should read may be wrong itself, or be computed from the culprit, until then.
+        """
+        for culprit in self.result.culprits:
+            first = repairs(self.result)
+            vain = culprit.unexplained.startswith(_IN_VAIN) and not culprit.inside
+            if not first or culprit.causes or not vain or time.monotonic() > until:
+                continue
+            try:
+                cause = self._cause_behind(first, culprit, until)
+            except (OutOfTime, SurgeonError):
+                continue
+            if cause is not None:
+                culprit.causes, culprit.unexplained = [cause], ""
+
+    def _cause_behind(self, first: Sequence[Pass], culprit: Culprit, until: float) -> Cause | None:
+        """Return the cause that a culprit has in a model that other edits repair first, if that changes what is read."""
+        edited = GraphIndex.of(Pipeline((*first,)).apply(self.index.model).model)
+        left = [other for other in self.result.culprits if not other.causes]
+        there = Finder(replace(self.case, index=edited), replace(self.result, culprits=left))
+        entering = there.around.entering(culprit.outputs, *self.case.samples[0])
+        node = replace(culprit, inputs=entering, causes=[], unexplained="")
+        before, place = self.around.place(culprit), there.around.place(node)
+        if before is None or place is None or not _is_news(before, place):
+            return None
+        for cause in there._search(place, node, until, self._families(), ())[0]:
+            steps = tuple(merged((*first, *cause.steps)))
+            if culprit.value in self.proof.right_after(steps, [culprit]):
+                sentence = f"{cause.sentence}, once the other causes are repaired"
+                return replace(self._of(cause, steps), sentence=sentence, mistake=())
+        return None
+
     def _made(self, culprit: Culprit) -> set[str]:
         """Return the values that a culprit's region computes."""
         region = self.index.ancestors(culprit.outputs, stop=culprit.inputs)
@@ -460,9 +544,7 @@ class Finder:
         """Return a cause at the node that another step inserts, in the words of the model without it."""
         steps = (first, *cause.steps)
         sentence = cause.sentence.replace(f"the result of {maker}", repr(first.value))
-        command = as_command(steps, self.index.model.path)
-        edits = [*map(as_step, steps)]
-        return replace(cause, sentence=sentence, steps=steps, edits=edits, repair=command)
+        return replace(self._of(cause, steps), sentence=sentence)
 
     def _search_both(self, before: Culprit, after: Culprit, until: float) -> bool:
         """Explain two culprits by one mistake; return whether that is done."""
@@ -482,14 +564,7 @@ class Finder:
         """Return causes at all nodes that lie between references and whatever a culprit is seen at."""
         references, feeds = self.case.samples[0]
         outputs = [*culprit.outputs, *(name for name in culprit.seen if name in references)]
-        positions = self.index.ancestors(
-            outputs, stop=self.around.known(references, feeds) - {*outputs}
-        )
-        made = {name for position in positions for name in self.index.nodes[position].output}
-        read = (name for p in sorted(positions) for name in self.index.reads[p])
-        entering = [
-            n for n in dict.fromkeys(read) if n in self.around.known(references, feeds) - made
-        ]
+        entering = self.around.entering(outputs, references, feeds)
         fork = replace(culprit, inputs=entering, outputs=outputs, seen=[])
         place = self.around.place(fork)
         if place is None or set(place.samples[0].wanted) == {culprit.value}:
@@ -551,6 +626,14 @@ def _renamed(references: ReferenceSet, old: str, new: str) -> ReferenceSet:
         references.prefetch([old if name == new else name for name in names])
 
     return replace(references, entries=entries, prefetch=prefetch)
+
+
+def _is_news(before: Place, after: Place) -> bool:
+    """Return whether a place has other values that could be read, or other numbers of those, than it had before."""
+    known = {**before.nearby, **before.inputs}
+    found = {**after.nearby, **after.inputs}
+    arrays = ((known.get(name), v) for name, v in found.items() if isinstance(v, np.ndarray))
+    return any(not isinstance(old, np.ndarray) or not np.array_equal(old, v) for old, v in arrays)
 
 
 def _repair(culprit: Culprit) -> str:

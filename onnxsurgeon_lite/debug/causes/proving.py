@@ -44,16 +44,16 @@ class Proof:
         if after is None:
             return None
         sentence = hypothesis.sentence
-        if not self._spares(place, steps):
+        if not self.spares(place, steps):
             steps = place.outside(map(place.kept_here, hypothesis.edits))
             wrong, _, right = sentence.partition("; ")
             sentence = f"{wrong} for {place.reading(hypothesis.edits)}; {right}"
-            if not self._spares(place, steps):
+            if not self.spares(place, steps):
                 return None
         if not self.cures(place, culprit, steps, hypothesis.instead):
             wider = (_for_all(place, steps), everywhere(self.index, steps, wired=True))
             agree = (s for s in wider if self.agreement(place, s, hypothesis.instead) is not None)
-            agree = (s for s in agree if self._spares(place, s))
+            agree = (s for s in agree if self.spares(place, s))
             cures = (s for s in agree if self.cures(place, culprit, s, hypothesis.instead))
             steps = next(cures, ())
             if not steps:
@@ -181,14 +181,15 @@ class Proof:
             return False
         return all(self.case.judge.good(name, made[name]) for name in seen)
 
-    def _spares(self, place: Place, steps: Sequence[Pass]) -> bool:
+    def spares(self, place: Place, steps: Sequence[Pass]) -> bool:
         """Return whether an edit is right for what else reads the values that it changes."""
         references, feeds = self.case.samples[0]
         entering = [s.value for s in steps if isinstance(s, Insert) and place.is_for_all(s)]
         below = self._first_below(place, entering)
         try:
             index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            changed = self._first_below(place, place.changed_by(index))
+            of_all = [s.value for s in steps if isinstance(s, SetConstant) and not s.to]
+            changed = self._first_below(place, [*place.changed_by(index), *of_all])
             before = self.around.alone(self.index, changed, references, feeds) if changed else {}
             below += [name for name, value in before.items() if self.case.judge.good(name, value)]
             made = self.around.alone(index, below, references, feeds) if below else {}
@@ -268,14 +269,16 @@ class Proof:
         return Cause(name, sentence, before, after, steps, [*map(as_step, steps)], command, mistake)
 
 
+def constants_for_all(steps: Sequence[Pass]) -> tuple[Pass, ...]:
+    """Return edits with their constants for all nodes that read them."""
+    return tuple(replace(s, to=()) if isinstance(s, SetConstant) else s for s in steps)
+
+
 def _for_all(place: Place, steps: Sequence[Pass]) -> tuple[Pass, ...]:
     """Return edits for all that read what enters, as a residual, or a constant: a scale is read twice."""
     return tuple(
-        replace(step, to=())
-        if isinstance(step, SetConstant)
-        or (isinstance(step, Insert) and step.value in place.inputs)
-        else step
-        for step in steps
+        replace(step, to=()) if isinstance(step, Insert) and step.value in place.inputs else step
+        for step in constants_for_all(steps)
     )
 
 

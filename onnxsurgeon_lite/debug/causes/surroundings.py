@@ -257,6 +257,14 @@ class Surroundings:
         """Return the values of the model whose right numbers are known."""
         return {*feeds} | (references.entries.keys() & self.index.producer.keys())
 
+    def entering(self, outputs: Sequence[str], references: ReferenceSet, feeds: Feeds) -> list[str]:
+        """Return the known values that values are computed from."""
+        known = self.known(references, feeds)
+        positions = self.index.ancestors(outputs, stop=known - {*outputs})
+        made = {name for position in positions for name in self.index.nodes[position].output}
+        read = (name for p in sorted(positions) for name in self.index.reads[p])
+        return [name for name in dict.fromkeys(read) if name in known - made]
+
     def alone(
         self,
         index: GraphIndex,
