@@ -472,7 +472,7 @@ class Finder:
                 culprit.causes, culprit.unexplained = [cause], ""
 
     def _cause_behind(self, first: Sequence[Pass], culprit: Culprit, until: float) -> Cause | None:
-        """Return the cause that a culprit has in a model that other edits repair first, if that changes what is read."""
+        """Return the cause that a culprit has where other edits come first, if these change what is read."""
         edited = GraphIndex.of(Pipeline((*first,)).apply(self.index.model).model)
         left = [other for other in self.result.culprits if not other.causes]
         there = Finder(replace(self.case, index=edited), replace(self.result, culprits=left))
