@@ -9,6 +9,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Rewire
 
 _CUTTING = ("Slice", "Gather")
+_TWO = 2  # parts that are exchanged
 _MOST = 4  # parts
 
 
@@ -38,7 +39,9 @@ def exchanged_parts(place: Place) -> Iterator[Hypothesis]:
 
 
 def _alike(place: Place, parts: Sequence[str]) -> bool:
-    """Return whether all parts that are known here have one shape, and no shape is computed from them."""
+    """Return whether several parts are read, all known here have one shape, and no shape is computed from them."""
+    if sum(bool(place.whole.consumers.get(name)) for name in parts) < _TWO:
+        return False
     known = {name: place.values[name] for name in parts if name in place.values}
     shapes = {(value.shape, value.dtype) for value in known.values()}
     return len(shapes) == 1 and not any(place.sizes(v, name) for name, v in known.items())
@@ -60,7 +63,7 @@ def _orders(place: Place, cuts: Sequence[tuple[str, ...]]) -> Iterator[Hypothesi
             if read == parts[part]
         )
         how = "read one for the other; exchanged"
-        if count > len(("one", "other")):
+        if count > _TWO:
             how = f"read in another order; taken as {[*order]}"
         sentence = f"the {count} parts of {names} are {how}"
         if edits:
