@@ -417,7 +417,7 @@ class Finder:
         """Give culprits one cause, if normalizations that stand at the other end of their branches explain them."""
         made = {name for culprit in culprits for name in self._made(culprit)}
         least = min(2, len(culprits))
-        for sentence, steps in moved_norms(self.index, made, alone=least > 1) if culprits else ():
+        for sentence, steps in moved_norms(self.index, made, narrow=least < 2) if culprits else ():
             right = self.proof.right_after(steps, culprits)
             proved = len(right) >= least and (least > 1 or self.proof.says_much(culprits[0]))
             for culprit in culprits if proved else ():

@@ -41,12 +41,12 @@ class _Move:
 
 
 def moved_norms(
-    index: GraphIndex, values: Collection[str], alone: bool = True
+    index: GraphIndex, values: Collection[str], narrow: bool = False
 ) -> Iterator[tuple[str, tuple[Pass, ...]]]:
     """Yield (what is wrong, edits) of normalizations at residual branches: of some values, of all, of one, of two.
 
     Args:
-        alone: whether a normalization is moved alone, too.
+        narrow: only several of those values together: one culprit says little of one, and nothing of others.
     """
     every = [move for norm in _norms(index) if (move := _move(index, norm)) is not None]
     here = [move for move in every if move.norm.made in values]
@@ -54,10 +54,10 @@ def moved_norms(
     for how in dict.fromkeys(move.how for move in here):
         alike = [move for move in here if move.how == how]
         others = [move for move in every if move.how == how]
-        each = ([move] for move in alike)
-        for several in (alike, others, *each, *map(list, pairwise(alike))):
+        more = () if narrow else (others, *([move] for move in alike))
+        for several in (alike, *more, *map(list, pairwise(alike))):
             made = [move.norm.made for move in several]
-            if made not in tried and (alone or len(made) > 1):
+            if made not in tried and not (narrow and len(made) == 1):
                 tried.append(made)
                 edits = _one_after_the_other(index, [move.norm.root for move in several])
                 if edits:
