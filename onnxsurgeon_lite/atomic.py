@@ -32,6 +32,7 @@ WRITING = ".writing"
 """The suffix of temporary files."""
 
 _LEFTOVER = re.compile(r"\..*\.(?P<machine>[0-9a-f]+)-(?P<process>\d+)-.*", re.DOTALL)
+_BLOCK = 1 << 20  # bytes
 _AT_CWD, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
 
@@ -72,7 +73,7 @@ class Staging:
         Args:
             parents: create the parent folders.
         """
-        target = Path(os.path.realpath(named))
+        target = real_place(named)
         with _write_errors(target):
             if target.exists() and not target.is_file():
                 raise WriteError(f"{str(target)!r} is not a regular file", "name a file with -o")
@@ -101,7 +102,7 @@ class Staging:
         Args:
             shown: what errors call it.
         """
-        target = Path(os.path.realpath(named))
+        target = real_place(named)
         folder = target.parent if target.parent.is_dir() else target.parent.parent
         with _write_errors(shown), tempfile.TemporaryFile(dir=folder) as file:
             yield file
@@ -129,11 +130,11 @@ class Staging:
     ) -> dict[Path, Path]:
         """Write the file that refers to the others, and rename all; at every moment it refers to complete files.
 
-        A file whose name is taken first appears under a fresh name, to which `write` refers; then it is linked to its
+        A file whose name is taken first appears under a fresh name, to which `write` refers; then it is copied to its
         own name too, `named` is replaced by one that refers to that, and the fresh name is removed.
 
         Returns:
-            The files that keep their fresh names, on a file system without hard links: intended path -> actual path.
+            The files that keep their fresh names, where there is no room for the copies: intended path -> actual path.
         """
         taken = {t: _fresh(t) for _, t in self._waiting if t.exists()}
         if taken:
@@ -188,11 +189,14 @@ def _appeared(file: IO[bytes], target: Path) -> Path:
 
 
 def _settle(taken: Mapping[Path, Path], head: Path, target: Path) -> dict[Path, Path]:
-    """Link the files to their own names, then rename the file that refers to those; on failure keep the fresh names."""
+    """Copy the files to their own names, then rename the file that refers to those; on failure keep the fresh names.
+
+    A link would do for us, but ONNX refuses data that has two names, and a process that is killed leaves both.
+    """
     second = head.with_suffix(".second.writing")
     try:
         for place, fresh in taken.items():
-            os.link(fresh, second)
+            _copy(fresh, second)
             second.replace(place)
         head.replace(target)
     except OSError:
@@ -202,6 +206,31 @@ def _settle(taken: Mapping[Path, Path], head: Path, target: Path) -> dict[Path, 
         with contextlib.suppress(OSError):
             fresh.unlink()
     return {}
+
+
+def real_place(named: Path) -> Path:
+    """Return where something is written: a link may lead to another name in its folder, no further."""
+    target = Path(os.path.realpath(named))
+    if named.is_symlink() and not target.is_relative_to(os.path.realpath(named.parent)):
+        raise WriteError(
+            f"{str(named)!r} is a link out of its folder, to {str(target)!r}: refused",
+            f"name that file itself, or remove the link: {command('rm', str(named))}",
+        )
+    return target
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file; blocks of zeros take no room."""
+    with source.open("rb") as data, target.open("xb") as copy:
+        while block := data.read(_BLOCK):
+            if block.strip(b"\0"):
+                copy.write(block)
+            else:
+                copy.seek(len(block), os.SEEK_CUR)
+        copy.truncate()
+        copy.flush()
+        os.fsync(copy.fileno())
+    target.chmod(_mode(source))
 
 
 class NewFolder:
@@ -220,7 +249,7 @@ class NewFolder:
     """
 
     def __init__(self, named: Path, own: str) -> None:
-        self.target = Path(os.path.realpath(named))
+        self.target = real_place(named)
         for file in self.target.rglob("*") if self.target.is_dir() else ():
             name = file.relative_to(self.target).as_posix()
             if not file.is_dir() and not re.fullmatch(own, name):

@@ -8,26 +8,49 @@ import errno
 import io
 import os
 import re
+import shutil
 import stat
 import tempfile
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from functools import partial
+from contextvars import ContextVar
+from functools import cache, partial
 from pathlib import Path, PosixPath
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from onnxsurgeon_lite.errors import SourceChangedError, UsageError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
+    from typing_extensions import Buffer
 
 R = TypeVar("R")
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])")  # pathlib makes one slash of two
 _TRIES = 5
 _PAUSE = 0.2  # seconds before the second try, twice as many before each further one
 _LEAST, _LARGEST = 1 << 12, 1 << 20  # bytes that are read ahead of what is asked for
-_FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, SourceChangedError, UsageError)
+_LARGEST_PIECE = 4 << 20  # bytes of one request
+_LARGEST_COPY, _LARGEST_STRUCTURE = 1 << 29, 1 << 28  # bytes
+_SECONDS, _EARNED = 30.0, 0.5  # that requests may take at first, and more with each answer
+_SLOWEST = 50_000  # bytes a second
+
+
+class _TooSlowError(TimeoutError):
+    """A server does not answer in time."""
+
+
+class _TooMuchError(OSError):
+    """A server sends more than it may."""
+
+
+_FINAL = (
+    FileNotFoundError, PermissionError, IsADirectoryError, SourceChangedError, UsageError, _TooSlowError, _TooMuchError,
+)  # fmt: skip
+WAITING: ContextVar[float | None] = ContextVar("WAITING", default=None)
+"""The seconds that a request may take; None for what is usual."""
 _VERSION = (
     "ETag", "etag", "version_id", "LastModified", "last_modified", "Last-Modified", "mtime", "created",
 )  # fmt: skip
@@ -41,6 +64,11 @@ def placed(path: str | os.PathLike[str]) -> Path:
     return Remote(text) if _URL.match(text) and not os.path.lexists(text) else Path(path)
 
 
+def is_url(path: str) -> bool:
+    """Return whether a path is read from elsewhere."""
+    return isinstance(placed(path), Remote)
+
+
 class Remote(PosixPath):
     """A file or a folder at a URL."""
 
@@ -49,9 +77,15 @@ class Remote(PosixPath):
         """The URL, with the slashes that it was written with."""
         text = super().__str__()
         found = _URL.match(text)
-        assert found is not None
+        if found is None:  # a parent of what a store has
+            return text
         slashes = "///" if found[1] in ("file", "local") else "//"
         return f"{found[1]}:{slashes}{text[found.end() :]}"
+
+    @property
+    def patience(self) -> "_Patience":
+        """How long its store may still take."""
+        return _patience("/".join(self.url.split("/")[:3]))
 
     def __str__(self) -> str:
         return self.url
@@ -167,7 +201,7 @@ class Remote(PosixPath):
                 f"{self.url!r} needs fsspec and the store's package: {error}",
                 "pip install 'onnxsurgeon-lite[remote]'",
             ) from error
-        except ValueError as error:
+        except Exception as error:  # each kind of store has its own
             raise UsageError(
                 f"cannot read {self.url!r}: {error}", "is it spelled right?"
             ) from error
@@ -177,7 +211,7 @@ class Remote(PosixPath):
         """Ask, and once more where a connection breaks."""
         for number in range(_TRIES):
             try:
-                return ask()
+                return self.patience.answer(ask, self.url)
             except _FINAL as error:
                 raise self._told(error) from error
             except Exception as error:
@@ -201,19 +235,99 @@ class Remote(PosixPath):
     def copied(self) -> IO[bytes]:
         """Return a copy of the whole file, of a server that has no ranges or tells no size; it is made once."""
         system, path = self._store()
-        version = repr(self._info())
+        info = self._info()
+        version = repr(info)
         if _COPIES.get(self.url, ("",))[0] != version:
-            copy = tempfile.NamedTemporaryFile(prefix="onnxdbg-")  # noqa: SIM115  as long as the process
-            self.again(lambda: system.get_file(path, copy.name))
+            copy = _Copy(self, info.get("size"))
+
+            def get() -> None:
+                copy.seek(0)
+                copy.truncate()
+                system.get_file(path, copy)
+
+            self.again(get)
             _COPIES[self.url] = version, copy
         return _COPIES[self.url][1]
+
+
+class _Copy(io.FileIO):
+    """A file without a name for what a server sends, of the size that it says, or of a bounded one."""
+
+    def __init__(self, remote: Remote, size: int | None) -> None:
+        room = shutil.disk_usage(tempfile.gettempdir()).free // 2
+        self._most = min(_LARGEST_COPY if size is None else size, room)
+        self._remote = remote
+        if size is not None:
+            self._require(size)
+        descriptor, name = tempfile.mkstemp(prefix="onnxdbg-")
+        os.unlink(name)
+        super().__init__(descriptor, "w+")
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _require(self, size: int) -> None:
+        if size > self._most:
+            text = f"it sends more than {self._most} bytes"
+            raise _TooMuchError(errno.EFBIG, text, self._remote.url)
+
+    def write(self, data: "Buffer") -> int:
+        size = memoryview(data).nbytes
+        self._require(self.tell() + size)
+        self._remote.patience.earn(size)
+        return super().write(data)
 
 
 _COPIES: dict[str, tuple[str, IO[bytes]]] = {}
 
 
+class _Patience:
+    """The seconds that all requests to one server may still take: each answer and each byte earns more."""
+
+    def __init__(self) -> None:
+        self._left = _SECONDS
+
+    def earn(self, size: int) -> None:
+        """Allow more time, because bytes came."""
+        self._left += size / _SLOWEST
+
+    def answer(self, ask: Callable[[], R], url: str) -> R:
+        """Return what is answered; one that waits for ever is left alone with its thread."""
+        answers = SimpleQueue[Callable[[], R]]()
+        Thread(target=lambda: answers.put(_outcome(ask)), daemon=True).start()
+        began = now = time.monotonic()
+        most = WAITING.get()
+        while now - began < (self._left if most is None else min(most, self._left)):
+            with contextlib.suppress(Empty):
+                outcome = answers.get(timeout=max(0.01, min(1.0, began + self._left - now)))
+                self._left += _EARNED - (time.monotonic() - began)
+                return outcome()
+            now = time.monotonic()
+        self._left = _EARNED
+        raise _TooSlowError(errno.ETIMEDOUT, f"too little came in {now - began:.0f} s", url)
+
+
+def _outcome(ask: Callable[[], R]) -> Callable[[], R]:
+    """Return what returns the answer, or raises as the question does."""
+    try:
+        found = ask()
+    except BaseException as error:  # noqa: BLE001  it is raised where it is waited for
+        return partial(_raised, error)
+    return lambda: found
+
+
+def _raised(error: BaseException) -> NoReturn:
+    raise error
+
+
+@cache
+def _patience(_store: str) -> _Patience:
+    """Return that with one store, `https://host`."""
+    return _Patience()
+
+
 class RangeFile(io.RawIOBase):
-    """A file at a URL, of which only the bytes are moved that are read; where a connection breaks, it is opened again.
+    """A file at a URL: only the bytes that are read are fetched, and a broken connection is opened again.
 
     Raises:
         SourceChangedError: the object is another one by then.
@@ -256,7 +370,11 @@ class RangeFile(io.RawIOBase):
         """Return bytes from a place, fewer only at the end."""
         stop, data = min(start + length, self.size), bytearray()
         while start + len(data) < stop:
-            data += self._remote.again(partial(self._piece, start + len(data), stop))
+            first = start + len(data)
+            data += self._remote.again(
+                partial(self._piece, first, min(first + _LARGEST_PIECE, stop))
+            )
+            self._remote.patience.earn(start + len(data) - first)
         return bytes(data)
 
     def close(self) -> None:
@@ -293,6 +411,7 @@ class RangeBuffer:
         self._starts: list[int] = []
         self._windows: list[bytes] = []
         self._start, self._window = 0, b""
+        self._held = 0
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
@@ -319,6 +438,13 @@ class RangeBuffer:
             after = self._starts[number] if number < len(self._starts) else self._file.size
             self._starts.insert(number, place)
             window = self._file.fetch(place, min(max(ahead, length), after - place))
+            self._held += len(window)
+            if self._held > _LARGEST_STRUCTURE:
+                raise _TooMuchError(
+                    errno.EFBIG,
+                    f"its structure has more than {_LARGEST_STRUCTURE} bytes",
+                    self._file.name,
+                )
             self._windows.insert(number, window)
             number += 1
         self._start, self._window = self._starts[number - 1], self._windows[number - 1]

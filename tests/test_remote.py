@@ -282,3 +282,78 @@ def test_samples_lie_at_a_url():
     assert [sample.read("x").tolist() for sample in samples] == rows[:, None].tolist()
     with pytest.raises(OutputExistsError):
         osl.record(FIXTURES / "whole_model.onnx", "memory://rows/own", force=False)
+
+
+@pytest.fixture
+def hostile(monkeypatch):
+    """A server that answers as the first part of the path says."""
+    monkeypatch.setattr(remote, "_SECONDS", 0.5)
+    monkeypatch.setattr(remote, "_LARGEST_COPY", 1 << 20)
+    monkeypatch.setattr(remote, "_PAUSE", 0.01)
+    over = threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            how = self.path.split("/")[1]
+            if how == "silent":
+                over.wait(20)
+                return
+            self.send_response(200)
+            if how == "drips":
+                self.send_header("Content-Length", "1000")
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                if how == "endless":
+                    while self.command == "GET" and not over.is_set():
+                        self.wfile.write(b"\n\1a" * 10_000)
+                while how == "drips" and self.command == "GET" and not over.wait(0.1):
+                    self.wfile.write(b"a")
+
+        do_HEAD = do_GET  # noqa: N815  as the server calls it
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    over.set()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+    remote._patience.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("how", "problem"),
+    [
+        ("silent", "too little came in"),
+        ("drips", "too little came in"),
+        ("endless", "it sends more than 1048576 bytes"),
+    ],
+)
+def test_a_server_that_never_ends_is_left(how, problem, hostile):
+    with pytest.raises(ModelFileError, match=problem):
+        osl.load(f"{hostile}/{how}/model.onnx")
+
+
+def test_a_copy_needs_room_on_the_disk():
+    with pytest.raises(OSError, match="it sends more than"):
+        remote._Copy(Remote("http://a/b"), 1 << 50)
+
+
+def test_a_timeout_holds_for_what_is_fetched(hostile, monkeypatch):
+    monkeypatch.setattr(remote, "_SECONDS", 60)
+
+    with pytest.raises(ModelFileError, match="too little came in"):
+        osl.check(f"{hostile}/silent/model.onnx", timeout=0.2)
+
+
+@pytest.mark.parametrize(
+    "url", ["zip://m.onnx", "reference://m.onnx", "dir://x/m.onnx", "memory://m.onnx", "generic://m", "what://m"]
+)  # fmt: skip
+def test_a_store_that_cannot_be_opened_is_named(url):
+    with pytest.raises((ModelFileError, UsageError), match=re.escape(f"cannot read {url!r}")):
+        osl.load(url)

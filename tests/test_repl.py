@@ -1,5 +1,6 @@
 """The session: what is a command and what is Python, every command, what a user can do wrong."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import tomllib
 import numpy as np
 import pytest
 from conftest import FIXTURES
-from onnx import parser, shape_inference
+from onnx import TensorProto, helper, parser, shape_inference
 
 from onnxsurgeon_lite import Model, load, open_references
 from onnxsurgeon_lite.graph.complete import Names
@@ -113,7 +114,7 @@ def test_the_first_word_of_a_line_is_a_command(word):
         assert transformed([line + "\n"], COMMANDS) == [f"__onnxdbg__({line!r})\n"]
 
 
-@pytest.mark.parametrize("word", [word for word in COMMANDS if word != "pp"])
+@pytest.mark.parametrize("word", [word for word in COMMANDS if word not in ("p", "pp")])
 def test_what_can_only_be_python_after_a_command_word_is_python(word):
     for line in (
         f"{word}(x)",
@@ -413,3 +414,95 @@ def test_an_export_leaves_nothing_behind_when_it_cannot_be_written(said, tmp_pat
     (tmp_path / "recipe.toml").mkdir()
     assert "is not a regular file" in said(f"export {tmp_path}/recipe.toml", well=False)[1]
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]
+
+
+EVIL = '__import__("pathlib").Path("PWN").touch()'
+HOSTILE = [
+    EVIL,
+    f"a; {EVIL}",
+    f"b = {EVIL}",
+    f"({EVIL})",
+    f"[{EVIL}]",
+    f"c if {EVIL}",
+    f"if {EVIL}",
+    f"- 1 or {EVIL}",
+    f" = {EVIL}",
+    f'd"]; {EVIL} #',
+    f"e'); {EVIL} #",
+    f", x); {EVIL} #",
+    f"{{{EVIL}}}",
+    f"~; !{EVIL}",
+    "\n" + EVIL,
+]
+
+
+@pytest.fixture
+def hostile(tmp_path, monkeypatch):
+    """A session on a model whose nodes and values have names that are Python, outside and in a body."""
+    monkeypatch.chdir(tmp_path)
+    flags = [helper.make_tensor_value_info("flag", TensorProto.BOOL, [1])]
+    floats = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])]
+    inner = [helper.make_node("Neg", ["x"], [f"in {n}"], n) for n in HOSTILE]
+    inner += [helper.make_node("Relu", ["x"], [f"{n} "], f"{n} ") for n in HOSTILE]
+    body = helper.make_graph(inner, "b", [], [helper.make_tensor_value_info(f"in {EVIL}", 1, [1])])
+    nodes = [helper.make_node("Relu", ["x"], [n], f"node {n}") for n in HOSTILE]
+    nodes.append(helper.make_node("If", ["flag"], ["y"], then_branch=body, else_branch=body))
+    graph = helper.make_graph(
+        nodes, "g", [*flags, *floats], [helper.make_tensor_value_info("y", 1, [1])]
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    with (session := open_session("m.onnx")).dbg:
+        yield session
+
+
+@pytest.mark.parametrize("word", ["print", "p", "break", "set", "next", "prnt"])
+def test_names_of_the_model_are_never_python(hostile, tmp_path, word):
+    typed = [name for name in HOSTILE if name.isprintable()]
+    for line in (f"{word} {n}{after}" for n in typed for after in ("", " = 3", " if iteration")):
+        run_script(hostile, [line])
+        (cell,) = transformed([line], COMMANDS, hostile.names.every)
+        if word in COMMANDS and word != "p":
+            assert cell.startswith("__onnxdbg__(")
+    run_script(hostile, [f"{word} x, in {EVIL}", "restart", "run", "continue", "continue"])
+
+    assert not (tmp_path / "PWN").exists()
+
+
+def test_what_says_that_it_is_python_is_python(hostile, tmp_path):
+    assert run_script(hostile, ["p 1 + 1", f"!{EVIL}"])
+    assert (tmp_path / "PWN").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "print ",
+        "p ",
+        "break ",
+        "break x, ",
+        "set ",
+        "until ",
+        'graph["',
+        "dbg['",
+        'dbg.read("',
+        "graph.find(name='",
+    ]
+    + ['dbg["25", ', 'dbg.read(f"', "expose ", "edit remove ", "save ", "extract --outputs "],
+)
+def test_what_is_completed_at_the_prompt_runs_nothing(hostile, tmp_path, text):
+    for name in ("s; " + EVIL.replace("/", ""), "t'"):
+        (tmp_path / name).touch()
+    typed, offered = complete(hostile, text) or ("", [])
+    for name in offered:
+        line = text.removesuffix(typed) + name
+        for end in ("", '"]', "')"):
+            run_script(hostile, [line + end])
+            (cell,) = transformed([line + end], COMMANDS, hostile.names.every)
+            for part in cell.split("\n"):
+                with contextlib.suppress(Exception):
+                    exec(part, {**hostile.namespace, "__onnxdbg__": lambda _: None})
+        hostile.dbg.delete()
+
+    assert not (tmp_path / "PWN").exists()
+    assert all(name.isprintable() for name in offered)

@@ -1,14 +1,17 @@
 """Scripts: what users of onnx-graphsurgeon write, on a model whose weights stay where they are."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 from conftest import FIXTURES
 from typer.testing import CliRunner
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import Model, Script, load
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.errors import EditError, ScriptError
+from onnxsurgeon_lite.errors import EditError, ScriptError, UsageError
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.model import DataFile
 from onnxsurgeon_lite.runtime.session import RuntimeOptions, run_model
@@ -132,3 +135,58 @@ def test_a_script_that_cannot_be_run_is_refused(tmp_path, monkeypatch, text, pro
     assert done.exit_code == 2
     assert problem in done.stderr
     assert not list(tmp_path.glob("*.onnx"))
+
+
+@pytest.fixture
+def came(tmp_path, monkeypatch):
+    """A folder with a recipe from elsewhere, beside a script and a model outside of it."""
+    (tmp_path / "came").mkdir()
+    monkeypatch.chdir(tmp_path / "came")
+    (tmp_path / "model.onnx").write_bytes((FIXTURES / "whole_model.onnx").read_bytes())
+    np.save(tmp_path / "secret.npy", np.zeros(3, np.float32))
+    Path("link.npy").symlink_to("../secret.npy")
+    Path("patch.py").write_text(
+        "import pathlib; pathlib.Path('PWN').touch()\ndef edit(graph):\n    graph.nodes[7].op = 'Sub'\n"
+    )
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("a request"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ('verb = "script"\nedit = "patch.py"', "runs Python: 'patch.py'"),
+        ('verb = "merge"\nwhat = "http://127.0.0.1:9/m.onnx"', "reads 'http"),
+        ('verb = "append"\nwhat = "/dev/zero"', "reads '/dev/zero'"),
+        ('verb = "merge"\nwhat = "../model.onnx"', "reads '../model.onnx'"),
+        ('verb = "rewrite"\nrules = ["../model.onnx"]', "reads '../model.onnx'"),
+        ('verb = "set-constant"\nvalues = { "31" = "link.npy" }', "reads 'link.npy'"),
+        ('verb = "set-constant"\nvalues = { "31" = "../secret.npy" }', "reads '../secret.npy'"),
+    ],
+)
+def test_a_recipe_is_data_unless_scripts_are_allowed(came, step, said):
+    Path("recipe.toml").write_text(f"[[step]]\n{step}\n")
+    words = ["edit", "apply", "recipe.toml", "../model.onnx", "--dry-run"]
+
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, said in done.stderr) == (2, True), done.output
+    assert "--allow-scripts (in Python allow_scripts=True)" in done.stderr
+    with pytest.raises(UsageError, match=said.split(" ")[0]):
+        osl.apply("recipe.toml", "../model.onnx")
+    assert not Path("PWN").exists()
+
+
+def test_a_script_in_a_recipe_runs_where_it_is_allowed(came):
+    Path("recipe.toml").write_text('[[step]]\nverb = "script"\nedit = "patch.py"\n')
+    words = ["edit", "apply", "recipe.toml", "../model.onnx", "--dry-run", "--allow-scripts"]
+
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert osl.apply("recipe.toml", "../model.onnx", allow_scripts=True).changed
+    assert Path("PWN").exists()
+
+
+def test_a_recipe_that_is_no_usual_file_is_refused(came):
+    Path("recipe.toml").symlink_to("/dev/zero")
+
+    with pytest.raises(osl.SurgeonError, match="not a regular file"):
+        osl.apply("recipe.toml", "../model.onnx")

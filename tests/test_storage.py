@@ -246,6 +246,22 @@ def test_shared_and_overlapping_data_stays_shared(path):
     assert np.array_equal(after.array(after.proto.graph.initializer[1]), WEIGHT[1])
 
 
+def test_data_has_one_name_at_every_instant_while_it_is_collected(path, monkeypatch):
+    names, replace = [], Path.replace
+
+    def watched(self, target):
+        done = replace(self, target)
+        names.extend(file.stat().st_nlink for file in path.parent.iterdir() if file.is_file())
+        onnx.load(path)
+        return done
+
+    monkeypatch.setattr(Path, "replace", watched)
+    collect(load(path))
+
+    assert len(names) > 2
+    assert {*names} == {1}
+
+
 def test_data_is_not_collected_while_another_model_refers_to_it(path):
     shutil.copy(path, path.with_name("other.onnx"))
     path.with_name("broken.onnx").write_bytes(b"no model")
@@ -511,6 +527,102 @@ def test_what_needs_the_data_says_that_it_is_missing(without_data):
     assert notes[0].startswith("not compared, the data of 4 tensors is missing: 'layer1.bias'")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "extract MODEL --outputs activation -o OUT",
+        "edit rename MODEL y=out -o OUT",
+        "edit fold MODEL -o OUT",
+        "edit clean MODEL -o OUT --dry-run",
+        "merge MODEL MODEL --map y=x -o OUT",
+        "split MODEL --at activation -o OUT",
+    ],
+)
+def test_missing_data_is_not_looked_for_beside_another_folders_files(words, without_data):
+    out = without_data.parent / "elsewhere"
+    out.mkdir()
+    (out / "external.data").write_bytes(b"a stranger's weights" * 5000)
+    target = out / ("parts" if words.startswith("split") else "out.onnx")
+    words = words.replace("MODEL", str(without_data)).replace("OUT", str(target))
+
+    done = CliRunner().invoke(app, words.split())
+
+    assert done.exit_code == 2, done.output
+    assert f"write -o {without_data.parent}/" in done.output
+    assert os.listdir(out) == ["external.data"]
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.textproto", "out.prototxt", "out.onnxtxt"])
+def test_no_file_gets_the_name_of_another_format(name, path, tmp_path):
+    target = tmp_path / name
+
+    for options in ([], ["--dry-run"]):
+        done = CliRunner().invoke(
+            app, ["edit", "rename", str(path), "x=z", "-o", str(target), *options]
+        )
+
+        assert done.exit_code == 2, done.output
+        assert f"write -o {tmp_path / 'out.onnx'}" in done.output
+    with pytest.raises(UsageError, match="models are written as protobuf"):
+        save(load(path), target)
+    assert not target.exists()
+
+
+def sparse_model(folder: Path, size: int) -> Path:
+    """A model whose weight is a hole of `size` bytes, with a number in the middle and one at the end."""
+    proto = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Relu", ["w"], ["y"])],
+            "sparse",
+            [],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [size // 4])],
+            [TensorProto(name="w", data_type=1, dims=[size // 4], data_location=1)],
+        )
+    )
+    proto.graph.initializer[0].external_data.add(key="location", value="w.data")
+    onnx.save(proto, folder / "sparse.onnx")
+    with (folder / "w.data").open("wb") as file:
+        for place in (size // 2, size - 4):
+            file.seek(place)
+            file.write(np.float32(1).tobytes())
+    return folder / "sparse.onnx"
+
+
+def test_holes_stay_holes_and_are_not_read(tmp_path):
+    size = 1 << 36
+    source = sparse_model(tmp_path, size)
+    out = tmp_path / "out"
+    out.mkdir()
+
+    save(load(source), out / "same.onnx")
+    save(load(source), out / "gathered.onnx", external=True, location="all.data")
+
+    for name in ("same.data", "all.data"):
+        status = (out / name).stat()
+        assert status.st_size == size
+        assert status.st_blocks < 1000
+    assert diff(load(source), load(out / "gathered.onnx")).same
+    prints = {
+        each.fingerprint
+        for name in ("same", "gathered")
+        for each in list_data(load(out / f"{name}.onnx"))
+    }
+    assert len(prints) == 1
+
+
+def test_a_fingerprint_does_not_depend_on_holes(tmp_path):
+    source = sparse_model(tmp_path, 1 << 21)
+    (sparse,) = list_data(load(source))
+    data = (tmp_path / "w.data").read_bytes()
+
+    (tmp_path / "w.data").write_bytes(data)
+    (written,) = list_data(load(source))
+    (tmp_path / "w.data").write_bytes(data[4:] + data[:4])
+    (other,) = list_data(load(source))
+
+    assert sparse.fingerprint == written.fingerprint != other.fingerprint
+
+
 SECRET = "/home/author/secret.py"
 NUMBERS = [float(number) for number in np.float32(np.arange(20) * 0.3 + 0.1)]
 
@@ -649,3 +761,63 @@ def test_small_weights_are_stripped_where_an_operator_takes_them_as_such(tmp_pat
     changed = [a.name for a, b in zip(*tensors, strict=True) if model.raw(a) != model.raw(b)]
     assert changed == ["w", "bias"]
     assert osl.diff(model, tmp_path / "back.onnx").same
+
+
+@pytest.fixture
+def came(tmp_path, monkeypatch):
+    """A model with external data in a folder, beside files that are not in it."""
+    (tmp_path / "came").mkdir()
+    monkeypatch.chdir(tmp_path / "came")
+    for name in ("external.onnx", "external.data"):
+        shutil.copy(FIXTURES / name, ".")
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "link", "to"),
+    [
+        (["edit", "sort", "external.onnx", "-o", "out.onnx", "--force"], "out.onnx", "mine"),
+        (["edit", "sort", "external.onnx", "-o", "out.onnx", "--force"], "out.onnx", "new"),
+        (["data", "move", "external.onnx", "a.data", "--force"], "a.data", "mine"),
+        (["data", "move", "external.onnx", "a.data", "--force"], "a.data", "came/b.data"),
+        (["data", "move", "external.onnx", "a/a.data", "--force"], "a", "folder"),
+        (
+            ["bisect", "external.onnx", "--a", "opt=none", "--b", "opt=all", "-o", "c", "--force"],
+            "c",
+            "folder",
+        ),
+        (["record", "external.onnx", "-o", "refs", "--force"], "refs", "folder"),
+        (["inspect", "external.onnx", "--html", "page.html", "--force"], "page.html", "mine"),
+    ],
+)
+def test_nothing_is_written_through_a_link_out_of_the_folder(came, words, link, to):
+    Path(link).symlink_to(came / to)
+    before = sorted(Path().iterdir()), Path("external.onnx").read_bytes()
+
+    done = CliRunner().invoke(app, words)
+
+    assert (came / "mine").read_bytes() == b"mine"
+    assert not list((came / "folder").iterdir())
+    assert not (came / "new").exists()
+    if words[0] != "bisect":  # agrees, and writes nothing
+        assert (done.exit_code, "link" in done.stderr, "refused" in done.stderr) == (2, True, True)
+        assert (sorted(Path().iterdir()), Path("external.onnx").read_bytes()) == before
+
+
+def test_data_that_is_another_name_of_a_file_elsewhere_is_refused(came):
+    (came / "mine").write_bytes(Path("external.data").read_bytes())
+    Path("external.data").unlink()
+    os.link(came / "mine", "external.data")
+
+    with pytest.raises(ExternalDataError, match="hard link to a file elsewhere") as caught:
+        load("external.onnx").materialize()
+    subprocess.run(caught.value.hint.removeprefix("copy it: "), shell=True, check=True)
+    load("external.onnx").materialize()
+
+
+def test_data_with_two_names_in_its_folder_is_read(came):
+    os.link("external.data", "second.data")
+
+    load("external.onnx").materialize()

@@ -11,7 +11,7 @@ from typing import Any, cast
 import typer
 from typer.core import TyperGroup
 
-from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.errors import SurgeonError, reported
 from onnxsurgeon_lite.report import plain
 
 MISMATCH, FAILED, INTERNAL, INTERRUPTED = 1, 2, 70, 130
@@ -112,29 +112,9 @@ def _show(error: BaseException) -> int:
         case MemoryError():
             plain.show_error(SurgeonError("there is not enough memory"))
         case _:
-            plain.note(f"error: {_reported(error)}")
+            plain.note(f"error: {reported(error)}")
             return INTERNAL
     return FAILED
-
-
-def _reported(error: BaseException) -> str:
-    """Write a traceback to a file, and say where it is."""
-    import tempfile
-    import traceback
-    from importlib.metadata import version
-
-    kind = type(error).__name__
-    lines = [f"onnxdbg {version('onnxsurgeon-lite')}: {sys.argv!r}\n"]
-    lines += traceback.format_exception(error)
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", prefix="onnxdbg-", suffix=".txt", delete=False, errors="backslashreplace"
-        ) as file:
-            file.writelines(lines)
-    except OSError:
-        sys.stderr.writelines(lines)
-        return f"internal error ({kind}): please report it with the lines above"
-    return f"internal error ({kind}): please report it with {file.name}"
 
 
 def _close_stdout() -> None:

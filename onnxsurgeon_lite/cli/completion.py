@@ -2,47 +2,109 @@
 
 import glob
 import os
-import shlex
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.names import key_text, key_value
+from onnxsurgeon_lite.names import key_text, key_value, listed
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.complete import Names
-
-_BEFORE = (
-    "ONNXDBG_BEFORE"  # the word up to its last ':' or '=', which bash does not want to hear again
-)
-_BREAKS = (":", "=")
 
 Completer = Callable[..., list[str]]
 Ask = Callable[["Names", str], list[str]]
 """What of a model begins with what was typed."""
 
+_NOT_PLAIN = r"[^\w./,+%@:=-]"  # what bash may take for more than itself
+_ACTIVE = {"": "$`!;&|<>()", '"': "$`!", "'": ""}  # what runs something, by the quote around it
+_ESCAPED = {
+    "": None,
+    '"': '$`"\\',
+    "'": "",
+}  # what a backslash takes the meaning from; None: anything
 
-def rejoin_words() -> None:
-    """bash splits words at ':' and '=', so that `op:Co` is three; have one, and complete what follows the last."""
-    words, place = os.environ.get("COMP_WORDS", "").split("\n"), os.environ.get("COMP_CWORD", "")
-    if not place.isdecimal() or not os.environ.get("_ONNXDBG_COMPLETE", "").endswith("bash"):
+
+def answer(shell: str, group: Any) -> None:
+    """Print the words that the word at the cursor can become, as the scripts of `shells` read them.
+
+    bash gets what it puts in place of a part of the word, quoted; zsh and fish quote words themselves. Where the
+    word already holds what runs something, such as `$(`, nothing is offered.
+    """
+    if shell not in ("bash", "zsh", "fish"):
+        sys.stderr.write("\nonnxdbg: old completion; write onnxdbg --install-completion\n")
         return
-    joined: list[str] = []
-    is_value = False
-    for word in [*words[: int(place)], words[int(place)] if int(place) < len(words) else ""]:
-        if word == "=" and joined and joined[-1].startswith("-"):
-            joined.append("")  # --option=value: two words
-            is_value = True
-            continue
-        glued = is_value or (joined and (word in _BREAKS or joined[-1].endswith(_BREAKS)))
-        joined[-1:] = [joined[-1] + word] if glued else [*joined[-1:], word]
-        is_value = False
-    end = max(joined[-1].rfind(each) for each in _BREAKS) + 1
-    os.environ[_BEFORE], joined[-1] = joined[-1][:end], joined[-1][end:]
-    os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = "\n".join(joined), str(len(joined) - 1)
+    line = os.environ.get("_ONNXDBG_LINE", "")
+    given, typed, _, active = _read(line)
+    if active:
+        return
+    words = completions(group, given[1:], typed)
+    if shell == "bash":
+        part = os.environ.get("_ONNXDBG_WORD", "")
+        _, head, quote, _ = _read(line.removesuffix(part))
+        rests = (word.removeprefix(head) for word, _ in words if word.startswith(head))
+        quoted = (_quoted(rest, quote) for rest in rests)
+        lines = [text for text in quoted if not (quote and text.startswith(quote))]  # taken as it
+    else:
+        # fish writes a '~' in front as it is, and expands it
+        own = (each for each in words if shell == "zsh" or not each[0].startswith("~"))
+        lines = [f"{word}\t{help}".rstrip("\t") for word, help in own]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def completions(
+    group: Any, given: list[str], typed: str, **context: object
+) -> Iterator[tuple[str, str]]:
+    """(word, its help) of all that a word can become; words that a terminal does not print are left out."""
+    from typer._completion_classes import BashComplete
+
+    option, equals, _ = typed.partition("=")
+    before = option + equals if equals and option.startswith("--") else ""
+    for found in BashComplete(group, context, "", "").get_completions([*given], typed):
+        if found.value.isprintable():
+            yield before + found.value, " ".join((found.help or "").split())
+
+
+def _read(line: str) -> tuple[list[str], str, str, bool]:
+    """(the words before, the last one, the quote that is open in it, whether it holds what runs something)."""
+    words, word, quote, active = list[str](), "", "", False
+    characters = iter(line)
+    for character in characters:
+        if character == "\\" and quote != "'":
+            following, escaped = next(characters, ""), _ESCAPED[quote]
+            word += following if escaped is None or following in escaped else character + following
+        elif character == quote:
+            quote = ""
+        elif not quote and character in "'\"":
+            quote = character
+        elif not quote and character.isspace():
+            words, word, active = [*words, word] if word else words, "", False
+        else:
+            word += character
+            active |= character in _ACTIVE[quote]
+    return words, word, quote, active
+
+
+def _quoted(text: str, quote: str) -> str:
+    """A text as bash reads it behind a quote that is open; the quote is closed."""
+    if quote == "'":
+        return text.replace("'", "'\\''") + quote
+    if quote:
+        return re.sub(r'[$`"\\]', r"\\\g<0>", text).replace("!", '"\\!"') + quote
+    return re.sub(_NOT_PLAIN, r"\\\g<0>", text)
+
+
+def positional(complete: Completer) -> Completer:
+    """Completes an argument: no name that would be read as an option."""
+
+    def without_options(context: typer.Context, incomplete: str) -> list[str]:
+        return [word for word in complete(context, incomplete) if not word.startswith("-")]
+
+    return without_options
 
 
 def _listed(ask: Ask) -> Callable[[typer.Context, str], list[str]]:
@@ -60,11 +122,10 @@ def _paired(
     """Completes what stands on one side of '=', or on both."""
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
-        whole = f"{os.environ.get(_BEFORE, '')}{incomplete}"
-        _, value = key_value(whole)
+        _, value = key_value(incomplete)
         if value is None:
             return [] if left is None else _complete(context, incomplete, "", _keys(left))
-        done = whole.removesuffix(value)
+        done = incomplete.removesuffix(value)
         return [] if right is None else _complete(context, incomplete, done, right)
 
     return complete
@@ -79,23 +140,23 @@ def _complete(context: typer.Context, incomplete: str, done: str, ask: Ask) -> l
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.model import load
 
-    heard = os.environ.get(_BEFORE, "")
-    before, comma, typed = f"{heard}{incomplete}".removeprefix(done).rpartition(",")
+    whole = incomplete.removeprefix(done)
+    before, comma, last = whole.rpartition(",")
     found: dict[str, None] = {}
     here = [context.obj] if isinstance(context.obj, Names) else []  # the prompt's
     for model in here or _models(context):
         try:
             names = model if isinstance(model, Names) else Names(GraphIndex.of(load(model)))
-            found |= dict.fromkeys(ask(names, typed))
+            listed_names = [before + comma + listed([name]) for name in ask(names, last)]
+            found |= dict.fromkeys([*ask(names, whole), *(listed_names if comma else ())])
         except (SurgeonError, OSError, ValueError):
             continue
-    return [f"{done}{before}{comma}{name}".removeprefix(heard) for name in found]
+    return [done + name for name in found]
 
 
 def _models(context: typer.Context) -> list[Path]:
     """The model on the line, or several; an option that still lacks its value keeps the line from being parsed."""
-    line = os.environ.get("COMP_WORDS", "") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
-    words = [str(context.params.get("model")), *shlex.split(line)]
+    words = [str(context.params.get("model")), *_read(os.environ.get("_ONNXDBG_LINE", ""))[0]]
     files = [Path(word) for word in words if word.endswith(".onnx") and Path(word).is_file()]
     return files if context.command.name == "merge" else files[:1] or [Path(words[0])]
 
@@ -124,16 +185,17 @@ def rules(context: typer.Context, incomplete: str) -> list[str]:
 
 def checks(context: typer.Context, incomplete: str) -> list[str]:
     """Complete the names of a suite's checks."""
-    from onnxsurgeon_lite.matching.suite import CONFIG, read_suite
+    from onnxsurgeon_lite.matching.suite import read_suite
 
+    config = context.params.get("config")
     try:
-        names = [check.name for check in read_suite(Path(context.params.get("config") or CONFIG))]
+        names = [check.name for check in read_suite(Path(config) if config else None)]
     except SurgeonError:
         return []
     return [name for name in names if name.startswith(incomplete)]
 
 
-def runtimes(incomplete: str) -> list[str]:
+def runtimes(_: typer.Context, incomplete: str) -> list[str]:
     """Complete the names of runtimes."""
     from onnxsurgeon_lite.runtime.backends import names
 

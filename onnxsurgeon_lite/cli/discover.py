@@ -1,10 +1,12 @@
-"""What `bisect` takes when it is told nothing: `onnxdbg.toml`, or one model with one reference set in this folder."""
+"""What `bisect` takes without arguments: `onnxdbg.toml`, or one model with one reference set in this folder."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.matching.suite import CONFIG, read_config
+from onnxsurgeon_lite.matching.suite import CONFIG, found_path
+from onnxsurgeon_lite.passes.recipe import read_toml
 
 _KEYS = {"model", "reference", "against"}
 _TELL = "say which: onnxdbg bisect MODEL --reference REFERENCES"
@@ -26,7 +28,7 @@ def look_around(model: Path | None, want_reference: bool) -> Discovered:
     Raises:
         UsageError: nothing, or more than one thing, fits.
     """
-    config = read_config(CONFIG) if CONFIG.is_file() else {}
+    config = read_toml(CONFIG, Path()) if os.path.lexists(CONFIG) else {}
     config.pop("check", None)  # of `test`
     if config:
         return _configured(config, model, want_reference)
@@ -47,9 +49,10 @@ def _configured(config: dict[str, object], model: Path | None, want_reference: b
             f"{str(CONFIG)!r} does not say what to bisect",
             'it holds model = "...", and reference = "..." or against = "..."',
         )
-    chosen = model or Path(told["model"])
+    own = {key: found_path(text, _TELL) for key, text in told.items()}
+    chosen = model or own["model"]
     reference = told.get("reference") if want_reference else None
-    against = Path(told["against"]) if want_reference and "against" in told else None
+    against = own.get("against") if want_reference else None
     return Discovered(chosen, reference, against, f"took {str(chosen)!r} as {str(CONFIG)!r} says")
 
 

@@ -3,8 +3,14 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PAUSE = 0.01  # seconds
+_waiting: list[int] = []
+ended_by: list[int] = []
+"""The signals that ended the command, whatever became of the exception."""
 
 
 def open_streams() -> None:
@@ -17,14 +23,58 @@ def open_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
+def end_at_once() -> None:
+    """End on signals without a word: as long as the command is imported, it has written nothing."""
+    _handle(lambda number, _: os._exit(128 + number))
+
+
 def end_on_signals() -> None:
-    """End as an exception does, so that temporary files are removed; a signal that is ignored stays ignored."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _end)
+    """End as an exception does, so that temporary files are removed."""
+    _handle(_raise)
+    sys.unraisablehook = _unraisable
 
 
-def _end(number: int, _: FrameType | None) -> NoReturn:
-    for other in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(other, signal.SIG_IGN)  # once is enough
-    raise SystemExit(128 + number)
+def _handle(handler: Callable[[int, FrameType | None], object]) -> None:
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    """Raise what a signal means, but not in an import: native code that is being loaded may not survive that."""
+    if number == signal.SIGALRM:
+        number = _waiting[-1]
+    if _imports(frame):
+        _raise_later(number)
+    elif number == signal.SIGINT:
+        raise KeyboardInterrupt
+    else:
+        for other in _ENDING:
+            signal.signal(other, signal.SIG_IGN)  # once is enough
+        ended_by.append(number)
+        raise SystemExit(128 + number)
+
+
+def _raise_later(number: int) -> None:
+    _waiting[:] = [number]
+    signal.signal(signal.SIGALRM, _raise)
+    signal.setitimer(signal.ITIMER_REAL, _PAUSE)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _unraisable(swallowed: "sys.UnraisableHookArgs") -> None:
+    """Raise again what was raised in a callback of native code, which cannot raise it."""
+    match swallowed.exc_value:
+        case KeyboardInterrupt():
+            _raise_later(signal.SIGINT)
+        case SystemExit() if ended_by:
+            _raise_later(ended_by[-1])
+        case _:
+            sys.__unraisablehook__(swallowed)

@@ -25,15 +25,13 @@ from onnxsurgeon_lite.graph.index import (
     MAIN,
     Body,
     GraphIndex,
-    call_key,
-    check_functions,
-    function_key,
     function_path,
     opset_versions,
     reached_functions,
 )
-from onnxsurgeon_lite.graph.table import captured_by, plain_domain
+from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.calls import call_key, check_functions, function_key, plain_domain
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Enclosing, Model
 

@@ -17,8 +17,9 @@ from onnxsurgeon_lite.graph.index import (
 from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import first_version
-from onnxsurgeon_lite.graph.table import FEW, plain_domain
+from onnxsurgeon_lite.graph.table import FEW
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.calls import plain_domain
 from onnxsurgeon_lite.model.model import refers
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 
@@ -62,10 +63,15 @@ def check(model: Model, full: bool = False) -> CheckResult:
         index = GraphIndex.of(model)
         index.require_sound()
     except GraphError as error:
-        step = f"; {error.hint}" if error.hint else ""
-        return CheckResult(False, f"{error.message}{step}", tuple(findings), path)
+        return refused(error, path, tuple(findings))
     problem = problem_of(model, full)
     return CheckResult(not problem, problem, (*findings, *find(index)), path)
+
+
+def refused(error: GraphError, path: str, findings: tuple[LintFinding, ...] = ()) -> CheckResult:
+    """Return what is known of a model whose graph is broken."""
+    step = f"; {error.hint}" if error.hint else ""
+    return CheckResult(False, f"{error.message}{step}", findings, path)
 
 
 def problem_of(model: Model, full: bool = False) -> str:

@@ -8,6 +8,7 @@ from itertools import islice
 from onnxsurgeon_lite.graph.bodies import inner_values
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex, function_path
 from onnxsurgeon_lite.graph.scopes import Provenance
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import starting
 
 _MOST = 200  # completions offered at a time
@@ -83,6 +84,18 @@ class Names:
         if position not in self._inner:
             self._inner[position] = sorted(inner_values(self.index, [position]))
         return _starting(self._inner[position], typed)
+
+    @cached_property
+    def every(self) -> frozenset[str]:
+        """Every name of a value or node, also of bodies and functions; without the spaces around it, too."""
+        names = set(self._values)
+        for body in self.index.inner_bodies:
+            names.update(*((node.name, *node.input, *node.output) for node in body.nodes))
+        proto = self.index.model.proto
+        names.update(*((*function.input, *function.output) for function in proto.functions))
+        for graph in walk.graphs(proto):
+            names.update(value.name for value in (*graph.input, *graph.output, *graph.initializer))
+        return frozenset({*names, *map(str.strip, names)} - {""})
 
     @cached_property
     def _values(self) -> list[str]:

@@ -11,7 +11,6 @@ from collections import UserDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 from typing import overload
 
 from onnx import (
@@ -29,20 +28,29 @@ from onnx import (
 
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
-from onnxsurgeon_lite.graph.native import RejectedError, begin_infer, infer, infer_encoded
+from onnxsurgeon_lite.graph.native import (
+    RejectedError,
+    begin_infer,
+    infer,
+    infer_encoded,
+    open_sizes,
+)
 from onnxsurgeon_lite.graph.scopes import Provenances, Values, values_of
-from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row, captured, plain_domain
+from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row, captured
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import (
+    FunctionKey,
+    call_key,
+    check_functions,
+    function_key,
+    plain_domain,
+)
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.wire import len_field
-
-FunctionKey = tuple[str, str, str]
-"""(domain, name, overload) of a model-local function."""
 
 MAIN = ""
 FUNCTION_PATH = "fn:"
 
-_MOST_INLINED = 2_000_000  # nodes
 _FEW_QUESTIONS = 64
 _FEW_DECLARATIONS = 4
 
@@ -597,7 +605,11 @@ class _Types(UserDict[str, TypeProto]):
     def _declared(self, name: str) -> TypeProto | None:
         info = self._declaration(name)
         if info is not None and info.HasField("type"):
-            return info.type
+            if not any(dim.dim_value < 0 for dim in info.type.tensor_type.shape.dim):
+                return info.type
+            kind = copied(info.type)
+            open_sizes(kind)
+            return kind
         tensor = self._initializers.get(name)
         return None if tensor is None else tensor_type(tensor)
 
@@ -744,19 +756,9 @@ def onnx_opset(holder: ModelProto | FunctionProto) -> int:
     return opset_versions(holder.opset_import).get("", 1)
 
 
-def function_key(function: FunctionProto) -> FunctionKey:
-    """Return (domain, name, overload)."""
-    return plain_domain(function.domain), function.name, function.overload
-
-
 def function_path(function: FunctionProto) -> str:
     """Return the path of a function's body outside of any call: `fn:domain::name`."""
     return f"{FUNCTION_PATH}{'::'.join(filter(None, function_key(function)))}"
-
-
-def call_key(node: NodeProto) -> FunctionKey:
-    """Return the key of the function that a node calls, if it calls one."""
-    return plain_domain(node.domain), node.op_type, node.overload
 
 
 def reached_functions(model: ModelProto, nodes: Iterable[NodeProto]) -> list[FunctionProto]:
@@ -773,29 +775,6 @@ def reached_functions(model: ModelProto, nodes: Iterable[NodeProto]) -> list[Fun
             reached.add(key)
             pending += by_key[key].node
     return [function for function in model.functions if function_key(function) in reached]
-
-
-def check_functions(model: ModelProto) -> None:
-    """Raise `GraphError` if a function calls itself, directly or indirectly, or if inlined calls had no end."""
-    functions = {function_key(function): function for function in model.functions}
-    calls = {
-        key: [k for k in map(call_key, walk.with_inner(function.node)) if k in functions]
-        for key, function in functions.items()
-    }
-    sizes: dict[FunctionKey, int] = {}
-    order = TopologicalSorter(calls)
-    try:
-        for key in order.static_order():
-            sizes[key] = len(functions[key].node) + sum(map(sizes.__getitem__, calls[key]))
-    except CycleError as error:
-        names = ", ".join(repr("::".join(filter(None, key))) for key in error.args[1][1:])
-        raise GraphError(f"functions call themselves, directly or indirectly: {names}") from error
-    largest = max(sizes, key=sizes.__getitem__, default=None)
-    if largest is not None and sizes[largest] > _MOST_INLINED:
-        raise GraphError(
-            f"function {'::'.join(filter(None, largest))!r} stands for more than {_MOST_INLINED} nodes: "
-            "its calls multiply"
-        )
 
 
 def has_shape(kind: TypeProto) -> bool:

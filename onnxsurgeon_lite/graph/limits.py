@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 
+from onnxsurgeon_lite.remote import WAITING
+
 _SECONDS, _BYTES_A_SECOND = 60.0, 1 << 20
 _MEMORY, _COPIES = 1 << 30, 16
 
@@ -13,11 +15,12 @@ _GIVEN: ContextVar[tuple[float | None, int]] = ContextVar("_GIVEN", default=(Non
 
 @contextlib.contextmanager
 def limited(seconds: float | None, memory: int) -> Iterator[None]:
-    """Limit each request to ONNX's own code: seconds, and bytes; None and 0 for what is usual."""
-    token = _GIVEN.set((seconds, memory))
+    """Limit each request to ONNX's own code or to a server: seconds, and bytes; None and 0 for what is usual."""
+    token, waiting = _GIVEN.set((seconds, memory)), WAITING.set(seconds)
     try:
         yield
     finally:
+        WAITING.reset(waiting)
         _GIVEN.reset(token)
 
 

@@ -187,16 +187,17 @@ def _shape_problem(declared: TypeProto, inferred: TypeProto, symbols: Container[
 def _training_mode(index: GraphIndex) -> Iterator[LintFinding]:
     for body in _bodies(index):
         for position, node in enumerate(body.nodes):
-            if _trains(index, node):
+            if trains(index, node):
                 node_id = body.node_id(position)
                 yield LintFinding(
                     "training mode",
-                    f"{node.op_type} {node_id} is in training mode: was the model exported in train()?",
+                    f"{node.op_type} {node_id} is in training mode: exported in train()? onnxdbg edit inference",
                     (node_id,),
                 )
 
 
-def _trains(index: GraphIndex, node: NodeProto) -> bool:
+def trains(index: GraphIndex, node: NodeProto) -> bool:
+    """Return whether a Dropout or a BatchNormalization computes what it does in training."""
     if node.domain not in ("", "ai.onnx"):
         return False
     if node.op_type == "BatchNormalization":

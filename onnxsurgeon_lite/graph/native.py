@@ -18,12 +18,16 @@ from io import BufferedRWPair
 from typing import NoReturn
 
 from google.protobuf.message import Message
-from onnx import GraphProto, ModelProto
+from onnx import GraphProto, ModelProto, TypeProto
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.limits import allowed
+from onnxsurgeon_lite.model import walk
 
 _DONE, _REJECTED, _NO_MEMORY = b"done", b"nope", b"full"
+_NEGATIVE = b"\xff" * 8 + b"\x01"
+"""How a small negative number ends in the encoding."""
+_SEQUENCE = b"Sequence"
 _LEAST = 0.001  # seconds: a socket takes 0 for "do not wait"
 _SIZE = 8  # bytes
 _MOST = 2  # forks that are kept
@@ -54,6 +58,17 @@ def infer_encoded(model: bytes, *, strict: bool = False, data_prop: bool = False
 def begin_infer(model: bytes, *, strict: bool = False, data_prop: bool = False) -> None:
     """Start to infer types of a serialized model, beside what else was started: `infer_encoded` gets the answer."""
     _begin(_infer, model, strict, data_prop)
+
+
+def open_sizes(kind: TypeProto, names: bool = False) -> None:
+    """Make negative sizes of a type unknown, in place; with `names`, and in a sequence, symbolic ones too."""
+    while kind.WhichOneof("value") in ("sequence_type", "optional_type"):
+        names = names or kind.HasField("sequence_type")
+        inner = kind.sequence_type if kind.HasField("sequence_type") else kind.optional_type
+        kind = inner.elem_type
+    for dim in kind.tensor_type.shape.dim:
+        if dim.dim_value < 0 or (names and dim.HasField("dim_param")):
+            dim.Clear()
 
 
 def begin() -> None:
@@ -144,10 +159,25 @@ def _infer(model: bytes, strict: bool, data_prop: bool) -> bytes:
     from onnx import shape_inference
 
     how = {"check_type": strict, "strict_mode": strict, "data_prop": data_prop}
-    typed = shape_inference.infer_shapes(model, **how).graph
+    typed = shape_inference.infer_shapes(_reliable(model), **how).graph
     for known in ("node", "initializer", "sparse_initializer"):
         typed.ClearField(known)
     return _encoded(typed)
+
+
+def _reliable(model: bytes) -> bytes:
+    """Return a model without declared sizes that prove nothing.
+
+    A negative size is an unknown one. A symbol that a body declares may stand for another size than outside, and one in
+    a sequence for several.
+    """
+    if not any(sign in model for sign in (_NEGATIVE, *walk.GRAPH_TYPES, _SEQUENCE)):
+        return model
+    part = _model(model)
+    for number, graph in enumerate(walk.graphs(part)):
+        for info in (*graph.input, *graph.output, *graph.value_info):
+            open_sizes(info.type, names=number > 0)
+    return _encoded(part)
 
 
 def _infer_node(model: bytes, schema: tuple[str, int, str]) -> bytes:
@@ -298,7 +328,8 @@ class _Fork:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
     def __del__(self) -> None:
-        self.end()
+        if hasattr(self, "_stream"):  # a signal can come before
+            self.end()
 
 
 _forks = threading.local()

@@ -23,15 +23,14 @@ from onnxsurgeon_lite.graph.index import (
     MAIN,
     Body,
     GraphIndex,
-    call_key,
     described,
-    function_key,
     function_path,
     opset_versions,
 )
 from onnxsurgeon_lite.graph.native import RejectedError
-from onnxsurgeon_lite.graph.table import FEW, NodeTable, plain_domain
+from onnxsurgeon_lite.graph.table import FEW, NodeTable
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import call_key, function_key, plain_domain
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -62,7 +61,7 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
     if version is None:
         raise EditError(
             f"the model imports no opset of domain {node.domain!r}",
-            f"it imports {', '.join(repr(o.domain or 'ai.onnx') for o in proto.opset_import)}",
+            "import what the nodes need: onnxdbg edit fix MODEL",
         )
     try:
         return defs.get_schema(node.op_type, version, domain)
@@ -83,6 +82,7 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
         raise unknown from error
 
 
+@cache
 @cache
 def first_version(operator: str) -> int:
     """Return the first opset version that has an operator of ONNX's own domain; 0 if none has it."""
@@ -309,6 +309,11 @@ def _formal(operator: str, version: int) -> _Formal | None:
     )
 
 
+def schema_at(operator: str, version: int) -> Schema:
+    """Return the schema of an operator of ONNX's own domain; of one that is newer, which runtimes take, its first."""
+    return defs.get_schema(operator, max(version, first_version(operator)))
+
+
 def attribute_type(schema: Schema, name: str) -> int:
     """Return the `AttributeProto.AttributeType` of an operator's attribute."""
     return int(cast(SupportsInt, schema.attributes[name].type))
@@ -373,9 +378,11 @@ def _inferred(
         return {info.name: info.type for info in inferred.value_info}
     except RejectedError as error:
         reason = str(error).strip().splitlines()[0].removeprefix("[ShapeInferenceError] ")
+        mode = "put it into inference mode: onnxdbg edit inference MODEL"
+        trains = node.op_type == "BatchNormalization" and len(node.output) > 1
         raise EditError(
             f"{what}: the types do not fit: {reason}",
-            "see them with: onnxdbg inspect MODEL --node NODE",
+            mode if trains else f"see them with: onnxdbg inspect MODEL --value {node.input[0]!r}",
         ) from error
 
 

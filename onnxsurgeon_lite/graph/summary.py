@@ -10,13 +10,14 @@ from onnx import TensorProto
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import GraphError, SurgeonError
 from onnxsurgeon_lite.graph.bodies import enter, iterations_in
-from onnxsurgeon_lite.graph.index import GraphIndex, function_key
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.printing import print_model
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import function_key
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes

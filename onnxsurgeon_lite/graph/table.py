@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.calls import plain_domain
 from onnxsurgeon_lite.model.wire import Messages, fields
 
 _INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
@@ -163,7 +164,7 @@ class NodeTable:
         return self._of_names(_INPUT, names)
 
     def reading(self, names: Collection[str]) -> list[int]:
-        """Return the nodes of which an input is one of these values; it can hold a few others."""
+        """Return the nodes that have one of these values as an input; it can hold a few others."""
         nodes = self._named(_INPUT)[0][self._having(_INPUT, np.sort(_numbers_of(names)))]
         found: list[int] = np.unique(nodes).tolist()
         return found
@@ -685,8 +686,3 @@ def captured_by(graph: GraphProto) -> list[str]:
             used += captured(inner)
     used += (v.name for v in graph.output)
     return [name for name in used if name and name not in local]
-
-
-def plain_domain(domain: str) -> str:
-    """Return a domain as most files write it: ONNX's own has two names."""
-    return "" if domain == "ai.onnx" else domain

@@ -24,11 +24,21 @@ def write_pieces(out: BinaryIO, pieces: Iterable[Piece], files: dict[str, DataFi
 
 
 def copy_span(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
-    """Append `length` bytes of another file, in the kernel if possible."""
+    """Append `length` bytes of another file, in the kernel if possible; holes stay holes."""
     file.verify()
     if isinstance(out, ByteCounter):
         out.count += length
         return
+    for start, stop, is_hole in file.extents(offset, offset + length):
+        if is_hole:
+            out.flush()
+            out.truncate(out.tell() + stop - start)
+            out.seek(0, os.SEEK_END)
+        else:
+            _copy_data(out, file, start, stop - start)
+
+
+def _copy_data(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
     out.flush()
     with contextlib.nullcontext() if not file.is_verbatim else file.path.open("rb") as source:
         while length and source is not None:
@@ -47,3 +57,11 @@ def copy_span(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
     if length:
         for block in file.blocks(offset, length):
             out.write(block)
+
+
+def same_contents(one: DataFile, other: DataFile) -> bool:
+    """Return whether two files hold the same bytes."""
+    if one.size != other.size:
+        return False
+    blocks = zip(one.blocks(0, one.size), other.blocks(0, one.size), strict=True)
+    return all(mine == theirs for mine, theirs in blocks)

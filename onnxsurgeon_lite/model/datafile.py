@@ -1,16 +1,24 @@
 """The files that hold tensors: where a location may point, and whether a file changed since the load."""
 
+import contextlib
+import errno
+import functools
 import os
 import stat
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO
 
 from onnxsurgeon_lite.errors import ExternalDataError, SourceChangedError, UsageError
+from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.remote import Remote
 
-_BLOCK = 1 << 18  # bytes: a larger one has its memory mapped anew each time
+BLOCK = 1 << 18
+"""Bytes: a larger block has its memory mapped anew each time."""
+
+_MOST_KEPT = 1 << 20  # bytes of a block of zeros that is made once
 _SMALL = 1 << 16  # bytes up to which a file's content tells its version too
 
 
@@ -86,20 +94,64 @@ class DataFile:
         """Read `length` bytes from `offset`."""
         return b"".join(self.blocks(offset, length, max(length, 1)))
 
-    def blocks(self, offset: int, length: int, block: int = _BLOCK) -> Iterator[bytes]:
-        """Read the bytes in blocks, after `verify`; it takes a request where the file is remote, and is done once."""
+    def blocks(self, offset: int, length: int, block: int = BLOCK) -> Iterator[bytes]:
+        """Read the bytes in blocks, after `verify`; it takes a request where the file is remote, and is done once.
+
+        Blocks without a byte in the file, because it is sparse, are not read.
+        """
         if self.is_verbatim:
             self.verify()
+        end, data = offset + length, offset
         with self.path.open("rb", buffering=0) as file:
-            file.seek(offset)
-            while length:
-                data = file.read(min(block, length))
-                if not data:
+            while offset < end:
+                size = min(block, end - offset)
+                if self.is_verbatim and data <= offset:
+                    data = _data_from(file, offset)
+                if offset + size <= data:
+                    read = zeros(size)
+                else:
+                    file.seek(offset)
+                    read = file.read(size)
+                if not read:
                     raise SourceChangedError(f"{str(self.path)!r} became shorter during the read")
-                length -= len(data)
-                yield data
+                offset += len(read)
+                yield read
         if not self.is_verbatim:
             self.verify()
+
+    def extents(self, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+        """Yield (start, stop, whether the file has no bytes there) of the parts of a range."""
+        if not self.is_verbatim:
+            yield start, end, False
+            return
+        with self.path.open("rb", buffering=0) as file:
+            while start < end:
+                data = min(_data_from(file, start), end)
+                if start < data:
+                    yield start, data, True
+                start = data
+                with contextlib.suppress(OSError):  # the file system does not know: all is data
+                    start = min(file.seek(data, os.SEEK_HOLE), end)
+                if start == data:
+                    start = end
+                if data < start:
+                    yield data, start, False
+
+
+def zeros(size: int) -> bytes:
+    """Return a block of zeros; the same object for the same size of a usual block."""
+    return _zeros(size) if size <= _MOST_KEPT else bytes(size)
+
+
+_zeros = functools.lru_cache(4)(bytes)
+
+
+def _data_from(file: IO[bytes], offset: int) -> int:
+    """Return the first place from `offset` on that has bytes in a file, its end if none has."""
+    try:
+        return file.seek(offset, os.SEEK_DATA)
+    except OSError as error:  # ENXIO: there are none; else the file system does not know
+        return file.seek(0, os.SEEK_END) if error.errno == errno.ENXIO else offset
 
 
 def missing_data(path: Path, location: str, tensor: str = "") -> ExternalDataError:
@@ -111,14 +163,16 @@ def missing_data(path: Path, location: str, tensor: str = "") -> ExternalDataErr
     )
 
 
-def locate(folder: Path, location: str, tensor: str) -> Path:
+def locate(folder: Path, location: str, tensor: str = "") -> Path:
     """Return the regular file at an external tensor's location, or the path where it is missing.
 
-    A model is untrusted: its locations must stay below its own folder and may not pass a link.
+    A model is untrusted: its locations must stay below its own folder and may not pass a link, nor be another name of a
+    file elsewhere.
 
     Raises:
         ExternalDataError: the location is refused, or no regular file.
     """
+    data = f"the external data of tensor {tensor!r}" if tensor else "external data"
     if not _is_inside(location):
         raise ExternalDataError(
             f"tensor {tensor!r} has its data at {location!r}, outside the model's folder: refused",
@@ -130,21 +184,33 @@ def locate(folder: Path, location: str, tensor: str) -> Path:
     for part in PurePosixPath(location).parts:
         path = path / part
         try:
-            mode = path.lstat().st_mode
+            status = path.lstat()
+            mode = status.st_mode
         except FileNotFoundError:
             return Path(os.path.abspath(folder / location))
         except OSError as error:
             raise missing_data(path, location, tensor) from error
         if stat.S_ISLNK(mode):
             raise ExternalDataError(
-                f"the external data of tensor {tensor!r} is behind a symbolic link, {str(path)!r}: refused",
+                f"{data} is behind a symbolic link, {str(path)!r}: refused",
                 "put the file itself there, for example with cp --dereference",
             )
     if not stat.S_ISREG(mode):
+        raise ExternalDataError(f"{data} is not a regular file: {str(path)!r}")
+    name, own = str(path), f"{path}.own"
+    if status.st_nlink > 1 and not _is_own(path, status):
         raise ExternalDataError(
-            f"the external data of tensor {tensor!r} is not a regular file: {str(path)!r}"
+            f"{data} is a hard link to a file elsewhere, {str(path)!r}: refused",
+            f"copy it: {command('cp', name, own)} && {command('mv', own, name)}",
         )
     return Path(os.path.abspath(path))
+
+
+def _is_own(path: Path, status: os.stat_result) -> bool:
+    """Return whether all names of a file are in its folder: a file that is being replaced has two for a moment."""
+    with os.scandir(path.parent) as entries:
+        names = [each for each in entries if each.inode() == status.st_ino]
+    return len(names) == status.st_nlink
 
 
 def require_inside(location: str, model: str) -> None:

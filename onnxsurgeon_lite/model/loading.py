@@ -3,11 +3,13 @@
 import os
 from os import PathLike
 from pathlib import Path, PosixPath
+from typing import Protocol, runtime_checkable
 
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
 from onnxsurgeon_lite.errors import ExternalDataError, ModelFileError, SurgeonError, UsageError
+from onnxsurgeon_lite.model.calls import check_functions
 from onnxsurgeon_lite.model.datafile import DataFile, locate
 from onnxsurgeon_lite.model.model import Model, external_tensors, refer, refers
 from onnxsurgeon_lite.model.utf8 import is_utf8, not_utf8
@@ -19,7 +21,17 @@ _INT32 = 1 << 31
 _ANOTHER_KIND = "this happens with another kind of protobuf (a tensor of a test_data_set, say) or a truncated file"
 
 
-ModelLike = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto | Model
+@runtime_checkable
+class HoldsModel(Protocol):
+    """A result that holds a model, such as that of an edit."""
+
+    @property
+    def model(self) -> Model:
+        """The model."""
+        ...
+
+
+ModelLike = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto | Model | HoldsModel
 
 
 class HeldPath(PosixPath):
@@ -39,6 +51,7 @@ def load(path: str | PathLike[str]) -> Model:
     Raises:
         ModelFileError: the file is missing, empty, a directory, truncated or not an ONNX model.
         ExternalDataError: external data is too short, or in a place that is refused.
+        GraphError: a function calls itself.
 
     Example:
         >>> osl.load("whole_model.onnx").path.name
@@ -73,21 +86,21 @@ def load(path: str | PathLike[str]) -> Model:
 
 
 def loaded(model: ModelLike) -> Model:
-    """Return a model that is given in any way: a path, a file's bytes, a `ModelProto`, a `Model`.
+    """Return a model that is given in any way: a path, a file's bytes, a `ModelProto`, a `Model`, an edit's result.
 
     Raises:
         ModelFileError: see `load`.
         ExternalDataError: a model in memory refers to data files, whose folder is unknown.
         UsageError: it is something else.
     """
-    if isinstance(model, Model):
-        return model
     if isinstance(model, str | PathLike):
         return load(model)
+    if (known := held(model)) is not None:
+        return known
     if not isinstance(model, ModelProto | bytes | bytearray | memoryview):
         raise UsageError(
             f"a model cannot be given as {_kind(model)}",
-            "give a path, a file's bytes, a ModelProto or a Model; export a PyTorch module first",
+            "give a path, bytes, a ModelProto, a Model or an edit's result; export a PyTorch module first",
         )
     proto = (
         model if isinstance(model, ModelProto) else _parse(bytes(model), Path("the bytes given"))
@@ -97,7 +110,14 @@ def loaded(model: ModelLike) -> Model:
             "the model in memory refers to data files, and its folder is unknown",
             "give the model's path",
         )
+    check_functions(proto)
     return Model(proto)
+
+
+def held(given: object) -> Model | None:
+    """Return the model that something is or holds."""
+    known = given.model if isinstance(given, HoldsModel) else given
+    return known if isinstance(known, Model) else None
 
 
 def _kind(given: object) -> str:
@@ -130,6 +150,7 @@ def _parse(data: bytes, path: Path) -> ModelProto:
         )
     if not proto.HasField("graph"):
         raise ModelFileError(f"{str(path)!r} is not an ONNX model: it has no graph", _ANOTHER_KIND)
+    check_functions(proto)
     return proto
 
 
@@ -175,7 +196,7 @@ def _inside(folder: Path) -> str | None:
 
 
 def _nearby(path: Path) -> str | None:
-    if not path.parent.is_dir():
+    if isinstance(path, Remote) or not path.parent.is_dir():
         return None
     others = sorted(other.name for other in path.parent.glob("*.onnx"))
     return f"models in that folder: {', '.join(others[:5])}" if others else None

@@ -1,6 +1,5 @@
 """Save a `Model` as complete files on disk."""
 
-import filecmp
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,18 +8,24 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, serialization
 
 from onnxsurgeon_lite.atomic import Staging
-from onnxsurgeon_lite.errors import ModelFileError, OutputExistsError
+from onnxsurgeon_lite.errors import (
+    ExternalDataError,
+    ModelFileError,
+    OutputExistsError,
+    UsageError,
+)
 from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.copying import copy_span, write_pieces
-from onnxsurgeon_lite.model.datafile import DataFile, require_inside
-from onnxsurgeon_lite.model.loading import load
+from onnxsurgeon_lite.model.copying import copy_span, same_contents, write_pieces
+from onnxsurgeon_lite.model.datafile import DataFile, locate, require_inside
+from onnxsurgeon_lite.model.loading import HoldsModel, load, loaded
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Model, external_tensors, is_external, refer, refers
 from onnxsurgeon_lite.model.sharing import has_own_name, require_no_data, require_unshared
 from onnxsurgeon_lite.model.wire import LARGE, expand
+from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.shown import Shown
 
@@ -44,7 +49,7 @@ class Written(Shown):
 
 
 def save(
-    model: Model,
+    model: Model | HoldsModel,
     path: str | Path,
     external: bool | None = None,
     *,
@@ -58,7 +63,7 @@ def save(
     from; load it again afterwards.
 
     Args:
-        model: the model.
+        model: the model, or the result of an edit.
         path: the file to write.
         external: None keeps the layout of the source (its data files are copied, and named after the target), unless a
             single file would exceed protobuf's 2 GiB; True moves every large initializer into one `<name>.data`;
@@ -69,8 +74,9 @@ def save(
 
     Raises:
         OutputExistsError: a data file that belongs to another model would be overwritten.
+        ExternalDataError: the model's data is missing, and would be looked for in another folder.
         SharedDataError: a data file that a model refers to would be overwritten.
-        UsageError: the location is outside the model's folder.
+        UsageError: the location is outside the model's folder, or the name is that of another format.
         WriteError: the folder is missing or read-only, or the disk is full.
         SourceChangedError: a file that holds the model's tensors changed after the load.
 
@@ -79,7 +85,13 @@ def save(
         wrote 'inside.onnx'
     """
     return save_settled(
-        model, path, external, lambda _: None, location=location, force=force, dry_run=dry_run
+        loaded(model),
+        path,
+        external,
+        lambda _: None,
+        location=location,
+        force=force,
+        dry_run=dry_run,
     )
 
 
@@ -93,8 +105,9 @@ def save_settled(
     force: bool = False,
     dry_run: bool = False,
 ) -> Written:
-    """Save a model of which something is known only when its data files are written: `settle` puts it in."""
+    """Save a model; `settle` adds to the structure what is known only after its data files are written."""
     path = placed(path)
+    require_protobuf(path)
     if isinstance(path, Remote):
         return _upload(model, path, external, settle, location, force, dry_run)
     encoded = model.encoded()
@@ -115,6 +128,16 @@ def save_settled(
             data_files = []
         settle(proto)
         return finish(staging, model, proto, path, data_files)
+
+
+def require_protobuf(path: Path) -> None:
+    """Raise `UsageError` if onnx would read a file of this name as text or JSON."""
+    kind = serialization.registry.get_format_from_file_extension(path.suffix)
+    if kind not in (None, "protobuf"):
+        raise UsageError(
+            f"{str(path)!r} has the name of a model as {kind}, and models are written as protobuf",
+            f"write {command('-o', str(path.with_suffix('.onnx')))}; onnxdbg print shows it as text",
+        )
 
 
 def _upload(
@@ -263,7 +286,7 @@ def _copy_data_files(
         if file.is_missing or _is_same_file(file.path, target):
             continue
         if os.path.lexists(target):
-            if target.is_file() and filecmp.cmp(file.path, target, shallow=False):
+            if target.is_file() and same_contents(file, DataFile.of(target)):
                 continue
             _require_replaceable(target, path, force)
         with staging.open(target) as out:
@@ -275,19 +298,31 @@ def _places(model: Model, proto: ModelProto, path: Path) -> dict[DataFile, str]:
     """Return where the data files go: they stay where they are, or get names of the target's.
 
     A model is untrusted: beside another target its locations name no file, except as the target's name would.
+    In another folder, the location of missing data may name a file of somebody else.
     """
     files = dict.fromkeys(model.span(tensor)[0] for tensor in external_tensors(proto))
     places: dict[DataFile, str] = {}
     for file in files:
         if file.location is None:
             continue
+        target = path.parent / file.location
+        if file.is_missing and os.path.realpath(target) != os.path.realpath(file.path):
+            raise ExternalDataError(
+                f"the data of the model is missing, and {str(target)!r} may be that of another: {str(file.path)!r}",
+                f"put {file.location!r} there first, or write {command('-o', str(_beside(file, path.name)))}",
+            )
         plain = "/" not in file.location and has_own_name(file.location, path)
-        if plain or file.is_missing or _is_same_file(file.path, path.parent / file.location):
+        if plain or file.is_missing or _is_same_file(file.path, target):
             places[file] = file.location
     stem = path.name.removesuffix(".onnx")
     free = (f"{stem}.data" if n == 0 else f"{stem}.{n}.data" for n in count())
     unused = (name for name in free if name not in places.values())
     return places | {f: next(unused) for f in files if f.location is not None and f not in places}
+
+
+def _beside(file: DataFile, name: str) -> Path:
+    """Return the path of a file beside the model that a data file belongs to."""
+    return file.path.parents[len(PurePosixPath(str(file.location)).parts) - 1] / name
 
 
 def _gather(
@@ -296,6 +331,7 @@ def _gather(
     """Write the bytes of every large initializer, and of all external tensors, to one data file."""
     location = location or path.name.removesuffix(".onnx") + ".data"
     require_inside(location, path.name)
+    locate(path.parent, location)
     target = path.parent / location
     large = [t for t in walk.initializers(proto) if is_external(t) or len(t.raw_data) > LARGE]
     large += [

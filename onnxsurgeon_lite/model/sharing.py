@@ -10,7 +10,7 @@ from onnx import ModelProto
 
 from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.errors import ModelFileError, SharedDataError
-from onnxsurgeon_lite.model.datafile import DataFile
+from onnxsurgeon_lite.model.datafile import DataFile, zeros
 from onnxsurgeon_lite.model.model import external_tensors
 from onnxsurgeon_lite.model.wire import is_model, skeleton
 
@@ -36,7 +36,6 @@ _FORMATS = {
     b"\x28\xb5\x2f\xfd": "a zstd file",
 }
 _START = 1024  # bytes that tell a format
-_BLOCK = 1 << 20
 
 
 def other_users(data: Path, besides: Path) -> Iterator[Path]:
@@ -168,8 +167,8 @@ def _has_contents(file: DataFile, used: Iterable[tuple[int, int]]) -> bool:
     """Return whether unused bytes of a file are anything but padding."""
     position = 0
     for start, stop in (*used, (file.size, file.size)):
-        gap = file.blocks(position, start - position, _BLOCK) if start > position else ()
-        if any(block.count(0) < len(block) for block in gap):
+        gap = file.blocks(position, start - position) if start > position else ()
+        if any(block != zeros(len(block)) for block in gap):
             return True
         position = max(position, stop)
     return False

@@ -63,7 +63,8 @@ def _roots(model: ModelProto) -> list[GraphProto]:
     """Return the graphs that are not nested in a node of a graph."""
     roots = [model.graph]
     for training in model.training_info:
-        roots.extend((training.initialization, training.algorithm))
+        parts = ("initialization", "algorithm")
+        roots.extend(getattr(training, part) for part in parts if training.HasField(part))
     for function in model.functions:
         roots.extend(body for node in function.node for _, body in bodies(node))
     return roots

@@ -16,9 +16,10 @@ from onnxsurgeon_lite.model import save
 from onnxsurgeon_lite.names import is_count
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe, write_script
 from onnxsurgeon_lite.repl.session import Command, Session
+from onnxsurgeon_lite.repl.words import outside
 from onnxsurgeon_lite.report import plain
 
-_ASSIGNED = re.compile(r"(?P<name>.+?)\s*=\s*(?P<value>.+)", re.DOTALL)
+_WORD = re.compile(r"[\w.]+")
 _TIMES = re.compile(r"0*[1-9]\d*|")
 _OBJECTS = {
     "graph": 'graph["22"], graph.find(op="Conv"), graph.path("22", "28")',
@@ -80,9 +81,13 @@ def _verb(session: Session, line: str) -> None:
 def _break(session: Session, rest: str, once: bool = False) -> object:
     if not rest:
         return session.dbg.breakpoints
-    named, condition_word, condition = f" {rest} ".partition(" if ")
-    named, index = named.strip(), session.dbg.index
-    if not named or (condition_word and not condition.strip()):
+    words, index = f" {rest} ", session.dbg.index
+    places = [
+        p for p in outside(words, "if", session.names.every) if words[p - 1 : p + 3] == " if "
+    ]
+    named, condition = (words[: places[0]], words[places[0] + 3 :]) if places else (rest, "")
+    named = named.strip()
+    if not named or (places and not condition.strip()):
         lacks = "condition" if named else "node"
         raise UsageError(f"break {rest!r} has no {lacks}", "write break NODE if isnan(out)")
     one = named in index or named in index.named
@@ -139,10 +144,16 @@ def _undisplay(session: Session, rest: str) -> None:
 
 
 def _print(session: Session, rest: str) -> object:
-    text = _values(session, rest)
+    return session.dbg.read(_values(session, rest))
+
+
+def _evaluate(session: Session, rest: str) -> object:
+    """Print a value; what holds no name of the model but words and numbers may be Python."""
+    text, every = _values(session, rest), session.names.every
     frames = session.dbg.frames
     known = {**vars(builtins), **session.namespace}
-    used = _expression(text) if not any(text in frame.index for frame in frames) else None
+    named = text in every or any(n in text for n in every if not _WORD.fullmatch(n))
+    used = None if named else _expression(text)
     held = [name for name in used or () if any(name in frame.index for frame in frames)]
     if used is None or not all(name in held or name in known for name in used):
         return session.dbg.read(text)
@@ -169,9 +180,7 @@ def _why(session: Session, _: str) -> object:
     from onnxsurgeon_lite.api.debug import bisect
 
     dbg = session.dbg
-    if dbg.references is None:
-        raise UsageError("there are no references to compare with", "open it with --reference")
-    session.found = bisect(dbg.index.model, dbg.references, feeds=dbg.feeds)
+    session.found = bisect(dbg.index.model, dbg.required_references(), feeds=dbg.feeds)
     session.mismatch |= session.found.verdict != "agrees"
     return session.found
 
@@ -195,6 +204,7 @@ def _set(session: Session, rest: str) -> object:
 def _feed(session: Session, rest: str) -> None:
     session.dbg.feed(*_assigned(session, rest, "feed INPUT = ARRAY"))
     session.fed = True
+    _tell_inputs(session)
 
 
 def _seed(session: Session, rest: str) -> None:
@@ -202,6 +212,15 @@ def _seed(session: Session, rest: str) -> None:
         raise UsageError(f"{rest!r} is not a seed", "write seed 0")
     session.dbg.seed(int(rest))
     session.given["seed"] = int(rest)
+    _tell_inputs(session)
+
+
+def _tell_inputs(session: Session) -> None:
+    """Say that the references belong to other inputs."""
+    if other := session.dbg.other_inputs:
+        plain.show_notes(
+            [f"values are not compared, the references belong to other inputs: {other}"]
+        )
 
 
 def _diff(session: Session, rest: str) -> None:
@@ -296,10 +315,11 @@ def _values(session: Session, rest: str) -> str:
 
 
 def _assigned(session: Session, rest: str, usage: str) -> "tuple[str, object]":
-    found = _ASSIGNED.fullmatch(rest)
-    if found is None:
+    places = outside(rest, "=", session.names.every)
+    name, value = (rest[: places[0]], rest[places[0] + 1 :]) if places else ("", "")
+    if not (name.strip() and value.strip()):
         raise UsageError(f"{usage.partition(' ')[0]} {rest!r} has no value", f"write {usage}")
-    return found["name"], eval(found["value"], session.namespace)
+    return name.strip(), eval(value.strip(), session.namespace)
 
 
 GROUPS: dict[str, dict[str, Command]] = {
@@ -321,7 +341,8 @@ GROUPS: dict[str, dict[str, Command]] = {
         "quit": Command("", "leave", _quit),
     },
     "Look": {
-        "print": Command("VALUE", "a value's numbers; or a Python expression", _print, "value"),
+        "print": Command("VALUE", "a value's numbers", _print, "value"),
+        "p": Command("VALUE|PYTHON", "the same; or what Python makes of it", _evaluate, "value"),
         "display": Command("[VALUE]", "show it at every stop; again: no longer", _display, "value"),
         "undisplay": Command("[VALUE]", "show it no longer; or none", _undisplay, "value"),
         "compare": Command("VALUE", "a value against its reference", _compare, "value"),
@@ -353,7 +374,7 @@ ALIASES = {
     short: word
     for word, forms in {
         **{"break": "b", "delete": "cl clear", "continue": "c cont", "next": "n", "step": "s"},
-        **{"out": "r", "until": "unt", "quit": "q exit", "print": "p pp", "display": "watch"},
+        **{"out": "r", "until": "unt", "quit": "q exit", "p": "pp", "display": "watch"},
         **{"where": "w bt", "up": "u", "down": "d", "list": "l", "help": "h"},
     }.items()
     for short in forms.split()

@@ -10,14 +10,22 @@ from onnxsurgeon_lite.repl.session import Session
 
 _WORD = re.compile(r"\s*(\w*)")
 _COMMAND = re.compile(r"(?:.*;)?\s*(\w+)\s+(?P<typed>.*)")
-_FOUND = re.compile(r"""\.find\(.*\b(?P<field>op|scope|name|cls|src)\s*=\s*["'](?P<typed>[^"']*)""")
-_NAMED = re.compile(
-    r"""(?:\b(?:graph|dbg)\[|\b(?:graph|dbg|model)\.\w+\(.*)["'](?P<typed>[^"']*)"""
-)
+_CLOSED = re.compile(r"""(?:[^"'\\]|\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')*""", re.DOTALL)
+_FOUND = re.compile(r"""\.find\(.*\b(?P<field>op|scope|name|cls|src)\s*=\s*\Z""")
+_NAMED = re.compile(r"""\b(?:graph|dbg)\[\Z|\b(?:graph|dbg|model)\.\w+\(.*(?<!\w)\Z""")
 
 
 def complete(session: Session, text: str) -> tuple[str, list[str]] | None:
-    """Return (the typed part of the last name, its completions), None to leave it to Python."""
+    """Return (the typed part of the last name, its completions), None to leave it to Python.
+
+    They are written as the line takes them: in a verb quoted, in a text of Python escaped. What a terminal does not
+    print is left out.
+    """
+    found = _complete(session, text)
+    return found and (found[0], [name for name in found[1] if name.isprintable()])
+
+
+def _complete(session: Session, text: str) -> tuple[str, list[str]] | None:
     names = session.names
     found = _COMMAND.fullmatch(text)
     if found and found[1] in words(session):
@@ -30,21 +38,22 @@ def complete(session: Session, text: str) -> tuple[str, list[str]] | None:
                 typed = typed.split(" ")[-1]
                 return typed, names.nodes(typed)
             case "file":
-                return typed, _files(typed)
+                return typed, [name for name in _files(typed) if ";" not in name]
             case "verb":
                 return _verb(session, typed if found[1] == "onnxdbg" else f"{found[1]} {typed}")
             case "help":
                 return typed, [w for w in words(session) if w.startswith(typed)]
             case _:
                 return typed, []
-    found = _FOUND.search(text)
-    if found and found.end() == len(text):
-        kinds = {"op": names.ops, "scope": names.scopes, "cls": names.classes, "src": names.sources}
-        return found["typed"], kinds.get(found["field"], names.nodes)(found["typed"])
-    named = _NAMED.search(text)
-    if named and named.end() == len(text):
-        return named["typed"], names.nodes(named["typed"])
-    return None
+    closed = _CLOSED.match(text)
+    before = closed[0] if closed else ""
+    quote, typed = text[len(before) :][:1], text[len(before) + 1 :]
+    found = _FOUND.search(before)
+    if not quote or not (found or _NAMED.search(before)):
+        return None
+    kinds = {"op": names.ops, "scope": names.scopes, "cls": names.classes, "src": names.sources}
+    kind = kinds.get(found["field"], names.nodes) if found else names.nodes
+    return typed, [re.sub(rf"[\\{quote}]", r"\\\g<0>", name) for name in kind(typed)]
 
 
 def beginning(session: Session, text: str) -> Sequence[str]:
@@ -61,7 +70,7 @@ def _verb(session: Session, line: str) -> tuple[str, list[str]]:
         found = session.verbs.complete(shlex.split(before), typed)
     except ValueError:  # a quote that is open
         return typed, []
-    return typed, found or _files(typed)
+    return typed, [shlex.quote(word) for word in found or _files(typed)]
 
 
 def _files(typed: str) -> list[str]:

@@ -66,5 +66,5 @@ def _look(names: Names) -> None:
     """Index what the quickest questions need first."""
     index = names.index
     with contextlib.suppress(GraphError):
-        _ = names.ops(""), index.inner_bodies, names.nodes(""), index.consumers
+        _ = names.ops(""), index.inner_bodies, names.nodes(""), index.consumers, names.every
         _ = names.scopes(""), index.rank

@@ -41,8 +41,9 @@ def _is_complete(session: Session, text: str) -> bool:
 
 def _commands(session: Session, line: str) -> list[str] | None:
     """Return the parts of a line, None if none is a command."""
-    parts = split(line)
-    return parts if any(command_of(part, words(session)) for part in parts) else None
+    known, names = words(session), session.names.every
+    parts = split(line, names)
+    return parts if any(command_of(part, known, names) for part in parts) else None
 
 
 def _run(session: Session, text: str) -> bool:
@@ -59,7 +60,7 @@ def _run(session: Session, text: str) -> bool:
 
 
 def _run_one(session: Session, text: str, alone: bool) -> None:
-    command = command_of(text, words(session)) if alone else None
+    command = command_of(text, words(session), session.names.every) if alone else None
     if command is not None:
         do(session, *command)
         return

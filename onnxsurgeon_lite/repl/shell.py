@@ -59,7 +59,7 @@ def install(shell: InteractiveShell, session: Session) -> Preparation:
         before.dbg.runtime.__exit__()
         return preparation
     shell.input_transformers_cleanup.insert(
-        0, lambda cell: transformed(cell, words(_current(shell)))
+        0, lambda cell: transformed(cell, words(_current(shell)), _current(shell).names.every)
     )
     shell.Completer.custom_matchers.append(_matcher(shell))
     shell.set_custom_exc((SurgeonError, KeyboardInterrupt, NameError), _shown)
@@ -76,15 +76,19 @@ def _current(shell: InteractiveShell) -> Session:
     return session
 
 
-def transformed(cell: list[str], known: Collection[str]) -> list[str]:
-    """Turn a cell of one line that is a command into the Python that runs it; leave any other."""
+def transformed(cell: list[str], known: Collection[str], names: Collection[str] = ()) -> list[str]:
+    """Turn a cell of one line that is a command into the Python that runs it; leave any other.
+
+    Args:
+        names: those of the model.
+    """
     text = "".join(cell).strip()
     if "\n" in text:
         return cell
     python = _PYTHON.match(text)
     if python and python[1] in known:
         return [f"{text[1:].strip()}\n"]
-    parts = [(part, command_of(part, known)) for part in split(text)]
+    parts = [(part, command_of(part, known, names)) for part in split(text, names)]
     if not any(command for _, command in parts):
         return cell
     calls = (f"{_DO}({text!r})" if command else text for text, command in parts)
@@ -95,7 +99,7 @@ def _doer(session: Session) -> Callable[[str], None]:
     """The function that a command's line calls; it shows what is wrong itself."""
 
     def run(text: str) -> None:
-        command = command_of(text, words(session))
+        command = command_of(text, words(session), session.names.every)
         try:
             if command is not None:
                 do(session, *command)

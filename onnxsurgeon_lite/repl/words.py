@@ -2,7 +2,8 @@
 
 As in pdb, a line whose first word is a command is that command; `!` in front, or what can only be Python after the
 word (`print(x)`, `run = 3`, `next + 1`), makes it Python; what `p` and `pp` print is. A line that is not Python is a
-command too if its first word is nearly one: the error then says which.
+command too if its first word is nearly one: the error then says which. Names of the model come first: what is one,
+such as `a; b` or `(x)`, is never taken apart, nor taken for Python.
 """
 
 import ast
@@ -18,14 +19,33 @@ _NEARLY = 0.78  # a letter less, more or exchanged; no word of IPython's own is 
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 
-def command_of(line: str, words: Collection[str]) -> tuple[str, str] | None:
-    """(command, the rest of the line), None where it is Python."""
+def command_of(
+    line: str, words: Collection[str], names: Collection[str] = ()
+) -> tuple[str, str] | None:
+    """(command, the rest of the line), None where it is Python.
+
+    Args:
+        names: those of the model.
+    """
     word, _, rest = line.strip().partition(" ")
     rest = rest.strip()
-    if word in words:
-        python = _ASSIGNMENT if word in _PRINTING else _PYTHON
-        return None if python.match(rest) else (word, rest)
-    return (word, rest) if rest and closest(word, words) and not _is_python(line) else None
+    is_command = word in words
+    if not is_command and not (rest and closest(word, words)):
+        return None
+    python = _ASSIGNMENT if word in _PRINTING else _PYTHON
+    if python.match(rest) if is_command else _is_python(line):
+        return (word, rest) if any(map(rest.startswith, names)) else None
+    return word, rest
+
+
+def outside(text: str, sign: str, names: Collection[str]) -> list[int]:
+    """The places of a sign in a text, except those inside names of the model."""
+    places = [place for place in range(len(text)) if text.startswith(sign, place)]
+    holding = [name for name in names if sign in name] if places else ()
+    for name in holding:
+        starts = [start for start in range(len(text)) if text.startswith(name, start)]
+        places = [p for p in places if not any(s <= p < s + len(name) for s in starts)]
+    return places
 
 
 def closest(word: str, words: Collection[str]) -> list[str]:
@@ -43,9 +63,10 @@ def _is_python(line: str) -> bool:
     return True
 
 
-def split(line: str) -> list[str]:
-    """The parts between semicolons, those in quotes and brackets aside; the whole where they are not closed."""
+def split(line: str, names: Collection[str] = ()) -> list[str]:
+    """The parts between semicolons, those in quotes, brackets and names aside; the whole where they are not closed."""
     parts, start = [], 0
+    separators = outside(line, ";", names)
     quote, closing = "", list[str]()
     for place, character in enumerate(line):
         if quote:
@@ -56,7 +77,7 @@ def split(line: str) -> list[str]:
             closing.append(_PAIRS[character])
         elif closing and character == closing[-1]:
             closing.pop()
-        elif character == ";" and not closing:
+        elif place in separators and not closing:
             parts.append(line[start:place])
             start = place + 1
     if quote or closing:

@@ -68,7 +68,9 @@ edit sort MODEL OUT
 edit clean MODEL OUT
 edit fix MODEL OUT
 edit dedupe MODEL OUT
+edit unshare MODEL OUT
 edit inline MODEL OUT
+edit inference MODEL OUT
 edit outline MODEL layer OUT
 edit opset MODEL 23 OUT
 edit opset MODEL 13 OUT

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import SequenceProto, numpy_helper
 
-import onnxsurgeon_lite
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import load, passes
 from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.matching.suite import read_suite
 from onnxsurgeon_lite.matching.values.mapping import load_map
 from onnxsurgeon_lite.passes.build import parse_text
 from onnxsurgeon_lite.passes.recipe import read_recipe
@@ -35,13 +36,26 @@ if TYPE_CHECKING:
     from __main__ import Attack
 
 _SECONDS = 10
-_PACKAGE = str(Path(onnxsurgeon_lite.__file__).parent)
+_PACKAGE = str(Path(osl.__file__).parent)
 _PIECES = (
     b"\0", b"\xff" * 8, b"{", b"}", b"[", b"]", b'"', b"-1", b"1e400", b"NaN", b"9" * 5000, b"[" * 5000, b"null",
     b"shape", b"dtype", b"data_offsets", b"F32", b"pairs", b"verb", b"descr", b"fortran_order", b"|O8", b"PK\x03\x04",
-    b"\x80\x04", b"../x", b"/etc/passwd",
+    b"\x80\x04", b"../x", b"/etc/passwd", b"\n# where ", b"\n# each Op: A, B, C", b"pattern ", b"_",
 )  # fmt: skip
 _ARRAY = np.arange(300, dtype=np.float32)
+_REWRITTEN = osl.build("""g (float[2, 3] x) => (float[2, 3] y) {
+    c = Constant<value_float = 2.0>() a = Add(x, c) b = Add(a, x) d = Neg(b) e = Neg(d) f = Softmax<axis = 1>(e)
+    g = Add(f, d) h = Add(g, b) i = Mul(h, g) y = Add(i, a)
+}""")
+_RULE = b"""# each Op: Add, Mul
+# where a < 3, shape(x)[0] == shape(z)[0], [i for i in range(2) if i < a] == [0, 1], z in [1] or not given(y)
+# optional z
+# keep d
+part <a> (x) => (z) { n = Constant<value_float: float = @a>() z = Op(x, n) }
+part <a> (x) => (z) { z = Softmax<axis: int = @a>(x) }
+pattern <a> (x, y) => (z) { d = part(x) z = Add(d, y) }
+replacement <b> (x, y) => (z) { z = Sub<_ = 1>(x, y) }
+"""
 
 
 def _read_all(path: Path) -> None:
@@ -58,6 +72,10 @@ def _read_checkpoint(path: Path) -> None:
 
 def _resume(path: Path) -> None:
     Journal.at(path, "0", resume=True).close()
+
+
+def _rewrite(path: Path) -> None:
+    osl.rewrite(_REWRITTEN, str(path))
 
 
 def _text(path: Path) -> None:
@@ -124,6 +142,12 @@ KINDS: dict[str, tuple[str, Reader, Callable[[Path], bytes]]] = {
         _text,
         lambda _: b"g (float[2] x) => (float[2] y) <float w = {1}> { y = Add<a = 1>(x, w) }",
     ),
+    "rule": ("rule.onnxtxt", _rewrite, lambda _: _RULE),
+    "configuration": (
+        "onnxdbg.toml",
+        read_suite,
+        lambda _: b'[[check]]\nname = "a"\nmodel = "m"\nreference = "r"\ntolerance = { "3*" = { rtol = 1e-4 } }\n',
+    ),
     "recipe": (
         "recipe.toml",
         lambda path: read_recipe(path, passes.PASSES),
@@ -187,7 +211,7 @@ class _Known:
         reached: set[tuple[str, int]] = set()
         wrong = ""
         began = time.monotonic()
-        with _traced(reached), _timed():
+        with _traced(reached), timed():
             try:
                 self.read(self.path)
             except SurgeonError:
@@ -249,7 +273,9 @@ def _traced(reached: set[tuple[str, int]]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _timed() -> Iterator[None]:
+def timed() -> Iterator[None]:
+    """Raise `TimeoutError` in what takes too long."""
+
     def late(*_: object) -> None:
         raise TimeoutError("it hangs")
 

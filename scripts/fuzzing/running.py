@@ -35,10 +35,12 @@ _NATIVE_SECONDS = 5.0  # instead of 60, so that an endless inference does not ho
 _NOT_IMPORTED = ("__main__", "worker", "host", "guard", "torch_recorder", "from_torch")
 _SET_CHILD_SUBREAPER = 36
 _MADE = re.compile(
-    r"out\.onnx(\.data)?|out(\.\d+)?\.(data|html|toml|npy)|moved\.data|ran\.npz|refs(/.*)?|culprit(/.*)?|state(/.*)?"
+    r"out(\.\d+)?\.onnx(\.data)?|out(\.\d+)?\.(data|html|toml|npy|safetensors|txt)|model\.parts(/.*)?|moved\.data|ran\.npz|refs(/.*)?|culprit(/.*)?|state(/.*)?"
     r"|mutant\.\w+(/.*)?|original\.\w+(/.*)?|stdout|stderr|output|out\.onnx\.\w+|map\.json|journal"
 )
-_KEPT = re.compile(r"original\.onnx|recorded/.*|weights\.npz|script\.py|recipe\.toml|secret")
+_KEPT = re.compile(
+    r"(original|model)\.onnx|recorded/.*|weights\.npz|script\.py|recipe\.toml|secret"
+)
 _Stamps = dict[str, tuple[int, int, int]]
 
 
@@ -302,9 +304,11 @@ def _work(arguments: list[str], connection: int, output: IO[bytes]) -> None:
         os._exit(1)
 
 
-def _run_path(path: str, run_name: str = "") -> None:
+def _run_path(path: str, run_name: str = "") -> dict[str, object]:
     """As that of `runpy`, but compile once."""
-    exec(_code(path), {"__name__": run_name, "__file__": path})
+    names: dict[str, object] = {"__name__": run_name, "__file__": path}
+    exec(_code(path), names)
+    return names
 
 
 @functools.cache

@@ -70,6 +70,7 @@ def _rich() -> ModelProto:
     annotation = graph.quantization_annotation.add(tensor_name="h")
     annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="s")
     training = model.training_info.add()
+    training.algorithm.name = training.initialization.name = "step"
     training.algorithm.node.add(op_type="Neg", input=["h"], output=["new"])
     training.update_binding.add(key="h", value="new")
     model.metadata_props.add(key="key", value="value")

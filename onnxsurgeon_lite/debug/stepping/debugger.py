@@ -23,6 +23,7 @@ from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.graph.bodies import at
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import required, select_node
+from onnxsurgeon_lite.matching.given import require_same_inputs
 from onnxsurgeon_lite.matching.values import aligned, feeds_in_order, needs_alignment
 from onnxsurgeon_lite.model import Model, ModelLike, loaded
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed, required_inputs
@@ -45,7 +46,7 @@ class Debugger:
 
     Attributes:
         breakpoints: to be iterated.
-        names: what conditions can use, besides what they are told of a node and numpy.
+        names: what conditions can use, besides the facts about a node and numpy.
 
     Example:
         >>> with osl.Debugger("whole_model.onnx", references="references/whole_model.npz") as dbg:
@@ -90,7 +91,9 @@ class Debugger:
         self._execution = Execution(index, Machine(self.runtime, budget), recipe)
         self.breakpoints = Breakpoints(Scopes(index))
         self._stepper = Stepper(self._execution, self.breakpoints)
-        self._looker = Looker(self._execution, self.breakpoints, stored, tolerance)
+        self._looker = Looker(
+            self._execution, self.breakpoints, stored, tolerance, recorded=dict(fed)
+        )
         self.names: Mapping[str, object] = {"dbg": self}
         for name, value in fed.items():
             self.feed(name, value)
@@ -129,7 +132,20 @@ class Debugger:
 
     @references.setter
     def references(self, references: ReferenceSet | None) -> None:
-        self._looker.references = references
+        self._looker.references, self._looker.recorded = references, {}
+
+    def required_references(self) -> ReferenceSet:
+        """The references, of the inputs that the model has now.
+
+        Raises:
+            ReferenceSetError: there are none, or they belong to other inputs.
+        """
+        return self._looker.required()
+
+    @property
+    def other_inputs(self) -> str:
+        """Which input is another one than the references belong to: values are not compared then."""
+        return self._looker.other_inputs()
 
     @property
     def watched(self) -> list[str]:
@@ -335,8 +351,12 @@ class Debugger:
 
     def seed(self, number: int) -> None:
         """Have the inputs that are not given made, and start again."""
+        if self.references is not None and self._execution.recipe is not None:
+            self._looker.note_inputs(self.feeds)
         self._execution.recipe = replace(self._execution.recipe or Recipe(), seed=number)
         self._execution.restart()
+        if self.references is not None:
+            self._looker.note_inputs(self.feeds)
 
     def _set(self, frame: Frame, values: Mapping[str, Stored]) -> Readings:
         for name, value in values.items():
@@ -389,6 +409,8 @@ def _fitted(
     how = None if map is None else fspath(map)
     if stored is not None and needs_alignment(stored, index, how):
         fed = feeds_in_order(index, given)
+        require_same_inputs(index, stored, fed)
         return aligned(stored, index, fed, runtime, how), fed
     own = [*feeds] if isinstance(feeds, Mapping) else [n for n in index.inputs if n in given]
-    return stored, {name: given.read(name) for name in own}
+    fed = {name: given.read(name) for name in own}
+    return stored, fed if stored is None else require_same_inputs(index, stored, fed)

@@ -10,8 +10,9 @@ from onnx import TensorProto, TypeProto
 
 from onnxsurgeon_lite.debug.stepping.effort import takes_long
 from onnxsurgeon_lite.graph.bodies import at
-from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.calls import call_key, function_key
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
@@ -40,7 +41,7 @@ class Machine:
 
 @dataclass
 class Frame:
-    """The nodes of one graph, of which the first `place` in its order were passed.
+    """The nodes of one graph; the first `place` in its order were passed.
 
     Values are computed when they are needed, with what they need and no more, some nodes at a time; they stay in the
     runtime while the budget lasts. What is given up first is what no later node reads.

@@ -11,8 +11,10 @@ from onnxsurgeon_lite.debug.stepping.results import Reading, Readings
 from onnxsurgeon_lite.debug.stepping.visiting import visits
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import BodyName
+from onnxsurgeon_lite.matching.given import difference
 from onnxsurgeon_lite.matching.sets import compare_value
 from onnxsurgeon_lite.names import listed, split
+from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
@@ -26,6 +28,7 @@ class Looker:
 
     Attributes:
         references: what values are compared with, where there is one of that name.
+        recorded: the inputs that the references belong to, as far as they are known.
         watched: values that every stop shows.
     """
 
@@ -34,6 +37,8 @@ class Looker:
     references: ReferenceSet | None = None
     tolerance: Tolerance | None = None
     watched: list[str] = field(default_factory=list)
+    recorded: Feeds = field(default_factory=dict)
+    _checked: tuple[Feeds, str] = field(default_factory=lambda: ({}, ""))
 
     def find(self, name: str) -> tuple[Frame, list[str]]:
         """The innermost frame that has a value, and the values that the name means there.
@@ -68,17 +73,41 @@ class Looker:
         return Readings(found or [Reading(name, "not computed", statistics(name, None))])
 
     def reference(self, name: str) -> Stored:
-        """Return the reference of a value.
+        """Return the reference of a value; errors as of `required`."""
+        return self.required().read(name)
+
+    def required(self) -> ReferenceSet:
+        """Return the references.
 
         Raises:
-            ReferenceSetError: it has none.
+            ReferenceSetError: there are none, or they belong to other inputs.
         """
         if self.references is None:
             raise ReferenceSetError(
-                f"there is no reference for {name!r}: none were given",
-                "start with --reference REFERENCES",
+                "there are no references: none were given", "start with --reference REFERENCES"
             )
-        return self.references.read(name)
+        if other := self.other_inputs():
+            raise ReferenceSetError(
+                f"the references belong to other inputs: {other}",
+                "feed those again, or start with references of these",
+            )
+        return self.references
+
+    def other_inputs(self) -> str:
+        """Say which input is another one than the references belong to; '' for none."""
+        if self.references is None:
+            return ""
+        fed = self.execution.fed or dict(self.execution.feeds)
+        if fed is not self._checked[0]:
+            self.note_inputs(fed)
+            found = {name: difference(value, self.recorded[name]) for name, value in fed.items()}
+            other = (f"input {name!r} {what}" for name, what in found.items() if what)
+            self._checked = fed, next(other, "")
+        return self._checked[1]
+
+    def note_inputs(self, feeds: Feeds) -> None:
+        """Take inputs for those of the references where none are known."""
+        self.recorded = {**feeds, **self.recorded}
 
     def watch(self, name: str) -> None:
         """Watch a value from now on, or no longer."""
@@ -109,7 +138,8 @@ class Looker:
         what = producer or ("an initializer" if constant else "an input")
         full = frame.name(name)
         compared: dict[str, Comparison] = {}
-        if self.references is not None and full in self.references:
+        known = self.references is not None and full in self.references
+        if self.references is not None and known and not self.other_inputs():
             compared = compare_value(full, value, self.references.read(full), self.tolerance)
         return Reading(full, what, statistics(full, value), compared)
 

@@ -25,6 +25,9 @@ NOT_KNOWN = "is not known: "
 
 _CLOSE = 1e-6
 _LARGEST = 1 << 22  # elements
+_DEEPEST = 100  # terms in one another
+_STEPS, _STEPS_A_NODE = 100_000, 200
+_AT_ONCE = 64  # elements that numpy computes in the time of a step
 _OPERATORS: dict[type[ast.AST], Callable[..., object]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.Not: operator.not_,
@@ -48,6 +51,32 @@ class _Open(str):
     """A size that is not known: its name, or that of its place."""
 
 
+@dataclass
+class Budget:
+    """The steps that the rules of a file may take in one graph: a pattern can match in endless ways."""
+
+    rule: str
+    left: int
+
+    @classmethod
+    def of(cls, rule: str, nodes: int) -> "Budget":
+        """Return the steps for a graph of some nodes."""
+        return cls(rule, _STEPS + _STEPS_A_NODE * nodes)
+
+    def spend(self, steps: int = 1) -> None:
+        """Take steps.
+
+        Raises:
+            UsageError: there are none left.
+        """
+        self.left -= steps
+        if self.left < 0:
+            raise UsageError(
+                f"rule {self.rule!r} takes too many steps to match",
+                "name attributes and constants in the pattern, or leave out operators that commute",
+            )
+
+
 class Unknown(Exception):
     """A condition cannot be decided."""
 
@@ -66,13 +95,22 @@ def parse_conditions(texts: Iterable[str]) -> tuple[ast.expr, ...]:
 
 
 def _parsed(text: str) -> list[ast.expr]:
+    cause: BaseException | None = None
     try:
         parsed = ast.parse(f"({text},)", mode="eval").body
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        cause = error
+    if cause is not None or not isinstance(
+        parsed, ast.Tuple
+    ):  # the comma makes it one, but in `a)(b`
         raise UsageError(
-            f"the condition {text!r} is no expression", "write: epsilon < 1e-3"
-        ) from error
-    assert isinstance(parsed, ast.Tuple)  # the comma makes it one
+            f"the condition {text[:60]!r} is no expression", "write: epsilon < 1e-3"
+        ) from cause
+    if _depth(parsed) > _DEEPEST:
+        raise UsageError(
+            f"the condition {text[:60]!r} nests deeper than {_DEEPEST}",
+            "write several conditions: # where a < 1, b < 2",
+        )
     for node in ast.walk(parsed):
         called = node.func if isinstance(node, ast.Call) else None
         known = isinstance(called, ast.Name) and called.id in (*_FUNCTIONS, *_OF_VALUES, _OPSET)
@@ -82,6 +120,13 @@ def _parsed(text: str) -> list[ast.expr]:
                 f"they have {', '.join((*_OF_VALUES, _OPSET, *_FUNCTIONS))}, comparisons and arithmetic",
             )
     return parsed.elts
+
+
+def _depth(node: ast.AST) -> int:
+    level, depth = [node], 0
+    while level:
+        level, depth = [part for each in level for part in ast.iter_child_nodes(each)], depth + 1
+    return depth
 
 
 @dataclass
@@ -98,6 +143,7 @@ class Conditions:
     values: Mapping[str, str]
     numbers: dict[str, object]
     open_names: frozenset[str]
+    budget: Budget
 
     def failing(self, conditions: Iterable[ast.expr]) -> str:
         """Return why the conditions do not hold; '' if they do. Defines the open names."""
@@ -127,6 +173,7 @@ class Conditions:
         return bool(self._value(condition))
 
     def _value(self, node: ast.expr) -> object:
+        self.budget.spend()
         match node:
             case ast.Constant(value):
                 return value
@@ -162,14 +209,26 @@ class Conditions:
             case ast.UnaryOp(kind, operand):
                 return _OPERATORS[type(kind)](self._value(operand))
             case ast.BinOp(left, kind, right):
-                return _OPERATORS[type(kind)](self._value(left), self._value(right))
+                return self._operated(kind, self._value(left), self._value(right))
             case ast.Call(ast.Name(name), [ast.Name(value)]) if name in _OF_VALUES:
                 return self._of_value(name, value)
             case ast.Call(ast.Name(name), []) if name == _OPSET:
                 return onnx_opset(self.index.model.proto)
             case ast.Call(ast.Name(name), arguments) if name in _FUNCTIONS:
-                return _FUNCTIONS[name](*map(self._value, arguments))
+                given = [*map(self._value, arguments)]
+                self.budget.spend(sum(map(_size, given)))
+                return _FUNCTIONS[name](*given)
         raise Unknown(f"{ast.unparse(node)!r} is no name of the pattern")
+
+    def _operated(self, kind: ast.AST, one: object, two: object) -> object:
+        """Apply an operator; a list times a number, and arrays along each other's axes, can be large."""
+        shapes = (np.shape(each) if isinstance(each, np.ndarray) else () for each in (one, two))
+        self.budget.spend(math.prod(np.broadcast_shapes(*shapes)) // _AT_ONCE)
+        if isinstance(kind, ast.Mult) and isinstance(one, list | str) != isinstance(
+            two, list | str
+        ):
+            self.budget.spend(_size(one) * _size(two))
+        return _OPERATORS[type(kind)](one, two)
 
     def _any(self, parts: Iterable[ast.expr]) -> bool:
         unknown: Unknown | None = None
@@ -186,7 +245,7 @@ class Conditions:
     def _compared(self, operands: list[ast.expr], kinds: list[ast.cmpop]) -> bool:
         found = [self._value(operand) for operand in operands]
         pairs = zip(found, found[1:], kinds, strict=False)
-        return all(np.asarray(_OPERATORS[type(kind)](a, b)).all() for a, b, kind in pairs)
+        return all(np.asarray(self._operated(kind, a, b)).all() for a, b, kind in pairs)
 
     def _item(self, held: object, place: ast.expr) -> object:
         if isinstance(held, np.ndarray):
@@ -243,6 +302,19 @@ class Conditions:
             return dtypes.dtype_name(kind.tensor_type.elem_type)
         dims = _dims(kind, value)
         return len(dims) if function == "rank" else dims
+
+
+def _size(value: object) -> int:
+    """Return the elements of a list or an array, or a number: so many can be what is computed with it."""
+    if isinstance(value, int):
+        return max(value, 0)
+    return (
+        value.size
+        if isinstance(value, np.ndarray)
+        else len(value)
+        if isinstance(value, list | str)
+        else 1
+    )
 
 
 def _whole(number: object) -> int:

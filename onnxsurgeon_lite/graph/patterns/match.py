@@ -11,10 +11,11 @@ from onnx import AttributeProto, NodeProto, TensorProto, defs
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN, Conditions, misfit, number
+from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN, Budget, Conditions, misfit, number
 from onnxsurgeon_lite.graph.patterns.rule import Rule
 from onnxsurgeon_lite.graph.schemas import TRAINING_IS_ATTRIBUTE, constant, normalizes_by_batch
-from onnxsurgeon_lite.graph.table import FEW, plain_domain
+from onnxsurgeon_lite.graph.table import FEW
+from onnxsurgeon_lite.model.calls import plain_domain
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -79,6 +80,7 @@ class Matcher:
 
     index: GraphIndex
     rules: Sequence[Rule]
+    budget: Budget
     refused: list[tuple[Match, str]] = field(default_factory=list)
     _known: dict[tuple[int, str], AttributeProto | None] = field(default_factory=dict)
     _decided: dict[tuple[object, ...], tuple[dict[str, AttributeProto], str]] = field(
@@ -192,6 +194,7 @@ class Matcher:
 
     def fits(self, place: int, position: int, found: Match) -> Iterator[Match]:
         """Yield a match extended by one node, in each order of its operands in which it fits."""
+        self.budget.spend(1 + len(found.nodes))
         want, node = self.nodes[place], self.index.nodes[position]
         if node.op_type != want.op_type or plain_domain(node.domain) != want.domain:
             return
@@ -343,6 +346,7 @@ class Matcher:
 
     def _accepted(self, found: Match, used: set[int]) -> tuple[Rule, Match] | None:
         """Return the rule and the match with its variables complete, None if something refuses it."""
+        self.budget.spend(len(found.nodes))
         removed = {position for place, position in found.nodes.items() if place not in self.kept}
         if not used.isdisjoint(found.nodes.values()):
             return None
@@ -377,7 +381,7 @@ class Matcher:
         numbers = {a.name: number(a) for a in new.function.attribute_proto} if new else {}
         bound = found.attributes.items()
         numbers |= {name: number(a) for name, a in bound if not a.ref_attr_name}
-        facts = Conditions(self.index, found.values, numbers, rule.unmentioned)
+        facts = Conditions(self.index, found.values, numbers, rule.unmentioned, self.budget)
         reason = facts.failing(rule.where)
         names = () if reason else facts.numbers.keys() - found.attributes.keys()
         return {name: attribute_of(name, facts.numbers[name]) for name in names}, reason
@@ -416,8 +420,9 @@ class Matcher:
 
 def matchers_of(index: GraphIndex, rules: Iterable[Rule]) -> list[Matcher]:
     """Return a matcher for each pattern."""
-    groups = groupby(rules, key=lambda rule: id(rule.pattern))
-    return [Matcher(index, [*group]) for _, group in groups]
+    groups = [[*group] for _, group in groupby(rules, key=lambda rule: id(rule.pattern))]
+    budget = Budget.of(groups[0][0].name if groups else "", len(index.nodes))
+    return [Matcher(index, group, budget) for group in groups]
 
 
 def find_all(matchers: Iterable[Matcher]) -> list[tuple[Rule, Match]]:

@@ -9,11 +9,13 @@ ReduceSum` makes a rule for each of the operators, that it is written with `Redu
 
 import ast
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import islice
 from os import PathLike
 from pathlib import Path
+from typing import TypeVar
 
 from onnx import FunctionProto, ModelProto
 
@@ -32,6 +34,10 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|#[^\n]*|[{}]')
 _REQUEST = re.compile(r"#\s*(where|optional|keep)\s+(.*\S)")
 _EACH = re.compile(r"#\s*each\s+(\w+):\s*(.*\S)")
 _NAMES = ("pattern", "replacement")
+_MOST = 1000  # rules of a file
+
+
+_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True)
@@ -129,24 +135,24 @@ def _parsed(name: str, text: str) -> tuple[Rule, ...]:
         if _is_part(side):
             parts.setdefault(side.function.name, []).append(side)
         elif side.function.name == "pattern":
-            for choice in written_out(side, parts):
+            for choice in _few(written_out(side, parts), name):
                 waiting.append(choice.without_unread())
                 _require_sound(name, waiting[-1])
         elif side.function.name == "replacement":
-            choices = [*written_out(side, parts)]
+            choices = _few(written_out(side, parts), name)
             for choice in choices:
                 _require_made(name, choice.function)
             for pattern in waiting:
                 _require_fit(name, pattern, side)
                 rules += (Rule(name, pattern, choice, functions) for choice in choices)
-            waiting = []
+            waiting, rules = [], _few(rules, name)
     rules += (Rule(name, pattern, None, functions) for pattern in waiting)
     if not rules:
         raise UsageError(
             f"{name!r} holds no function 'pattern'", "write: pattern (x) => (y) { ... }"
         )
     for word, operators in _EACH.findall(text):
-        rules = [one for rule in rules for one in _for_each(rule, word, operators)]
+        rules = _few((one for rule in rules for one in _for_each(rule, word, operators)), name)
     return tuple(rules)
 
 
@@ -166,6 +172,17 @@ def reversed_rules(rules: Sequence[Rule]) -> list[Rule]:
     if first is not None and not found:
         raise first
     return found
+
+
+def _few(found: Iterable[_Part], name: str) -> list[_Part]:
+    """Return rules, or sides of them, if they are not too many: alternatives multiply."""
+    some = [*islice(found, _MOST + 1)]
+    if len(some) > _MOST:
+        raise UsageError(
+            f"{name!r} stands for more than {_MOST} rules: its alternatives multiply",
+            "write several files",
+        )
+    return some
 
 
 def _is_part(side: Side) -> bool:
@@ -222,13 +239,15 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 def _side(text: str, name: str) -> Side:
+    hint = "write functions: pattern (x) => (y) { ... } and replacement (x) => (y) { ... }"
     try:
-        (function,) = parsed(_FRAME + text).functions
+        functions = parsed(_FRAME + text).functions
     except RejectedError as error:
-        raise BuildError(
-            f"rule {name!r} is not ONNX text: {parse_message(str(error).replace(_FRAME, ''))}",
-            "write functions: pattern (x) => (y) { ... } and replacement (x) => (y) { ... }",
-        ) from error
+        message = parse_message(str(error).replace(_FRAME, ""))
+        raise BuildError(f"rule {name!r} is not ONNX text: {message}", hint) from error
+    if len(functions) != 1:
+        raise BuildError(f"rule {name!r} has no function in {text.strip()[:60]!r}", hint)
+    function = functions[0]
     requests: dict[str, list[str]] = {"where": [], "optional": [], "keep": []}
     for token in _TOKEN.finditer(text):
         request = _REQUEST.match(token[0])
@@ -245,7 +264,7 @@ def _require_sound(name: str, pattern: Side) -> None:
     own = pattern.function
     made = {value for node in own.node for value in node.output}
     missing = [value for value in own.output if value not in made and value not in own.input]
-    if missing or not own.node:
+    if missing or all(node.op_type == "Constant" for node in own.node):
         raise UsageError(
             f"the pattern of rule {name!r} makes no {min(missing, default='value')!r}",
             "every output is made by a node of the pattern",

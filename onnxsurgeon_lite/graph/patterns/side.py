@@ -12,6 +12,8 @@ from onnx import FunctionProto, NodeProto
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.model.messages import copied
 
+_MOST_CALLS = 100
+
 
 @dataclass(frozen=True)
 class Side:
@@ -62,23 +64,32 @@ class Side:
         return replace(self, function=function)
 
 
-def written_out(side: Side, parts: Mapping[str, Sequence[Side]]) -> Iterator[Side]:
+def written_out(
+    side: Side, parts: Mapping[str, Sequence[Side]], calls: int = _MOST_CALLS
+) -> Iterator[Side]:
     """Yield a side with the nodes of parts in the place of their calls, once for each choice of parts, in their order.
 
     A part that is called twice is the same one at both places.
 
     Raises:
-        UsageError: a part is called with other operands than it has.
+        UsageError: a part is called with other operands than it has, or there are more than so many calls.
     """
     nodes = side.function.node
-    calls = (place for place, node in enumerate(nodes) if not node.domain and node.op_type in parts)
-    place = next(calls, None)
+    called = (
+        place for place, node in enumerate(nodes) if not node.domain and node.op_type in parts
+    )
+    place = next(called, None)
     if place is None:
         yield side
         return
+    if not calls:
+        raise UsageError(
+            f"{side.function.name!r} calls parts more than {_MOST_CALLS} times",
+            "write the nodes out",
+        )
     name = nodes[place].op_type
     for part in parts[name]:
-        yield from written_out(_inserted(side, place, part), {**parts, name: [part]})
+        yield from written_out(_inserted(side, place, part), {**parts, name: [part]}, calls - 1)
 
 
 def _inserted(side: Side, place: int, part: Side) -> Side:

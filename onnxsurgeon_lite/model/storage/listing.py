@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from onnx import AttributeProto, ModelProto, TensorProto
 
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.datafile import BLOCK, zeros
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
@@ -59,21 +60,69 @@ def list_data(model: Model, fingerprints: bool = True) -> Iterator[StoredTensor]
         )
 
 
+class Fingerprint:
+    """A digest of a tensor's raw bytes (BLAKE2b, 128 bits), which come in blocks; blocks of zeros are only counted."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._position = 0
+        self._zeros: list[list[int]] = []  # from where to where
+
+    def update(self, data: bytes) -> None:
+        """Add the next bytes: as many as `BLOCK`, or a multiple of that; fewer at the end."""
+        for start in range(0, len(data), BLOCK):
+            block = data[start : start + BLOCK]
+            if block == zeros(BLOCK):
+                self.skip(BLOCK)
+            else:
+                self._digest.update(block)
+                self._position += BLOCK
+
+    def skip(self, size: int) -> None:
+        """Add zeros, as many as `BLOCK` or a multiple of that."""
+        if self._zeros and self._zeros[-1][1] == self._position:
+            self._zeros[-1][1] += size
+        elif size:
+            self._zeros.append([self._position, self._position + size])
+        self._position += size
+
+    def text(self) -> str:
+        """Return the digest of all bytes."""
+        if not self._zeros:
+            return self._digest.hexdigest()
+        layout = repr(self._zeros).encode()
+        return hashlib.blake2b(self._digest.digest() + layout, digest_size=16).hexdigest()
+
+
 def fingerprint(model: Model, tensor: TensorProto) -> str:
-    """Return a digest of a tensor's raw bytes (BLAKE2b, 128 bits), read block by block."""
-    digest = hashlib.blake2b(digest_size=16)
-    for block in contents(model, tensor):
-        digest.update(block)
-    return digest.hexdigest()
+    """Return a digest of a tensor's raw bytes, read block by block; holes of a sparse file are not read."""
+    found = Fingerprint()
+    if not is_external(tensor):
+        found.update(model.raw(tensor))
+        return found.text()
+    file, position, _ = model.span(tensor)
+    end = position + dtypes.byte_count(tensor.data_type, tensor.dims)
+    for start, stop, is_hole in (*file.extents(position, end), (end, end, True)):
+        if is_hole:
+            # up to the first block that is wholly in the hole
+            blocks = -(-(start - position) // BLOCK)
+            size = min(blocks * BLOCK, end - position)
+            for block in file.blocks(position, size):
+                found.update(block)
+            position += size
+            whole = max(stop - position, 0) // BLOCK * BLOCK
+            found.skip(whole)
+            position += whole
+    return found.text()
 
 
-def contents(model: Model, tensor: TensorProto, block: int = 1 << 18) -> Iterator[bytes]:
+def contents(model: Model, tensor: TensorProto) -> Iterator[bytes]:
     """Yield a tensor's raw bytes in blocks, up to the length that its shape needs."""
     if not is_external(tensor):
         yield model.raw(tensor)
         return
     file, offset, _ = model.span(tensor)
-    yield from file.blocks(offset, dtypes.byte_count(tensor.data_type, tensor.dims), block)
+    yield from file.blocks(offset, dtypes.byte_count(tensor.data_type, tensor.dims))
 
 
 def named_tensors(proto: ModelProto) -> Iterator[tuple[str, TensorProto]]:

@@ -73,7 +73,7 @@ def move(
     The old data files are removed, unless another model refers to them, or they hold anything else.
 
     Args:
-        tell: is told of each file before it is removed.
+        tell: is called for each file before it is removed.
 
     Returns:
         The written files, and a note for each file that stays; with `dry_run`, what would be written and removed.
@@ -114,7 +114,7 @@ def collect(
 
     Args:
         dry_run: write nothing, only report the sizes.
-        tell: is told of the bytes that go, before they do.
+        tell: is called with the bytes that are removed, before that.
 
     Raises:
         SharedDataError: another model refers to one of the files, or one holds anything but a model's data.

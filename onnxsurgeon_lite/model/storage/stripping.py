@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import hashlib
 import math
 import os
 from collections import defaultdict
@@ -20,7 +19,7 @@ from onnxsurgeon_lite.model import DataFile, Model, Written, movable, save, walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import is_external, refer
 from onnxsurgeon_lite.model.saving import save_settled
-from onnxsurgeon_lite.model.storage.listing import contents, fingerprint, named_tensors
+from onnxsurgeon_lite.model.storage.listing import Fingerprint, contents, fingerprint, named_tensors
 from onnxsurgeon_lite.model.storage.sources import remove_sources
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
@@ -124,7 +123,7 @@ def strip(
         result.files[noise.key] = noise
         mark = functools.partial(_mark, surveys)
         external = movable(result)
-        if not external:  # the marks stand in front of the data
+        if not external:  # the marks come before the data
             mark(result.proto)
         settle = mark if external else _nothing
         written = save_settled(result, path, external, settle, force=force, dry_run=dry_run)
@@ -254,6 +253,7 @@ def _fill(tensor: TensorProto, source: TensorProto) -> None:
     payload = copied(source)
     for name in ("name", "doc_string", "metadata_props", "dims", "data_type"):
         payload.ClearField(name)
+    payload.DiscardUnknownFields()
     for name in _PAYLOAD:
         tensor.ClearField(name)
     tensor.MergeFrom(payload)
@@ -387,7 +387,7 @@ def _surveys(
 
 
 def _survey(model: Model, tensor: TensorProto) -> _Survey:
-    digest, sums = hashlib.blake2b(digest_size=16), _Sums()
+    digest, sums = Fingerprint(), _Sums()
     left = math.prod(tensor.dims)
     for block in contents(model, tensor):
         digest.update(block)
@@ -400,4 +400,4 @@ def _survey(model: Model, tensor: TensorProto) -> _Survey:
         raise ModelFileError(
             f"tensor {tensor.name!r} of shape {list(tensor.dims)[:70]} lacks {left} of its elements"
         )
-    return sums.survey(digest.hexdigest())
+    return sums.survey(digest.text())
