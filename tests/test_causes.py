@@ -648,7 +648,7 @@ def test_query_and_key_that_are_exchanged_are_seen_before_what_is_slow_to_try(mo
 
     (culprit,) = osl.bisect(wrong, osl.run(right, feeds), feeds=feeds).culprits
 
-    assert "are read one for the other; exchanged" in culprit.causes[0].sentence
+    assert "are exchanged; swapped back" in culprit.causes[0].sentence
 
 
 def test_the_base_of_a_table_of_angles_is_named():

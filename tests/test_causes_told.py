@@ -8,11 +8,14 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.arrangement import arrangement, rolled_values
 from onnxsurgeon_lite.debug.causes.attributes import attributes
+from onnxsurgeon_lite.debug.causes.everywhere import merged
 from onnxsurgeon_lite.debug.causes.masks import missing_masks
 from onnxsurgeon_lite.debug.causes.operations import operations
 from onnxsurgeon_lite.debug.causes.operators import other_operators
 from onnxsurgeon_lite.debug.causes.other_model import of_other_model
 from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands
+from onnxsurgeon_lite.passes import SetConstant
+from onnxsurgeon_lite.passes.protocol import key
 
 
 @pytest.fixture(autouse=True)
@@ -411,3 +414,20 @@ def test_a_table_of_angles_that_a_model_holds_is_told_by_its_base():
 
     said = "the base (theta) of the rotary frequencies in 't' is 500000; with 10000"
     assert result.culprits[0].causes[0].sentence.startswith(said)
+
+
+def test_edits_that_differ_only_in_the_middle_of_large_arrays_stay_apart():
+    ones, other = np.ones(5000, np.float32), np.ones(5000, np.float32)
+    other[2500] = 2
+
+    steps = merged(
+        [
+            SetConstant("w", ones, ("n1",)),
+            SetConstant("w", other, ("n2",)),
+            SetConstant("w", ones.copy(), ("n3",)),
+        ]
+    )
+
+    assert [step.to for step in steps] == [("n1", "n3"), ("n2",)]
+    assert steps[1].numbers[2500] == 2
+    assert key(["mistake", ones]) != key(["mistake", other])

@@ -1,6 +1,7 @@
 """`onnxdbg test`: the checks of a TOML file, each with tolerances of its own."""
 
 import json
+import os
 from xml.etree import ElementTree
 
 import numpy as np
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.errors import UsageError
 
 MODEL = FIXTURES / "whole_model.onnx"
 FAULTY = FIXTURES / "faulty_attribute.onnx"
@@ -25,7 +27,7 @@ def suite(tmp_path, monkeypatch):
         for name, path in (("MODEL", MODEL), ("FAULTY", FAULTY), ("REFERENCE", REFERENCE)):
             text = text.replace(name, f'"{path}"')
         (tmp_path / "onnxdbg.toml").write_text(text)
-        done = CliRunner().invoke(app, ["test", *arguments])
+        done = CliRunner().invoke(app, ["test", "--config", "onnxdbg.toml", *arguments])
         return done.exit_code, done.output
 
     return run
@@ -155,3 +157,85 @@ def test_a_folder_without_a_suite_is_told_what_to_write(tmp_path, monkeypatch):
     assert done.exit_code == 2
     assert "there is no 'onnxdbg.toml' here" in done.output
     assert "[[check]]" in done.output
+
+
+OUTSIDE = [
+    "http://127.0.0.1:9/refs.npz",
+    "make.py:samples",
+    "hf:imdb",
+    "../refs.npz",
+    "link.npz",
+    "/etc/passwd",
+    "a\\u0000b",
+]
+
+
+@pytest.fixture
+def found(tmp_path, monkeypatch):
+    """A folder that came from elsewhere, with Python and a link out of it; no request leaves."""
+    inside = tmp_path / "came"
+    inside.mkdir()
+    monkeypatch.chdir(inside)
+    (tmp_path / "refs.npz").write_bytes(REFERENCE.read_bytes())
+    (inside / "link.npz").symlink_to("../refs.npz")
+    (inside / "refs.npz").write_bytes(REFERENCE.read_bytes())
+    (inside / "model.onnx").write_bytes(MODEL.read_bytes())
+    (inside / "make.py").write_text("open('PWN', 'w')\ndef samples(): yield {}\n")
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("a request"))
+    return inside
+
+
+@pytest.mark.parametrize("place", OUTSIDE)
+@pytest.mark.parametrize("key", ["model", "reference", "feeds", "map", "against"])
+def test_a_configuration_that_is_found_names_nothing_outside_its_folder(found, key, place):
+    check = {"model": "model.onnx", "reference": "refs.npz", key: place}
+    lines = "".join(f'{name} = "{text}"\n' for name, text in check.items())
+    verbs = {"test": f"[[check]]\n{lines}"} if key != "against" else {}
+    if key in ("model", "reference", "against"):
+        verbs["bisect"] = lines
+    for verb, text in verbs.items():
+        (found / "onnxdbg.toml").write_text(text)
+        done = CliRunner().invoke(app, [verb])
+        assert (done.exit_code, "not in its folder" in done.output) == (2, True), done.output
+
+    assert not (found / "PWN").exists()
+
+
+def test_a_configuration_that_is_named_is_trusted(found):
+    (found / "onnxdbg.toml").write_text(
+        '[[check]]\nmodel = "model.onnx"\nreference = "../refs.npz"\n'
+    )
+
+    assert CliRunner().invoke(app, ["test"]).exit_code == 2
+    assert CliRunner().invoke(app, ["test", "--config", "onnxdbg.toml"]).exit_code == 0
+    assert osl.test("onnxdbg.toml").match
+    with pytest.raises(UsageError, match="not in its folder"):
+        osl.test()
+
+
+@pytest.mark.parametrize("verb", ["test", "bisect"])
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (os.mkfifo, "not a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
+        (lambda path: path.symlink_to("../refs.npz"), "link out of its folder"),
+        (lambda path: path.symlink_to(path.name), "cannot read"),
+        (lambda path: path.write_bytes(b"#" * (1 << 23)), "bytes, more than"),
+        (lambda path: path.write_text("model = " + "1" * 5000), "cannot read"),
+        (lambda path: path.write_text("model = " + "[" * 5000), "cannot read"),
+        (lambda path: path.write_bytes(b"\xff"), "cannot read"),
+    ],
+)
+def test_a_configuration_that_is_no_usual_file_is_refused(found, verb, made, said):
+    made(found / "onnxdbg.toml")
+
+    done = CliRunner().invoke(app, [verb])
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+@pytest.mark.parametrize("number", ["1e400", "inf", "nan", "-1", "1" * 4000])
+def test_a_tolerance_is_a_number_of_usual_size(suite, number):
+    code, told = suite(GOOD + f"rtol = {number}\n")
+
+    assert (code, "is no number" in told) == (2, True)

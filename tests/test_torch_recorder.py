@@ -15,9 +15,10 @@ import torch
 from conftest import FIXTURES
 from typer.testing import CliRunner, Result
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import open_references, save_tensors
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.recording import torch_recorder
 from onnxsurgeon_lite.recording.from_torch import record_factory
 from onnxsurgeon_lite.recording.torch_recorder import RecordError, record_module
@@ -393,8 +394,8 @@ def test_what_torch_export_dumps_is_not_shown(tmp_path, capfd):
 
 FACTORIES = """
 import torch
-def good(): return torch.nn.Linear(2, 2), (torch.zeros(1, 2),)
-def alone(): return torch.nn.Linear(2, 2)
+def good(): torch.manual_seed(0); return torch.nn.Linear(2, 2), (torch.zeros(1, 2),)
+def alone(): torch.manual_seed(0); return torch.nn.Linear(2, 2)
 def raises(): return helper()
 def helper(): raise ValueError("no weights")
 def needs(a): return a
@@ -500,3 +501,61 @@ def test_the_file_works_alone_where_only_torch_is(factories, tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert list(open_references(tmp_path / "refs")) == ["input", "Linear"]
+
+
+class Layer:
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        self.keys, self.values = keys, values
+
+
+class Cache:
+    def __init__(self, *layers: Layer) -> None:
+        self.layers = [*layers]
+
+
+class WithCache(torch.nn.Module):
+    def forward(self, x, mask, past=None):
+        made = x * mask
+        return {"out": made, "cache": Cache(Layer(made + 1, made + 2)), "more": {"inner": [past]}}
+
+
+def test_a_factory_may_return_keyword_arguments_and_caches_are_recorded_as_their_tensors(tmp_path):
+    given = {
+        "x": torch.ones(2),
+        "mask": torch.zeros(2),
+        "past": Cache(Layer(torch.ones(3), torch.ones(4))),
+    }
+
+    for made in (lambda: (WithCache(), given), (WithCache(), given)):
+        osl.record(made, tmp_path / "refs")
+
+        names = [*open_references(tmp_path / "refs")]
+        assert "past[layers][0][values]" in names
+        assert "WithCache[cache][layers][0][keys]" in names
+        assert "WithCache[more][inner][0][layers][0][keys]" in names
+
+
+def test_a_module_in_memory_is_recorded_with_its_arguments(tmp_path):
+    osl.record(
+        WithCache(), tmp_path / "refs", args=(torch.ones(2),), kwargs={"mask": torch.ones(2)}
+    )
+
+    stored = open_references(tmp_path / "refs")
+    assert stored.read("WithCache[out]").tolist() == [1, 1]
+    with pytest.raises(UsageError, match="args is not for an ONNX model"):
+        osl.record(FIXTURES / "whole_model.onnx", tmp_path / "other", args=(1,))
+
+
+def test_a_factory_whose_weights_differ_from_call_to_call_is_refused(tmp_path):
+    def seeded():
+        torch.manual_seed(0)
+        return unseeded()
+
+    def unseeded():
+        return torch.nn.Linear(4, 4), torch.randn(2, 4)
+
+    osl.record(seeded, tmp_path / "refs")
+    with pytest.raises(
+        ReferenceSetError, match="other weights from call to call: 'weight' differs"
+    ):
+        osl.record(unseeded, tmp_path / "other")

@@ -102,3 +102,44 @@ def test_every_value_of_a_model_is_compared_in_order_with_what_modules_returned(
     assert by_content.only_inner  # the output equals the input: its content is no proof
     assert not by_content.match
     assert by_content.stored_as["r"] == "layers.r"
+
+
+def test_every_sample_of_two_sets_is_compared_and_the_worst_is_named(tmp_path):
+    for name, scale in (("ours", 1.0), ("theirs", 1.5)):
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            np.savez(tmp_path / name / f"{number}.npz", **values(scale if number == 2 else 1.0))
+    sides = [str(tmp_path / name) for name in ("ours", "theirs")]
+
+    done = CliRunner().invoke(app, ["compare", *sides])
+
+    assert done.exit_code == 1
+    assert "MISMATCH in 1 of 3 samples" in done.output
+    renamed_too = osl.compare_sets(sides[0], [renamed(values(), "in a b c")] * 3)
+    assert renamed_too.total == 3
+    assert renamed_too.match
+
+
+def test_a_set_of_fewer_samples_does_not_agree():
+    with pytest.raises(
+        ReferenceSetError, match=r"numbers of samples differ: .* \(1\) and .* \(2\)"
+    ):
+        osl.compare_sets(values(), [values(), values()])
+
+
+def test_sets_with_nothing_but_inputs_in_common_are_refused():
+    ours, theirs = values(), {"x": values()["x"], "other": random(3, 5)}
+    sides = [osl.ReferenceSet.of(tensors, inputs=["x"]) for tensors in (ours, theirs)]
+
+    with pytest.raises(ReferenceSetError, match=r"has none of the 4 tensors|matches one of"):
+        osl.compare_sets(*sides, map="names")
+
+
+def test_an_output_without_a_partner_is_not_proved_by_other_samples():
+    theirs = renamed(values(), "in a b c")
+    theirs["c"] = theirs["c"][:, :5]
+
+    result = osl.compare_sets([values()] * 2, [theirs] * 2)
+
+    assert not result.match
+    assert result.failing == [0, 1]

@@ -126,7 +126,7 @@ def _reaching(
 
 @dataclass
 class _Partial:
-    """A quantized model of which some layers are in float.
+    """A quantized model with some layers in float.
 
     Quantizers place a pair on a value when its producer or one of its users is quantized.
     """

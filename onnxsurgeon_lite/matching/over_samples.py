@@ -13,15 +13,15 @@ from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, RuntimeFailur
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers
 from onnxsurgeon_lite.matching.metric import Metric, Values
-from onnxsurgeon_lite.matching.samples import Carried, Sample, SampleJob, Session
-from onnxsurgeon_lite.matching.sets import Allowed, SetComparison, compared, wanted
-from onnxsurgeon_lite.matching.values import feeds_of_other
+from onnxsurgeon_lite.matching.samples import Carried, Sample, SampleJob, Session, side_by_side
+from onnxsurgeon_lite.matching.sets import Allowed, SetComparison, compare_sets, compared, wanted
+from onnxsurgeon_lite.matching.values import feeds_of_other, set_alignment
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.references import ReferenceSet
+from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples
 
 _WORST = 8  # samples that are shown
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
@@ -43,7 +43,7 @@ class SampleOutcome:
         match: whether it agrees: each value within its tolerance, or the metric within its limit.
         error: how far it is off: the largest multiple of what an element is allowed, or what the metric says.
         failure: why it could not be compared; '' otherwise.
-        only_inner: no output of the model was compared.
+        found: the whole comparison; None where it is no longer needed.
     """
 
     number: int
@@ -53,7 +53,7 @@ class SampleOutcome:
     failure: str = ""
     raised: SurgeonError | None = field(default=None, metadata=HIDDEN)
     values: tuple[Values, Values] | None = field(default=None, metadata=HIDDEN)
-    only_inner: bool = field(default=False, metadata=HIDDEN)
+    found: SetComparison | None = field(default=None, metadata=HIDDEN)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class SampleComparison(Shown):
         worst = self.worst[0]
         if worst.raised is not None:
             raise worst.raised
-        return SetComparison(worst.compared, only_inner=worst.only_inner)
+        return worst.found or SetComparison(worst.compared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,11 +206,7 @@ class Comparing:
         self, sample: Sample, references: ReferenceSet, values: Values, fetch: list[str]
     ) -> SampleOutcome:
         found = self.compared(references, values, fetch)
-        only_inner = self.index.outputs.keys().isdisjoint(found)
-        match = not only_inner and all(comparison.match for comparison in found.values())
-        outcome = SampleOutcome(
-            sample.number, match, self.error(found), found, only_inner=only_inner
-        )
+        outcome = _outcome(sample.number, found, self.error(found.compared))
         if self.job.metric is None:
             return outcome
         pair = {name: references.read(name) for name in fetch if name in references}, values
@@ -223,12 +219,10 @@ class Comparing:
         """Return the values that are compared."""
         return wanted(self.index, references, self.job.every)
 
-    def compared(
-        self, references: ReferenceSet, values: Values, fetch: list[str]
-    ) -> dict[str, Comparison]:
+    def compared(self, references: ReferenceSet, values: Values, fetch: list[str]) -> SetComparison:
         """Compare them."""
         given = values.items(), fetch, self.job.allowed
-        return compared(self.index, references, *given, grids=self._grids).compared
+        return compared(self.index, references, *given, grids=self._grids)
 
     def error(self, found: Mapping[str, Comparison]) -> float:
         """Return how far a sample is off."""
@@ -268,6 +262,36 @@ class Comparing:
             return 1
         size = sum(_size(value) for each in sets for values in each for value in values.values())
         return max(1, min(_TOGETHER, _BYTES * len(sets[0]) // max(1, size)))
+
+
+def _outcome(number: int, found: SetComparison, error: float) -> SampleOutcome:
+    return SampleOutcome(number, found.match, error, found.compared, found=found)
+
+
+def compare_sets_of_samples(
+    actual: Samples, reference: Samples, links: str | None = None, allowed: Allowed = None
+) -> SampleComparison:
+    """Compare two sets of several samples; names are matched once, by the first.
+
+    Raises:
+        ReferenceSetError: a set has more samples than the other, or there is nothing to compare.
+    """
+
+    def outcomes() -> Iterator[SampleOutcome]:
+        align = None
+        for number, (ours, theirs) in enumerate(side_by_side([actual, reference])):
+            align = align or set_alignment(theirs, ours, links)
+            try:
+                found = compare_sets(ours, align(theirs, ours), allowed)
+            except ReferenceSetError as error:
+                yield SampleOutcome(number, False, inf, failure=error.message, raised=error)
+                continue
+            error_of = max(map(excess, found.compared.values()), default=0.0)
+            yield _outcome(number, found, error_of)
+
+    tally = Tally()
+    tally.take(outcomes())
+    return tally.result()
 
 
 def _size(value: object) -> int:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes import Pass, Pipeline, Rebatch, SetShape
 from onnxsurgeon_lite.passes.pipeline import apply_step
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds
+from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.resizing import Plan, ShapeRequest, Symbol, follow, symbols_for
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, varies
@@ -20,6 +22,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
 SAMPLES = (1, 2, 3, 7)
 """Batch sizes of the runs."""
+_TOGETHER = 64  # values of both models that are looked at in one run
 _MOST_ELEMENTS, _MOST_SAMPLES = 1 << 30, 1 << 20  # of an input of the original
 
 _Sizes = dict[str, int]  # one run: symbol's key -> size
@@ -90,7 +93,7 @@ def prove(
     """
     symbols = symbols_for(GraphIndex.of(original), shapes)
     _, plan, _ = follow(original, symbols, second)
-    proof = _Proof(original, changed, plan, runtime, recipe, axis)
+    proof = _Proof(original, changed, plan, runtime, recipe, axis, second is not None)
     lines = proof.run([symbol for symbol in symbols if symbol.changes])
     return lines + ([] if second is None else _compare_with(second, changed, runtime, recipe))
 
@@ -103,6 +106,7 @@ class _Proof:
     runtime: Runtime
     recipe: Recipe
     axis: int
+    is_second: bool
 
     def run(self, changing: Sequence[Symbol]) -> list[str]:
         index = GraphIndex.of(self.changed)
@@ -122,9 +126,11 @@ class _Proof:
                     f"not proved: the changed model does not run with {_text(case.sizes)}: {error.message}",
                     "nothing was written",
                 ) from error
-            for (places, _), expected in zip(self._chunks(case, given), reference, strict=True):
+            for (places, chunk), expected in zip(self._chunks(case, given), reference, strict=True):
                 for name, value in expected.items():
-                    self._compare(case, name, actual[name], value, places)
+                    off = self._off(case, name, actual[name], value, places)
+                    if off:
+                        raise self._differing(case, name, off, places, chunk, given)
         agreeing = [_text(case.sizes) for case in cases if case.comparable]
         running = [_text(case.sizes) for case in cases if not case.comparable]
         lines = [f"agrees with the original at {'; '.join(agreeing)}"] if agreeing else []
@@ -192,14 +198,15 @@ class _Proof:
             chunks.append((places, taken))
         return chunks
 
-    def _compare(
+    def _off(
         self,
         case: _Case,
         name: str,
         actual: RunValue,
         reference: RunValue,
         places: Mapping[str, list[int]],
-    ) -> None:
+    ) -> str:
+        """Return how the samples of a value differ from the original's; '' where they agree."""
         if not isinstance(actual, np.ndarray) or not isinstance(reference, np.ndarray):
             raise ShapeError(
                 f"not proved: output {name!r} is not a tensor", "cut it off first: onnxdbg extract"
@@ -211,17 +218,55 @@ class _Proof:
                 "its size depends on the data, or it mixes samples; cut the model before it: onnxdbg extract",
             )
         if part.size == reference.size and agrees(part.reshape(reference.shape), reference):
-            return
-        off = f"it has shape {list(part.shape)}, the original {list(reference.shape)}"
-        if part.size == reference.size:
-            worst = compare(part.reshape(reference.shape), reference).max_abs
-            off = f"they differ by up to {worst:.6g}"
+            return ""
+        if part.size != reference.size:
+            return f"it has shape {list(part.shape)}, the original {list(reference.shape)}"
+        worst = compare(part.reshape(reference.shape), reference).max_abs
+        return f"they differ by up to {worst:.6g}"
+
+    def _differing(
+        self,
+        case: _Case,
+        name: str,
+        off: str,
+        places: Mapping[str, list[int]],
+        chunk: Feeds,
+        given: Feeds,
+    ) -> ShapeError:
+        """Return the error for an output that differs; it names the first value that does."""
         shown = ", ".join(map(str, dict.fromkeys(next(iter(places.values()), []))))
-        raise ShapeError(
+        why = "its samples depend on each other, or a constant did not change with the size"
+        if not self.is_second:
+            why += "; an export at another size shows which: --two-exports"
+        return ShapeError(
             f"not proved: with {_text(case.sizes)}, output {name!r} of sample {shown} differs from the "
-            f"original: {off}",
-            "its samples depend on each other, or a constant did not change with the size; nothing was written",
+            f"original: {off}{self._first(case, places, chunk, given)}",
+            f"{why}; nothing was written",
         )
+
+    def _first(
+        self, case: _Case, places: Mapping[str, list[int]], chunk: Feeds, given: Feeds
+    ) -> str:
+        """Return which value is the first whose samples differ."""
+        one, two = GraphIndex.of(self.original), GraphIndex.of(self.changed)
+        states = self.plan.scopes[0].states
+        sized = {name: states[name].sizes() or () for name in one.producer if name in states}
+        names = [
+            name
+            for name in one.rank
+            if name in two.producer and any(size and varies(size) for size in sized.get(name, ()))
+        ]
+        for start in range(0, len(names), _TOGETHER):
+            some = names[start : start + _TOGETHER]
+            with suppress(RuntimeFailure):
+                sides = run(one, chunk, self.runtime, some), run(two, given, self.runtime, some)
+                for name in some:
+                    with suppress(ShapeError):
+                        off = self._off(case, name, sides[1][name], sides[0][name], places)
+                        if off:
+                            maker = one.describe(one.producer[name])
+                            return f"; the first value that differs is {name!r} of {maker}"
+        return ""
 
     def _samples(
         self, case: _Case, name: str, actual: Array, places: Mapping[str, list[int]]

@@ -4,7 +4,7 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import zip_longest
 
 import numpy as np
 from onnx import TensorProto
@@ -16,6 +16,7 @@ from onnxsurgeon_lite.errors import (
     UnknownNameError,
 )
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.given import require_same_inputs
 from onnxsurgeon_lite.matching.values import Alignment, feeds_in_order
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.saving import embedded_size
@@ -78,19 +79,12 @@ class SampleJob:
             ReferenceSetError: there are more samples of the one than of the other.
         """
         sources = self._sources
-        counts = [source.count for source in sources]
-        known = {number for number in counts if number is not None}
-        if len(known) > 1:
-            raise _uneven(sources)
+        counts = {source.count for source in sources}
         if None not in counts and (local or all(source.travels for source in sources)):
-            yield from map(Sample, range(known.pop()))
+            _require_even(sources)
+            yield from map(Sample, range(counts.pop() or 0))
             return
-        ends = [_ended(source) for source in sources]
-        for number, *sets in zip(count(), *ends, strict=False):
-            if None in sets:
-                if any(sets):
-                    raise _uneven(sources)
-                return
+        for number, sets in enumerate(side_by_side(sources)):
             loaded = {id(source): _loaded(each) for source, each in zip(sources, sets, strict=True)}
             mine = (loaded.get(id(source)) for source in (self.references, self.feeds))
             yield Sample(number, *mine)
@@ -106,6 +100,8 @@ class SampleJob:
         if self.carry:
             stored, fed = (_begun(index, each, self.carry, self.dims) for each in (stored, fed))
         feeds = feeds_in_order(index, stored) if fed is None and stored else _fed(index, fed)
+        if stored is not None and fed is not None:
+            require_same_inputs(index, stored, feeds, self.carry)
         if self.dims:
             sizes_of(index, feeds, self.dims)
         return self.alignment.of(stored or ReferenceSet("no references", {}), index), feeds
@@ -134,13 +130,13 @@ def _empty(index: GraphIndex, name: str, sizes: Mapping[str, int]) -> Array:
 
 @dataclass
 class Carried:
-    """What steps hand on: outputs of one are inputs of the next."""
+    """What steps pass to the next one: outputs that become inputs."""
 
     carry: Mapping[str, str]
     _held: Feeds = field(default_factory=dict)
 
     def into(self, feeds: Feeds) -> Feeds:
-        """Return the feeds of a step, with what the step before handed on."""
+        """Return the feeds of a step, with the carried outputs of the step before."""
         return {**feeds, **self._held}
 
     def take(self, values: Mapping[str, RunValue]) -> None:
@@ -177,10 +173,22 @@ def _at(samples: Samples | None, sample: Sample) -> ReferenceSet | None:
     return None if samples is None else samples.at(sample.number)
 
 
-def _ended(source: Samples) -> Iterator[ReferenceSet | None]:
-    """Yield all samples, then None."""
-    yield from source
-    yield None
+def side_by_side(sources: Sequence[Samples]) -> Iterator[list[ReferenceSet]]:
+    """Yield the sets of each sample, one of each source.
+
+    Raises:
+        ReferenceSetError: a source has more samples than another one.
+    """
+    _require_even(sources)
+    for sets in zip_longest(*sources):
+        if None in sets:
+            raise _uneven(sources)
+        yield [*sets]
+
+
+def _require_even(sources: Sequence[Samples]) -> None:
+    if len({source.count for source in sources if source.count is not None}) > 1:
+        raise _uneven(sources)
 
 
 def _loaded(stored: ReferenceSet | None) -> ReferenceSet | None:
@@ -191,9 +199,11 @@ def _loaded(stored: ReferenceSet | None) -> ReferenceSet | None:
     return ReferenceSet.of({name: stored.read(name) for name in stored}, stored.place, inputs)
 
 
-def _uneven(sources: list[Samples]) -> ReferenceSetError:
+def _uneven(sources: Sequence[Samples]) -> ReferenceSetError:
     ones = " and ".join(f"{source.place!r} ({source.count or 'some'})" for source in sources)
-    return ReferenceSetError(f"references and feeds have other numbers of samples: {ones}")
+    return ReferenceSetError(
+        f"the numbers of samples differ: {ones}", "give the same samples on both sides"
+    )
 
 
 @dataclass

@@ -1,8 +1,9 @@
 """Split a model at values into parts, and compare their chained runs with the whole."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from onnxsurgeon_lite.atomic import NewFolder
@@ -13,6 +14,7 @@ from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.matching.sets import compare_value
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.passes.extract import submodel
+from onnxsurgeon_lite.passes.merge import WHOLE
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -55,7 +57,7 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
     """Split a graph at values.
 
     Nodes belong to one part when they depend on the same of these values and are connected without them. Nodes that
-    depend on no input, such as constants, go to every part that reads them.
+    depend on no input, such as constants, go to every part that reads them, inputs that no part reads to the first.
 
     Raises:
         UnknownNameError: the main graph has no such value.
@@ -76,6 +78,8 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
     parts = [part for part in parts if part.outputs]
     made = {name for part in parts for name in part.outputs}
     read = {name for part in parts for name in part.inputs}
+    unread = [n for n in index.inputs if n not in read and n not in index.initializers]
+    parts[:1] = [replace(part, inputs=(*part.inputs, *unread)) for part in parts[:1]]
     crossing = tuple(n for n in index.rank if n in made & read and n not in selection.names)
     notes = [*selection.notes, *(f"{name!r} crosses parts too" for name in crossing)]
     notes += (
@@ -85,11 +89,21 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
 
 
 def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
-    """Write each part with its data as `<number>.onnx`."""
+    """Write each part with its data as `<number>.onnx`; its metadata say how `merge` makes the model whole again."""
     written = []
+    models = [model_of(index, part) for part in found.parts]
+    graphs = [model.proto.graph for model in models]
+    ends = {value.name for graph in graphs for value in (*graph.input, *graph.output)}
+    whole = json.dumps(
+        {
+            "inputs": [name for name in index.inputs if name in ends],
+            "outputs": [name for name in index.outputs if name in ends],
+            "undeclared": sorted(ends - index.declarations.keys()),
+        }
+    )
     with NewFolder(folder, r"\d+\.(onnx|data)") as new:
-        for number, part in enumerate(found.parts, 1):
-            model = model_of(index, part)
+        for number, (part, model) in enumerate(zip(found.parts, models, strict=True), 1):
+            model.proto.metadata_props.add(key=WHOLE, value=whole)
             save(model, new.path / f"{number}.onnx", movable(model))
             path = folder / f"{number}.onnx"
             written.append(Part(part.inputs, part.outputs, part.nodes, path))

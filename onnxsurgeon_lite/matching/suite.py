@@ -1,19 +1,22 @@
 """A suite of checks that onnxdbg.toml holds: models, their references, what their outputs may differ by."""
 
-import tomllib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.matching.sets import SetComparison
+from onnxsurgeon_lite.passes.recipe import read_toml
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 CONFIG = Path("onnxdbg.toml")
 _EXAMPLE = '[[check]] with model = "..." and reference = "..."'
+_NAMED = "if you trust it, name the file: onnxdbg test --config onnxdbg.toml"
 _TEXTS = ("name", "model", "reference", "feeds", "map", "opt")
 OptLevel = Literal["none", "basic", "extended", "all"]
 
@@ -94,36 +97,39 @@ class SuiteResult(Shown):
         return [outcome for outcome in self.outcomes if outcome.error]
 
 
-def read_config(path: Path) -> dict[str, object]:
-    """Read a TOML file.
+def found_path(text: str, hint: str) -> Path:
+    """Return a path that a configuration names which nobody asked for: a file or folder below its own folder.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: it lies elsewhere, or may be a URL or Python (`FILE.py:function`).
     """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read {str(path)!r}: {error}") from error
+    path, here = Path(text), Path.cwd()
+    if ":" in text or "\0" in text or not Path(os.path.realpath(path)).is_relative_to(here):
+        raise UsageError(f"{str(CONFIG)!r} names {text!r}, which is not in its folder", hint)
+    return path
 
 
-def read_suite(path: Path, only: Sequence[str] = ()) -> list[SuiteCheck]:
+def read_suite(path: Path | None, only: Sequence[str] = ()) -> list[SuiteCheck]:
     """Read the checks of a file; its paths are relative to its folder.
 
     Args:
+        path: without one the `onnxdbg.toml` of this folder, which may name nothing outside of it.
         only: names or globs of the checks that are wanted; all by default.
 
     Raises:
         UsageError: the file cannot be read, holds no checks, or a check is not understood.
     """
-    if not path.exists():
+    is_found, path = path is None, path or CONFIG
+    if not os.path.lexists(path):
         raise UsageError(
             f"there is no {str(path)!r} here",
             f"name another with --config, or write one: {_EXAMPLE}",
         )
-    found = read_config(path).get("check")
+    found = read_toml(path, path.parent if is_found else None).get("check")
     if not isinstance(found, list) or not found:
         raise UsageError(f"{str(path)!r} holds no checks", _EXAMPLE)
-    checks = [_check(path, number, given) for number, given in enumerate(found, 1)]
+    place = partial(found_path, hint=_NAMED) if is_found else path.parent.joinpath
+    checks = [_check(path, number, given, place) for number, given in enumerate(found, 1)]
     names = [check.name for check in checks]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(
@@ -136,7 +142,7 @@ def read_suite(path: Path, only: Sequence[str] = ()) -> list[SuiteCheck]:
     return [c for c in checks if not only or any(fnmatchcase(c.name, glob) for glob in only)]
 
 
-def _check(path: Path, number: int, given: object) -> SuiteCheck:
+def _check(path: Path, number: int, given: object, place: Callable[[str], Path]) -> SuiteCheck:
     where = f"check {number} of {str(path)!r}"
     if not isinstance(given, dict):
         raise UsageError(f"{where} is no table", "write [[check]]")
@@ -152,20 +158,16 @@ def _check(path: Path, number: int, given: object) -> SuiteCheck:
         raise UsageError(
             f"opt of {where} is {level!r}", f"write one of {', '.join(get_args(OptLevel))}"
         )
-    feeds = given.get("feeds")
+    feeds, how = given.get("feeds"), given.get("map")
     return SuiteCheck(
         str(given.get("name", given["model"])),
-        path.parent / given["model"],
-        path.parent / given["reference"],
-        None if feeds is None else path.parent / feeds,
-        _map(path, given.get("map")),
+        place(given["model"]),
+        place(given["reference"]),
+        None if feeds is None else place(feeds),
+        how if how in (None, "auto", "names") else str(place(how)),
         level,
         _tolerances(where, given),
     )
-
-
-def _map(path: Path, given: str | None) -> str | None:
-    return given if given in (None, "auto", "names") else str(path.parent / given)
 
 
 def _tolerances(where: str, given: Mapping[str, object]) -> tuple[tuple[str, Tolerance], ...]:
@@ -182,6 +184,8 @@ def _tolerance(where: str, table: object) -> Tolerance:
         raise UsageError(
             f"a tolerance of {where} is not understood", "{ rtol = 1e-3, atol = 1e-5 }"
         )
-    if not all(isinstance(number, int | float) and number >= 0 for number in table.values()):
+    if not all(
+        isinstance(number, int | float) and 0 <= number < 1e300 for number in table.values()
+    ):
         raise UsageError(f"a tolerance of {where} is no number, 0 or more", "rtol = 1e-3")
     return Tolerance(float(table.get("atol", 0)), float(table.get("rtol", 0)))

@@ -1,14 +1,14 @@
 """Feeds that tell two models apart: several seeds, counts and symbolic dimensions above 1."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import FeedsError, RuntimeCrash, RuntimeFailure, RuntimeTimeout
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.runtime.feeds import (
     Feeds,
@@ -24,7 +24,8 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.comparison import EXACT, agrees
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
-_SEEDS = 2
+_RANKS = (2, 1, 3, 4, 0)
+_SCALARS = 2  # inputs that are a scalar where others are not
 _SUMS = 12
 _WIDE = 32  # networks halve their inputs often
 _SPREAD = 32  # of standard normal numbers over integers of 8 bits
@@ -51,7 +52,8 @@ def run_trials(
     """Run a model on made feeds; return a line for each feed that says how it was made, too.
 
     Symbolic dimensions get distinct sizes above 1; if the model runs with none, those at one place of several inputs
-    get one size, or one is the sum of two others, or all are equal. Loop counts are above 1, flags are on and off.
+    get one size, or one is the sum of two others, or all are equal. The second seed has other sizes than the first, and
+    an input of unknown rank has several ranks. Loop counts are above 1, flags are on and off.
 
     Args:
         known: feeds that are not made.
@@ -61,27 +63,21 @@ def run_trials(
         FeedsError: an input cannot be made.
         RuntimeFailure: the runtime cannot run the model.
     """
-    known, held = known or {}, held or {}
-    once = opened(index, runtime)
-    given = {**_sizes_of(index, known), **recipe.dims}
-    *wider, smallest = _sizes(index)
-    for sizes in wider:
+    drawing = _Drawing(index, recipe, opened(index, runtime), known or {}, held or {})
+    failure: RuntimeFailure | FeedsError | None = None
+    for ranked in _with_ranks(index):
         try:
-            return _run_seeds(index, replace(recipe, dims={**sizes, **given}), once, known, held)
+            drawing.draw(ranked)
         except (RuntimeCrash, RuntimeTimeout):
             raise
-        except (RuntimeFailure, FeedsError):
-            continue
-    try:
-        trials, lines = _run_seeds(
-            index, replace(recipe, dims={**smallest, **given}), once, known, held
-        )
-    except RuntimeFailure as error:
-        if wider and not isinstance(error, RuntimeCrash | RuntimeTimeout):
-            asked = " ".join(f"--dim {name}=..." for name in wider[0] if name)
-            error.hint = f"give sizes at which the model runs: {asked}; or feeds: --feeds"
-        raise
-    return trials, [*lines, _SIZE_1] if wider else lines
+        except (RuntimeFailure, FeedsError) as error:
+            failure = error
+    if failure is not None and not drawing.trials:
+        raise failure
+    return drawing.trials, [
+        f"{text}, seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}" if seeds else text
+        for text, seeds in drawing.lines.items()
+    ]
 
 
 def unmoved(trials: Sequence[Trial]) -> list[str]:
@@ -112,39 +108,102 @@ def _is_constant(values: Sequence[RunValue]) -> bool:
     return all(agrees(first, other, EXACT) for other in others)
 
 
-def _run_seeds(
-    index: GraphIndex,
-    recipe: Recipe,
-    once: Callable[[Feeds], Outputs],
-    known: Feeds,
-    held: Mapping[str, int],
-) -> tuple[list[Trial], list[str]]:
-    trials: list[Trial] = []
-    lines: dict[str, list[str]] = {}  # how a feed is made -> its seeds
-    for number in range(_SEEDS):
-        fills = {**_fills(index, number), **recipe.fills}
-        made, told = make_feeds(index, replace(recipe, seed=recipe.seed + number, fills=fills))
+@dataclass
+class _Drawing:
+    """Makes feeds and runs a model on them.
+
+    Attributes:
+        lines: how a feed is made -> its seeds.
+    """
+
+    index: GraphIndex
+    recipe: Recipe
+    once: Callable[[Feeds], Outputs]
+    known: Feeds
+    held: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        self.trials: list[Trial] = []
+        self.lines: dict[str, list[str]] = {}
+
+    def draw(self, ranked: GraphIndex) -> None:
+        """Run the model with two seeds, each at sizes of its own, where it runs so.
+
+        Args:
+            ranked: the model, with a rank for every input.
+        """
+        *wider, smallest = _sizes(ranked)
+        for sizes in wider:
+            try:
+                is_made = self._run(ranked, 0, sizes)
+                break
+            except (RuntimeCrash, RuntimeTimeout):
+                raise
+            except (RuntimeFailure, FeedsError):
+                continue
+        else:
+            sizes = smallest
+            try:
+                is_made = self._run(ranked, 0, sizes)
+            except RuntimeFailure as error:
+                if wider and not isinstance(error, RuntimeCrash | RuntimeTimeout):
+                    asked = " ".join(f"--dim {name}=..." for name in wider[0] if name)
+                    error.hint = f"give sizes at which the model runs: {asked}; or feeds: --feeds"
+                raise
+            self.lines |= {_SIZE_1: []} if wider else {}
+        double = {name: 2 * size for name, size in sizes.items()}  # sums stay sums
+        for others in (double, sizes) if is_made else ():
+            try:
+                self._run(ranked, 1, others)
+                return
+            except (RuntimeCrash, RuntimeTimeout):
+                return
+            except (RuntimeFailure, FeedsError):
+                continue
+
+    def _run(self, ranked: GraphIndex, number: int, sizes: Mapping[str, int]) -> bool:
+        """Run the model with a seed and sizes; return whether any feed was made."""
+        recipe, held = self.recipe, self.held
+        made, told = make_feeds(
+            ranked,
+            Recipe(
+                recipe.seed + number,
+                {**sizes, **_sizes_of(ranked, self.known), **recipe.dims},
+                {**_fills(ranked, number), **recipe.fills},
+            ),
+        )
         fitted = {name: _as_held(made[name], kind) for name, kind in held.items() if name in made}
         fitted = {n: v for n, v in fitted.items() if not np.array_equal(v, made[n])}
-        feeds = {**made, **fitted, **known}
-        try:
-            trials.append(Trial(feeds, once(feeds)))
-        except RuntimeFailure:
-            if not trials:
-                raise
-            break
+        feeds = {**made, **fitted, **self.known}
+        self.trials.append(Trial(feeds, self.once(feeds)))
         for line in told:
             text, _, seed = line.partition(", seed ")
             name = next((name for name in fitted if text.startswith(f"{name}: ")), None)
             text += f" as {dtypes.dtype_name(held[name])} holds them" if name else ""
-            if not text.startswith(tuple(f"{name}: " for name in known)):
-                lines.setdefault(text, []).extend([seed] * bool(seed))
-        if not made.keys() - known.keys():
-            break
-    return trials, [
-        f"{text}, seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}" if seeds else text
-        for text, seeds in lines.items()
+            if not text.startswith(tuple(f"{name}: " for name in self.known)):
+                self.lines.setdefault(text, []).extend([seed] * bool(seed))
+        return bool(made.keys() - self.known.keys())
+
+
+def _with_ranks(index: GraphIndex) -> Iterator[GraphIndex]:
+    """Yield a model with several ranks for the inputs that declare none: one for all, or a scalar among others."""
+    unranked = [
+        name
+        for name in required_inputs(index)
+        if (kind := index.inputs[name].type).tensor_type.elem_type and not has_shape(kind)
     ]
+    if not unranked:
+        yield index
+        return
+    ranks = [dict.fromkeys(unranked, rank) for rank in _RANKS]
+    if len(unranked) > 1:
+        ranks += ({**ranks[0], name: 0} for name in unranked[:_SCALARS])
+    for each in ranks:
+        model = index.model.copy()
+        for info in model.proto.graph.input:
+            for axis in range(each.get(info.name, 0)):
+                info.type.tensor_type.shape.dim.add(dim_param=f"{info.name}_dim{axis}")
+        yield GraphIndex.of(model)
 
 
 def _as_held(value: Array | list[Array], data_type: int) -> Array | list[Array]:

@@ -115,8 +115,7 @@ def _fitted(
         return value
     given = helper.make_tensor_type_proto(dtypes.data_type_of_numpy(value.dtype), value.shape)
     known = declared.type.tensor_type
-    open_ended = any(dim.dim_value < 0 for dim in known.shape.dim)  # some files say -1
-    if not known.elem_type or open_ended or not contradicts(declared.type, given):
+    if not known.elem_type or not contradicts(declared.type, given):
         return value
     kind = dtypes.numpy_dtype(known.elem_type)
     cast = value.astype(kind)

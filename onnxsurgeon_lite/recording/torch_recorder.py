@@ -4,12 +4,12 @@ This file imports only torch and the standard library, so you can copy it to the
 
     python torch_recorder.py model.py:factory -o refs
 
-`factory()` returns a module, or `(module, args)`, or `(module, args, kwargs)`; `args` is a tuple of arguments for
-`forward`, or a list of such tuples, one per sample. The folder holds the output of every submodule under the module's
-path (`encoder.layer.0`). A second call of a module is `encoder.layer.0#2`, and the parts of a tuple or dict are
-`encoder.layer.0[0]`, `decoder[logits]`. The output of the root module has the name of its class. An input keeps its
-name: the first call of a module of that name is `encoder#1`. Modules are recorded in evaluation mode, like exporters
-do.
+`factory()` returns a module, `(module, args)`, `(module, kwargs)` or `(module, args, kwargs)`. `args` is a tuple of
+arguments for `forward`, or a list of such tuples, one per sample; `kwargs` is a dict of them by name. The folder
+holds the output of every submodule under the module's path (`encoder.layer.0`). A second call of a module is
+`encoder.layer.0#2`, and the parts of a tuple or dict are `encoder.layer.0[0]`, `decoder[logits]`. The output of the
+root module has the name of its class. An input keeps its name: the first call of a module of that name is
+`encoder#1`. Modules are recorded in evaluation mode, like exporters do.
 """
 
 import argparse
@@ -146,9 +146,24 @@ def call_factory(
             f"factory {name!r} needs arguments: {error}",
             "write a function without arguments that returns the module, or (module, args)",
         ) from error
+    said = f"factory {name!r} returned"
     with _explained(f"factory {name!r}"):
-        made = factory()
-    return module_of(made, f"factory {name!r} returned")
+        seed, state = torch.initial_seed(), torch.get_rng_state()
+        made = module_of(factory(), said)
+        drawn = not torch.equal(torch.get_rng_state(), state)
+        if drawn and torch.initial_seed() == seed:  # it did not seed what it drew
+            _require_same_weights(made[0], module_of(factory(), said)[0], name)
+    return made
+
+
+def _require_same_weights(one: torch.nn.Module, other: torch.nn.Module, factory: str) -> None:
+    weights = other.state_dict()
+    for name, tensor in one.state_dict().items():
+        if not torch.equal(tensor, weights.get(name, tensor)):
+            raise RecordError(
+                f"factory {factory!r} returns other weights from call to call: {name!r} differs",
+                "write torch.manual_seed(0) first, or load the weights; then export again",
+            )
 
 
 def module_of(made: object, said: str) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
@@ -159,7 +174,15 @@ def module_of(made: object, said: str) -> tuple[torch.nn.Module, object, Mapping
             f"{said} {_kind(made)}, not a module",
             "return the module, or (module, args), or (module, args, kwargs)",
         )
-    return parts[0], parts[1] if len(parts) > 1 else (), parts[2] if len(parts) > 2 else {}
+    args = parts[1] if len(parts) > 1 else ()
+    kwargs = parts[2] if len(parts) > 2 else {}
+    if isinstance(args, Mapping) and len(parts) == 2:
+        args, kwargs = (), args  # called as model(**inputs)
+    if not isinstance(kwargs, Mapping):
+        raise RecordError(
+            f"{said} {_kind(made)}: keyword arguments are a dict", "return (module, args, kwargs)"
+        )
+    return parts[0], args, kwargs
 
 
 def _samples(args: object) -> list[tuple[object, ...]]:
@@ -313,7 +336,24 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, object]]:
         for part in dataclasses.fields(value):
             yield from _flat(f"{name}[{part.name}]", getattr(value, part.name))
     elif not isinstance(value, (int, float, complex, str, type(None))):
-        yield name, value
+        parts = [] if isinstance(value, torch.Tensor) else _parts(name, value)
+        yield from parts or [(name, value)]
+
+
+def _parts(name: str, value: object, depth: int = 4) -> list[tuple[str, object]]:
+    """Return the tensors of another object, such as a cache of keys and values."""
+    leaves = torch.utils._pytree.tree_leaves(value)
+    if any(leaf is value for leaf in leaves):  # torch does not know its parts
+        items = [*getattr(value, "__dict__", {}).items()]
+    else:
+        items = [(str(number), leaf) for number, leaf in enumerate(leaves)]
+    found: list[tuple[str, object]] = []
+    for key, part in items:
+        if isinstance(part, torch.Tensor):
+            found.append((f"{name}[{key}]", part))
+        elif depth and not isinstance(part, (type, torch.nn.Module)):
+            found += _parts(f"{name}[{key}]", part, depth - 1)
+    return found
 
 
 def _fits(patterns: Sequence[str], path: str) -> bool:

@@ -23,11 +23,11 @@ from onnxsurgeon_lite.report.tables import table
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import gap, number_text, texts, titles, verdict
 
-_FEW = 4  # cleared nodes and nodes of a region, of which each is shown unasked
+_FEW = 4  # cleared nodes, or nodes of a region, that are shown without --verbose
 _NAMED = 8  # mismatching values
 _BLAMED = 3  # nodes with the largest shares
 _WIDE = 3  # nodes of a region that need no narrowing
-_GROUP = 4  # culprits of one kind that are told as one group
+_GROUP = 4  # culprits of one kind that are shown as one group
 BESIDE_EAGER = ("output", "eager", "compiled", "export", "allowed")
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
@@ -51,7 +51,12 @@ def show_bisection(result: BisectResult, verbose: bool = False, every_metric: bo
 def _show_repair(repair: Repair) -> None:
     """Show what was repaired, and whether that suffices."""
     if repair.model is None:
-        out("repair: nothing was repaired, because no cause is known")
+        why = (
+            "nothing to repair"
+            if repair.verdict == "agrees"
+            else "nothing was repaired, because no cause is known"
+        )
+        out(f"repair: {why}")
         return
     say_all([f"repair: {counted(repair.edits, 'edit')}, in {str(repair.recipe)!r}"])
     out(f"wrote {str(repair.model)!r}")

@@ -9,7 +9,7 @@ from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 
 _LONGEST = 80  # characters of a text before or after a change
 _OF_AN_EDIT = 8  # lines
-_ALIKE = 4  # nodes of which only metadata changed have a line each, more of them have one together
+_ALIKE = 4  # nodes with changed metadata alone that have a line each; more of them share one
 
 
 def show_edit(found: ModelDiff | None) -> None:

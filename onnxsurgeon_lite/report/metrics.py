@@ -1,10 +1,8 @@
 """Tensors and how far they are apart, for the terminal: `run` and `compare`."""
 
-from collections.abc import Sequence
-
 from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.names import counted
-from onnxsurgeon_lite.report.mismatches import explain
+from onnxsurgeon_lite.report.mismatches import explain, unproved
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.runtime.run import RunResult
@@ -46,19 +44,7 @@ def show_comparison(result: SetComparison, every_metric: bool = False) -> None:
             say_all([f"  scope: {place}"])
     if len(wrong) > _EXPLAINED:
         say(f"... and {len(wrong) - _EXPLAINED} more, as the table says")
-    if result.only_inner:
-        say("inconclusive: no output of the model was compared")
-    if result.exchanged:
-        say(f"inconclusive: {result.exchanged}")
-    if result.left_over:
-        say_all([_left_over(result.left_over)])
+    say_all(unproved(result))
     for names, where in ((result.only_actual, "reference"), (result.only_reference, "other side")):
         if names:
             show_notes([f"not compared, the {where} lacks: {', '.join(map(repr, names[:8]))}"])
-
-
-def _left_over(names: Sequence[str]) -> str:
-    """Say which references were not compared, although they are behind the last match."""
-    shown = ", ".join(map(repr, names[:_EXPLAINED]))
-    which = f"{counted(len(names), 'reference')} behind the last match"
-    return f"{which} {'was' if len(names) == 1 else 'were'} not compared: {shown}"

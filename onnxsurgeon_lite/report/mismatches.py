@@ -1,7 +1,25 @@
 """Why two tensors mismatch, in sentences."""
 
+from collections.abc import Iterator
+
+from onnxsurgeon_lite.matching.sets import SetComparison
+from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import gap, number_text
+
+_NAMED = 8  # references
+
+
+def unproved(result: SetComparison) -> Iterator[str]:
+    """Yield why what was compared proves nothing, or not all."""
+    if result.only_inner:
+        yield "inconclusive: no output of the model was compared"
+    if result.exchanged:
+        yield f"inconclusive: {result.exchanged}"
+    if names := result.left_over:
+        which = f"{counted(len(names), 'reference')} behind the last match"
+        shown = ", ".join(map(repr, names[:_NAMED]))
+        yield f"{which} {'was' if len(names) == 1 else 'were'} not compared: {shown}"
 
 
 def explain(name: str, comparison: Comparison) -> list[str]:

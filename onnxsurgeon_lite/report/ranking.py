@@ -50,7 +50,7 @@ def show_blame(blame: "Blame") -> None:
 
 
 def blame_lines(blame: "Blame", most: int) -> Iterator[str]:
-    """Yield the largest shares in words, their sum, and what they leave out."""
+    """Yield lines: the largest shares, their sum, and what they leave out."""
     yield from (blame.sentence(node) for node in blame.nodes[:most] if abs(node.share) >= _WORTH)
     total = f"all shares, to first order, are {blame.explained:.0%} of it"
     yield f"{total} (SQNR {blame.output_db:.3g} dB)"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from onnxsurgeon_lite.matching.over_samples import SampleComparison, SampleOutcome, excess
 from onnxsurgeon_lite.names import counted, first
-from onnxsurgeon_lite.report.mismatches import explain
+from onnxsurgeon_lite.report.mismatches import explain, unproved
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.tensors.metrics import number_text
@@ -21,8 +21,8 @@ def show_samples(result: SampleComparison, every_metric: bool = False) -> None:
     count = counted(result.total, "sample")
     fails = f"MISMATCH in {len(result.failing)} of {count}" if result.failing else f"{count}: match"
     say(fails if result.failing or result.match else f"MISMATCH over {count}")
-    if result.worst and result.worst[0].only_inner:
-        say("inconclusive: no output of the model was compared")
+    if result.worst and (found := result.worst[0].found) is not None:
+        say_all(unproved(found))
     if (metric := result.metric) is not None:
         whole = "of all samples" if metric.whole else "largest of a sample"
         limit = number_text(metric.limit, 4)

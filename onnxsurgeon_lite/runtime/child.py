@@ -103,10 +103,9 @@ class Child:
             self.lock.release()
 
     def _kill(self) -> None:
-        """Kill the process and what it started: it leads a session of its own."""
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        """Kill the process and what it started, which may outlive it: it leads a session of its own."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def __del__(self) -> None:
         if hasattr(self, "_stage"):

@@ -3,19 +3,24 @@
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from google.protobuf.message import Message
+from onnx import ModelProto
 
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.graph.quantizers import INTEGERS
 from onnxsurgeon_lite.model import Model, load, save
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.tensors.references import save_tensors
 
 CALIBRATIONS = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
 _SECONDS = 600.0
+_TEXT = ("doc_string", "metadata_props")
+_MODEL = ("producer_name", "producer_version", "domain", "model_version", *_TEXT)
 _WORKER = Path(__file__).with_name("quantize_worker.py")
 
 
@@ -84,4 +89,32 @@ class Quantizing:
                 "it says nothing"
             ]
             raise RuntimeFailure(f"onnxruntime's quantizer fails: {said[-1]}")
-        return Model(load(result).materialize())
+        made = load(result).materialize()
+        _carry(self.model.proto, made)
+        return Model(made)
+
+
+def _carry(source: ModelProto, made: ModelProto) -> None:
+    """Give a quantized model what the tool drops: producer, documentation and metadata, also of what it replaced."""
+    _describe(source, made, _MODEL)
+    _describe(source.graph, made.graph, ("name", *_TEXT))
+    for kind in ("input", "output", "initializer"):
+        known = {value.name: value for value in getattr(source.graph, kind)}
+        for value in getattr(made.graph, kind):
+            if original := known.get(value.name.removesuffix(INTEGERS)):
+                _describe(original, value, _TEXT)
+    named = {node.name: node for node in source.graph.node}
+    named |= {name: node for node in source.graph.node for name in node.output if name}
+    for node in made.graph.node:
+        names = (node.name, node.name.removesuffix("_quant"), *node.output)
+        if original := next((named[name] for name in names if name and name in named), None):
+            _describe(original, node, _TEXT)
+
+
+def _describe(source: Message, made: Message, fields: Iterable[str]) -> None:
+    for name in fields:
+        held = getattr(source, name)
+        if name != "metadata_props" and held:
+            setattr(made, name, held)
+        elif held and not getattr(made, name):
+            getattr(made, name).extend(held)

@@ -12,7 +12,7 @@ class Metric:
 
     Attributes:
         name: of the field of `Comparison` that holds it.
-        title: of its column. text: what stands there.
+        title: of its column. text: of a cell.
         usual: whether reports show it unasked.
     """
 

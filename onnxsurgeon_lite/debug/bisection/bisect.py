@@ -86,7 +86,7 @@ class Case:
     Attributes:
         samples: references and feeds, the explained sample first.
         memory: bytes of values that one run may compute. seconds: how long the search took.
-        changed: initializers of which the model that computed the references has other numbers: name -> those.
+        changed: initializers that have other numbers in the model that computed the references: name -> those.
     """
 
     index: GraphIndex
@@ -115,7 +115,7 @@ def bisect(
     Args:
         runtime: with optimization off.
         optimized: with the optimization that the model is used with; None leaves that look out.
-        progress: called with the progress in words.
+        progress: called with a text for each step.
         changed: initializers that differ from those of the model that computed the references: name -> its numbers.
         others: further samples, on which a cause must hold too.
 

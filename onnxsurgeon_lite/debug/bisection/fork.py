@@ -54,7 +54,7 @@ def _alike(one: Culprit, other: Culprit, space: Space) -> bool:
 
 
 def _telling(culprit: Culprit, space: Space) -> set[str]:
-    """Return the nodes of a region without those that measure a shape, and those of which only the shape is read."""
+    """Return the nodes of a region, without those that compute shapes and those whose shape alone is read."""
     index = space.index
     region = {int(node[1:]) for node in culprit.region}
     left = set[int]()

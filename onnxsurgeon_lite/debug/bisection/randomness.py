@@ -7,10 +7,12 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
-from onnxsurgeon_lite.graph.schemas import RANDOM
+from onnxsurgeon_lite.graph.schemas import RANDOM, constant
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.tensors.references import ReferenceSet
+
+_DEVIATIONS = 6  # standard deviations by which zeros are too few for a draw
 
 
 def random_nodes(index: GraphIndex, values: Iterable[str]) -> list[int]:
@@ -23,13 +25,33 @@ def random_nodes(index: GraphIndex, values: Iterable[str]) -> list[int]:
     ]
 
 
+def _was_off(index: GraphIndex, position: int, references: ReferenceSet) -> bool:
+    """Return whether a Dropout that trains passed everything on where the references were recorded."""
+    node = index.nodes[position]
+    if node.op_type != "Dropout" or node.output[0] not in references:
+        return False
+    made = references.read(node.output[0])
+    if node.input[0] in references:
+        return bool(np.any(made)) and np.array_equal(made, references.read(node.input[0]))
+    size, zeros, share = np.size(made), np.size(made) - np.count_nonzero(made), _ratio(index, node)
+    return bool(zeros < size * share - _DEVIATIONS * (size * share * (1 - share)) ** 0.5)
+
+
+def _ratio(index: GraphIndex, node: NodeProto) -> float:
+    """Return the share of elements that a Dropout drops; 0 where it is not known."""
+    if len(node.input) < 2 or not node.input[1]:
+        return 0.5
+    ratio = constant(index, node.input[1])
+    return 0.0 if ratio is None else float(index.model.array(ratio).item())
+
+
 def replayed(index: GraphIndex, values: Iterable[str], references: ReferenceSet) -> list[str]:
     """Return the recorded values to replay: every output of a random node, read or not.
 
     Raises:
         ReferenceSetError: a needed value was not recorded.
     """
-    upstream = set(random_nodes(index, values))
+    upstream = {p for p in random_nodes(index, values) if not _was_off(index, p, references)}
     needed = [
         name
         for name in _outputs(index, upstream)
@@ -40,10 +62,12 @@ def replayed(index: GraphIndex, values: Iterable[str], references: ReferenceSet)
         nodes = listed([index.describe(index.producer[name]) for name in missing])
         raise ReferenceSetError(
             f"the model draws random numbers, and {references.place!r} does not contain them: {nodes}",
-            f"each run draws new ones; store {listed(map(repr, missing))} with the references",
+            f"each run draws new ones; store {listed(map(repr, missing))} with the references, "
+            "or export in eval() if `onnxdbg check` says that they train",
         )
     recorded = [name for name in index.producer if name in references]
-    return [n for n in _outputs(index, random_nodes(index, recorded)) if n in references]
+    drawn = (p for p in random_nodes(index, recorded) if not _was_off(index, p, references))
+    return [n for n in _outputs(index, drawn) if n in references]
 
 
 def _outputs(index: GraphIndex, positions: Iterable[int]) -> list[str]:

@@ -16,6 +16,7 @@ from onnxsurgeon_lite.matching.over_samples import (
     SampleOutcome,
     Tally,
 )
+from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.runtime.pool import Pool
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
 from onnxsurgeon_lite.tensors.references import ReferenceSet
@@ -48,12 +49,11 @@ class _Judging(Comparing):
         names = [name for name in self.index.outputs if name in references]
         return names or [name for name in self.index.producer if name in references][-1:]
 
-    def compared(
-        self, references: ReferenceSet, values: Values, fetch: list[str]
-    ) -> dict[str, Comparison]:
+    def compared(self, references: ReferenceSet, values: Values, fetch: list[str]) -> SetComparison:
         """Compare as the search does."""
-        found = {n: self._judge.compared(n, values[n], references.read(n)) for n in fetch}
-        return {name: c for name, c in found.items() if c is not None}
+        judged = {n: self._judge.compared(n, values[n], references.read(n)) for n in fetch}
+        found = {name: c for name, c in judged.items() if c is not None}
+        return SetComparison(found, only_inner=self.index.outputs.keys().isdisjoint(found))
 
     def error(self, found: Mapping[str, Comparison]) -> float:
         """Return the summed relative error of the outputs that mismatch."""
@@ -68,7 +68,7 @@ def judged(
 
     def passing() -> Iterator[SampleOutcome]:
         for outcome in pool.run(job, job.items(pool.local), progress=progress):
-            outcomes.append(replace(outcome, compared={}, values=None))
+            outcomes.append(replace(outcome, compared={}, values=None, found=None))
             yield outcome
 
     tally = Tally(job.metric)
@@ -100,7 +100,7 @@ def explain_samples(
         search: finds the culprits of a sample, quickly.
     """
     bad = [outcome for outcome in outcomes if not outcome.match]
-    bad.sort(key=lambda o: o.number if steps else -o.error)  # those before handed on what is wrong
+    bad.sort(key=lambda o: o.number if steps else -o.error)  # earlier steps passed the error on
     failing = [outcome.number for outcome in bad]
     worst = failing[0] if failing else outcomes[0].number
     beside = [*failing[1:], *(o.number for o in outcomes if o.match and o.number != worst)]
@@ -108,7 +108,7 @@ def explain_samples(
     summary = result.samples = Samples(len(outcomes), sorted(failing), worst, steps=steps)
     if steps and failing and result.verdict == "agrees":
         result.verdict = "inconclusive"
-        result.notes.append(f"step {worst} differs only by what earlier steps handed on")
+        result.notes.append(f"step {worst} differs only because of earlier steps")
     for number in [] if steps else failing[1:SEARCHED]:
         summary.culprits[number] = [culprit.id for culprit in search(number).culprits]
     ours = [culprit.id for culprit in result.culprits]

@@ -13,7 +13,7 @@ _NEAR = 1e-3  # of the largest magnitude: enough for a name
 
 
 def step_between(before: Array, after: Array, others: Iterable[tuple[str, Array]] = ()) -> str:
-    """Return the operation in words: `Relu`, `Add of 'x'`, `Add of a bias`; `an operation` if none is known.
+    """Return the name of the operation: `Relu`, `Add of 'x'`, `Add of a bias`; `an operation` if none is known.
 
     Args:
         others: tensors that may have been added, by name.

@@ -214,7 +214,7 @@ class Region:
     def _sources(
         self, name: str, value: Array, references: ReferenceSet, lacking: Sequence[str]
     ) -> list[str]:
-        """Return the references that may stand for an input: those that the model lacks, then the nearest ones."""
+        """Return the references that may be an input: those that the model lacks, then the nearest ones."""
         is_wired = len(self.own) == 1 and name not in self.constant
         nearest = self._near(name, value, references) if is_wired else []
         return list(dict.fromkeys([*lacking, *nearest]))

@@ -19,7 +19,7 @@ _PAIR = 2
 _HEADS = 1  # the axis of heads
 _REPEATING = ("Tile", "Expand", "Concat", "Gather", "Reshape")
 _TO_THE_END = np.iinfo(np.int64).max
-_HUGE = 2.0**31  # a larger index stands for the end
+_HUGE = 2.0**31  # a larger index means the end
 _OFF = (1, -1, 2, -2)  # elements by which a slice is off
 _IMAGE = 4  # axes
 _CUTTING = ("Reshape", "Slice", "Add", "Concat")  # of an image to windows
@@ -102,7 +102,7 @@ def rolled_values(place: Place) -> Iterator[Hypothesis]:
         given = values.get(start)
         if len(read) > 1 or not isinstance(given, np.ndarray) or not isinstance(axis, int):
             continue
-        step = first.shape[axis]  # what was at the end stands in front
+        step = first.shape[axis]  # what was at the end comes first
         if given.shape == made.shape and np.array_equal(np.roll(given, step, axis), made):
             back = min(step, step - given.shape[axis], key=abs)
             end = node.output[0]

@@ -86,7 +86,7 @@ def attributes(place: Place) -> Iterator[Hypothesis]:
 
 
 def _exchanged(place: Place) -> Iterator[Hypothesis]:
-    """Yield attributes that two nodes of one operator have one for the other: the stride of the next convolution."""
+    """Yield attributes that are swapped between two nodes of one operator: the stride of the next convolution."""
     made = (place.values.get(node.output[0]) for node in place.index.nodes)
     data = [number for number, v in enumerate(made) if v is not None and is_float(v.dtype)]
     for one, other in itertools.combinations(data, 2):

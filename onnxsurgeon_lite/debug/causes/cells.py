@@ -24,7 +24,9 @@ _DAMPED = 1e-2  # of the diagonal, at first
 _LEAST = 1e-12
 _FAILED = 6  # steps in a row that make the error no smaller
 _NOISE = 1e-6  # an error that few steps make smaller
-_INDEPENDENT = 1e-4  # of the largest singular value, as in `newton`
+_INDEPENDENT = (
+    1e-4  # of the largest singular value: a smaller one is that of numbers that are not told apart
+)
 _DIGITS = 6  # after which floats are equal
 _WORK = 1e9  # multiplications of a step
 _HELD = 1 << 24  # slopes that are held at once
@@ -112,7 +114,7 @@ _CELLS: dict[str, Callable[[Wide, Wide, Wide], _Made]] = {"LSTM": _lstm, "GRU": 
 
 @dataclass(frozen=True)
 class Solved:
-    """What was solved for: at the unit of which the references say the least."""
+    """The solution, judged by the unit that the references determine least."""
 
     change: Wide  # [units, sums, features]
     unknowns: int = 0
@@ -267,14 +269,9 @@ class _Part:
 
     def _told(self, unit: int, slopes: Wide) -> tuple[int, int, int, bool]:
         slopes = slopes[:, self.free[unit].reshape(-1)]
-        lengths = np.linalg.norm(slopes, axis=0)
-        scaled = slopes / np.where(lengths > 0, lengths, 1)
-        sizes = np.linalg.eigvalsh(scaled.T @ scaled)
-        rank = int((sizes > _INDEPENDENT**2 * sizes.max(initial=0.0)).sum())
-        there = self.wanted[unit][slopes.any(axis=1)] / self.scale
         unknowns = slopes.shape[1]
-        known = np.unique(np.round(there, _DIGITS)).size if rank == unknowns else rank
-        return known - unknowns - unknowns // 8, unknowns, known, rank == unknowns
+        known, determined = equations(slopes, self.wanted[unit] / self.scale)
+        return known - unknowns - unknowns // 8, unknowns, known, determined
 
     def _at(self, change: Wide) -> tuple[Wide, Wide]:
         """Return (what is left of the error [units, rows], slopes [units, rows, sums * features])."""
@@ -287,6 +284,21 @@ class _Part:
             slopes.append(made.slopes(features, self.which))
         free = self.free.reshape(self.units.size, 1, -1)
         return self.wanted - np.concatenate(states).T, np.concatenate(slopes, axis=1) * free
+
+
+def equations(slopes: Wide, wanted: Wide) -> tuple[int, bool]:
+    """Return (how many numbers of a reference depend on the unknowns, whether they determine these).
+
+    Args:
+        slopes: [numbers, unknowns], how the numbers change. Where they leave some unknowns open, their rank counts.
+    """
+    lengths = np.linalg.norm(slopes, axis=0)
+    scaled = slopes / np.where(lengths > 0, lengths, 1)
+    sizes = np.linalg.eigvalsh(scaled.T @ scaled)  # squares of singular values
+    rank = int((sizes > _INDEPENDENT**2 * sizes.max(initial=0.0)).sum())
+    if rank < slopes.shape[1]:
+        return rank, False
+    return np.unique(np.round(wanted[slopes.any(axis=1)], _DIGITS)).size, True
 
 
 def _root_mean_square(left: Wide) -> Wide:

@@ -22,11 +22,11 @@ Variant = tuple[str, str, Array]
 
 AS_FOLDED = "as by another folded normalization (epsilon, variance or scale)"
 _ROWS = 64  # rows that a factor is computed from
-_SMALL = 1 << 16  # elements of a constant of which every copy is run
+_SMALL = 1 << 16  # elements of a constant; every variant of a smaller one is run
 _CHUNKS = (3, 4, 2)  # parts that people order differently: Q K V, gates, halves
 _MOST_PARTS = 64  # divisors that are tried as a number of heads
-_FEW = 8  # elements of a constant of which each is tried alone
-_HUGE = 2.0**31  # a larger index stands for the end
+_FEW = 8  # elements of a constant whose elements are tried one by one
+_HUGE = 2.0**31  # a larger index means the end
 _KERNELS = ("Conv", "ConvTranspose")
 _EXCHANGED: dict[tuple[int, ...], str] = {
     (1, 0, 2, 3): "in and out channels exchanged",
@@ -135,7 +135,7 @@ def _is_of_sizes(place: Place, number: int) -> bool:
 
 
 def folded(place: Place) -> Iterator[Hypothesis]:
-    """Yield constants that an export has computed, of which the references have other numbers."""
+    """Yield constants that an export has computed and that the references show with other numbers."""
     for (number, slot, name, array), (step, value) in itertools.product(
         place.constants(), place.lacking.items()
     ):
@@ -385,7 +385,7 @@ def _functions(array: Array) -> Iterator[Variant]:
 
 
 def _masks(array: Array) -> bool:
-    """Return whether an array has two different numbers, of which one masks."""
+    """Return whether an array has two different numbers, and one of them masks."""
     if not is_float(array.dtype):
         return False
     numbers = wide(array)

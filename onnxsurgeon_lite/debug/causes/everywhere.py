@@ -1,7 +1,7 @@
 """The same mistake at other nodes: the attribute, the operator or the number that is wrong at one node."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -13,6 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.select import select_node
 from onnxsurgeon_lite.passes import Pass, Rewire, SetAttr, SetConstant, SetOp
+from onnxsurgeon_lite.passes.protocol import key
 
 
 def everywhere(index: GraphIndex, steps: Sequence[Pass], wired: bool = False) -> tuple[Pass, ...]:
@@ -26,28 +27,28 @@ def everywhere(index: GraphIndex, steps: Sequence[Pass], wired: bool = False) ->
 
 
 def edited(index: GraphIndex, steps: Iterable[Pass]) -> list[int]:
-    """Return the nodes of which edits change attributes, the operator, a number or what they read."""
+    """Return the nodes whose attributes, operator, numbers or inputs are edited."""
     return sorted({select_node(index, token) for step in steps for token in _tokens(step)})
 
 
 def merged(steps: Iterable[Pass]) -> list[Pass]:
     """Return edits without repeated ones, and those that make the same of several nodes as one."""
-    found: dict[str, Pass] = {}
+    found: dict[Hashable, Pass] = {}
     every = [*steps]
     changed = {node for step in every if isinstance(step, SetOp) for node in step.nodes}
     for step in every:
         match step:
             case SetAttr(nodes=nodes) if changed.isdisjoint(nodes):  # else the order counts
-                key = repr(replace(step, nodes=()))
-                known = _tokens(found[key]) if key in found else ()
-                found[key] = replace(step, nodes=tuple(dict.fromkeys((*known, *nodes))))
+                made = key(replace(step, nodes=()))
+                known = _tokens(found[made]) if made in found else ()
+                found[made] = replace(step, nodes=tuple(dict.fromkeys((*known, *nodes))))
             case SetConstant(to=nodes):
-                key = repr(replace(step, to=()))
-                known = _tokens(found[key]) if key in found else nodes
+                made = key(replace(step, to=()))
+                known = _tokens(found[made]) if made in found else nodes
                 to = (*known, *nodes) if known and nodes else ()  # none stands for all
-                found[key] = replace(step, to=tuple(dict.fromkeys(to)))
+                found[made] = replace(step, to=tuple(dict.fromkeys(to)))
             case _:
-                found[repr(step)] = step
+                found[key(step)] = step
     return [*found.values()]
 
 

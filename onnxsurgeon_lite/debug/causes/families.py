@@ -63,6 +63,7 @@ from onnxsurgeon_lite.debug.causes.solving import (
     sparse_weights,
 )
 from onnxsurgeon_lite.debug.causes.tables import looked_up, taken_rows
+from onnxsurgeon_lite.debug.causes.training import in_training
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.debug.causes.twice import attributes_of_all, operators_of_all, twice
 from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, exchanged_values, wiring
@@ -71,6 +72,7 @@ Family = Callable[[Place], Iterable[Hypothesis]]
 Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 
 FAMILIES: Sequence[Family] = (
+    in_training,
     shared_gates,
     attributes,
     epsilons,
@@ -151,7 +153,7 @@ TOGETHER: Sequence[Family] = (
     wiring,
     exchanged_values,
 )
-"""Families for two regions, of which one reads the other."""
+"""Families for two regions, where one reads the other."""
 
 FORKED: Sequence[Family] = (
     attributes,

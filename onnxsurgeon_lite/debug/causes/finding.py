@@ -2,9 +2,8 @@
 
 import itertools
 import math
-import pickle
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -31,11 +30,13 @@ from onnxsurgeon_lite.debug.causes.place import Place, titled
 from onnxsurgeon_lite.debug.causes.proving import Proof, constants_for_all
 from onnxsurgeon_lite.debug.causes.repairing import repairs
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
+from onnxsurgeon_lite.debug.causes.training import dropped
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
-from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.errors import SurgeonError, reported
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.passes import Insert, Pass, Pipeline, SetConstant
+from onnxsurgeon_lite.passes.protocol import key
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -66,16 +67,15 @@ def explain_causes(result: BisectResult, case: Case) -> None:
     finder = Finder(case, result)
     left = [c for c in result.culprits if not c.inside and _explainable(c)]
     try:
-        finder.explain_layers(left, until)
+        finder.try_to(lambda: finder.explain_layers(left, until))
         while left:
             case.progress(f"searching the cause at {left[0].id}")
             finder.explain_in_time(left[0], until)
             del left[0]
-        finder.explain_by_known(until)
-        for several in finder.connected():
-            finder.explain_as_one(several, until)
-        finder.explain_everywhere(until)
-        finder.explain_in_repaired(until)
+        finder.try_to(lambda: finder.explain_by_known(until))
+        finder.try_to(lambda: finder.explain_connected(until))
+        finder.try_to(lambda: finder.explain_everywhere(until))
+        finder.try_to(lambda: finder.explain_in_repaired(until))
     except KeyboardInterrupt:
         for culprit in left:
             culprit.unexplained = "not known: its search was interrupted"
@@ -85,14 +85,14 @@ def explain_causes(result: BisectResult, case: Case) -> None:
 
 def _of_all(culprits: Sequence[Culprit], index: GraphIndex) -> None:
     """Put first what repairs several nodes that have the same mistake, in one sentence."""
-    alike: dict[tuple[str, str], list[Culprit]] = {}
+    alike: dict[tuple[Hashable, str], list[Culprit]] = {}
     for culprit in culprits:
         for cause in culprit.causes[:1]:
             if cause.mistake and everywhere(index, cause.steps):
                 wrong = _of_nodes(index, cause, "nodes").partition("; ")[0]
-                alike.setdefault((repr(cause.mistake), wrong), []).append(culprit)
+                alike.setdefault((key(cause.mistake), wrong), []).append(culprit)
     for several in alike.values():
-        if len({repr(culprit.causes[0].steps) for culprit in several}) > 1:
+        if len({key(culprit.causes[0].steps) for culprit in several}) > 1:
             steps = merged(step for culprit in several for step in culprit.causes[0].steps)
             several[0].causes.insert(0, _joined(index, several[0].causes[0], steps))
 
@@ -126,7 +126,7 @@ class Finder:
     Attributes:
         known: causes of the culprits so far.
         larger: mistakes that were found where regions are larger than a culprit.
-        vague: the steps of those that fit, of which nothing tells what the mistake was.
+        vague: the steps of those that fit, but do not show what the mistake was.
         around: what is known around culprits.
         proof: what runs the edited model.
         _makers: mistake -> the families that yield it.
@@ -135,9 +135,9 @@ class Finder:
     case: Case
     result: BisectResult
     known: list[Cause] = field(default_factory=list)
-    vague: set[str] = field(default_factory=set)
-    larger: set[str] = field(default_factory=set)
-    _makers: dict[str, dict[Family, None]] = field(default_factory=dict)
+    vague: set[Hashable] = field(default_factory=set)
+    larger: set[Hashable] = field(default_factory=set)
+    _makers: dict[Hashable, dict[Family, None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.around = Surroundings(self.case, self.result)
@@ -156,13 +156,29 @@ class Finder:
             culprit.unexplained = "not known: the time for its search was over"
         except SurgeonError as error:
             culprit.unexplained = f"not known: its search failed: {error.message}"
+        except Exception as error:  # noqa: BLE001  a bug of ours: what was found stays
+            culprit.unexplained = f"not known: {reported(error)}"
+
+    def try_to(self, search: Callable[[], None]) -> None:
+        """Search; a bug of ours ends only this search."""
+        try:
+            search()
+        except OutOfTime:
+            return
+        except Exception as error:  # noqa: BLE001  whatever it is, what was found stays
+            self.result.notes.append(f"a search for causes ended early: {reported(error)}")
+
+    def explain_connected(self, until: float) -> None:
+        """Explain culprits that read each other by one mistake."""
+        for several in self.connected():
+            self.explain_as_one(several, until)
 
     def explain(self, culprit: Culprit, until: float) -> None:
         """Find what is wrong with one culprit: what was wrong with another, else one of the hypotheses."""
         place = None if culprit.causes or culprit.unexplained else self.around.place(culprit)
         if place is None:
             return
-        if self._known_explains(place, culprit):
+        if self._known_explains(place, culprit) or self._was_dropped(place, culprit):
             return
         pairs = [(before, after) for before, after in self._pairs() if culprit in (before, after)]
         without = [(before, after) for before, after in pairs if self._right_without(before, after)]
@@ -326,7 +342,7 @@ class Finder:
 
     def _sure(self, causes: Sequence[Cause]) -> bool:
         """Return whether one of several causes tells what the mistake was."""
-        return any(repr(cause.steps) not in self.vague for cause in causes)
+        return any(key(cause.steps) not in self.vague for cause in causes)
 
     def _families(self) -> Sequence[Family]:
         """Return the families, and those that other packages bring."""
@@ -376,12 +392,12 @@ class Finder:
                 if not doubtful:
                     raise
         causes = dict((id(fit), cause) for fit, cause in doubtful)
-        self.vague |= {repr(cause.steps) for fit, cause in doubtful if fit.hypothesis.vague}
+        self.vague |= {key(cause.steps) for fit, cause in doubtful if fit.hypothesis.vague}
         chosen = [causes[id(fit)] for fit in ordered(fit for fit, _ in doubtful)]
         return chosen, "" if chosen else _unexplained(bench, fits)
 
     def _pairs(self) -> list[tuple[Culprit, Culprit]]:
-        """Return the pairs of culprits of which the second one reads the first one."""
+        """Return the pairs of culprits in which the second one reads the first one."""
         pairs = itertools.permutations(filter(_explainable, self.result.culprits), 2)
         return [(before, after) for before, after in pairs if before.value in after.inputs]
 
@@ -507,7 +523,7 @@ class Finder:
         return replace(ends[-1], inputs=inputs, outputs=outputs, causes=[])
 
     def _right_without(self, before: Culprit, after: Culprit) -> bool:
-        """Return whether two culprits are right together, which they are told."""
+        """Return whether two culprits are right together; note it at both."""
         place = self.around.place(self._as_one((before, after)))
         is_right = place is not None and self.proof.agreement(place, ()) is not None
         if is_right:
@@ -577,6 +593,11 @@ class Finder:
             )
         return found
 
+    def _was_dropped(self, place: Place, culprit: Culprit) -> bool:
+        """Return whether the references, not the model, are wrong: said at the culprit."""
+        culprit.unexplained = dropped(place)
+        return bool(culprit.unexplained)
+
     def _reach(self, cause: Cause, culprit: Culprit) -> int:
         """Return how many of the next other culprits a cause explains too."""
         others = [
@@ -605,7 +626,7 @@ class Finder:
     def _yielded(self, place: Place, family: Family) -> Iterator[Hypothesis]:
         """Yield a family's hypotheses, and note which mistakes are its own."""
         for hypothesis in family(place):
-            mistake = repr(hypothesis.mistake or hypothesis.name)
+            mistake = key(hypothesis.mistake or hypothesis.name)
             self._makers.setdefault(mistake, {})[family] = None
             yield hypothesis
 
@@ -615,11 +636,11 @@ class Finder:
         """Yield hypotheses about the mistakes of other culprits: people make one mistake at several places."""
         for known in dict.fromkeys(map(_mistake, reversed(self.known))):
             for family in (each for each in self._makers.get(known, {}) if each in families):
-                yield (h for h in family(place) if repr(h.mistake or h.name) == known)
+                yield (h for h in family(place) if key(h.mistake or h.name) == known)
 
 
 def _renamed(references: ReferenceSet, old: str, new: str) -> ReferenceSet:
-    """Return references of which one has another name."""
+    """Return references, one of them under another name."""
     entries = {new if name == old else name: e for name, e in references.entries.items()}
 
     def prefetch(names: Sequence[str]) -> None:
@@ -636,15 +657,15 @@ def _is_news(before: Place, after: Place) -> bool:
     return any(not isinstance(old, np.ndarray) or not np.array_equal(old, v) for old, v in arrays)
 
 
-def _repair(culprit: Culprit) -> str:
+def _repair(culprit: Culprit) -> Hashable:
     """Return what two culprits share that one mistake explains."""
     cause = culprit.causes[0]
-    return repr(cause.mistake or cause.edits)
+    return key(cause.mistake or cause.steps)
 
 
-def _mistake(cause: Cause) -> str:
+def _mistake(cause: Cause) -> Hashable:
     """Return what hypotheses share that are about the same mistake."""
-    return repr(cause.mistake or cause.hypothesis)
+    return key(cause.mistake or cause.hypothesis)
 
 
 def _said_once(causes: Iterable[Cause]) -> list[Cause]:
@@ -657,9 +678,9 @@ def _said_once(causes: Iterable[Cause]) -> list[Cause]:
 
 def ordered(fits: Iterable[Outcome]) -> list[Outcome]:
     """Return what fits: of those whose error is about the smallest the one with the fewest unknowns first."""
-    once: dict[bytes, Outcome] = {}
+    once: dict[Hashable, Outcome] = {}
     for fit in fits:
-        once.setdefault(pickle.dumps(fit.hypothesis.edits), fit)
+        once.setdefault(key(fit.hypothesis.edits), fit)
     least = max(_NOISE, min((fit.error for fit in once.values()), default=0.0)) * _EQUAL
     exact = [fit for fit in once.values() if fit.error <= least]
     fewest = min(

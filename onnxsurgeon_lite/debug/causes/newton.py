@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.causes.cells import BIAS, GATES
+from onnxsurgeon_lite.debug.causes.cells import BIAS, GATES, equations
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
 from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, unchanged
@@ -42,10 +42,6 @@ _MUCH = 0.5  # times the error, at most, with a step by slopes that serve once m
 _BETTER = 0.9  # times the error, at least, with each step
 _NOISE = 1e-7  # an error, relative to the reference, that no step makes smaller
 _CLOSE = 1e-3  # one that is worth a run
-_INDEPENDENT = (
-    1e-4  # of the largest singular value: a smaller one is that of numbers that are not told apart
-)
-_DIGITS = 6  # after which floats are equal
 
 
 def solved_recurrent(place: Place) -> Iterator[Hypothesis]:
@@ -106,16 +102,8 @@ class _Solving:
     def told(self, solved: Wide, how: str) -> Hypothesis:
         """Return the hypothesis that the constant should have these numbers."""
         right, unknowns = solved.astype(self.array.dtype), int(self.free.sum())
-        equations = self.equations()
-        return solved_constant(self.place, self.number, self.name, right, how, unknowns, equations)
-
-    def equations(self) -> int:
-        """Return how many numbers of the reference depend on the free ones; their rank where it leaves some open."""
-        lengths = np.linalg.norm(self.slopes, axis=0)
-        sizes = np.linalg.svd(self.slopes / np.where(lengths > 0, lengths, 1), compute_uv=False)
-        rank = int((sizes > _INDEPENDENT * sizes.max(initial=0.0)).sum())
-        there = self.wanted[self.slopes.any(axis=1)] / self.scale
-        return rank if rank < self.free.sum() else np.unique(np.round(there, _DIGITS)).size
+        known, _ = equations(self.slopes, self.wanted / self.scale)
+        return solved_constant(self.place, self.number, self.name, right, how, unknowns, known)
 
     def solved(self) -> Wide | None:
         """Return the numbers at which the error is the smallest; None where the steps lead nowhere."""

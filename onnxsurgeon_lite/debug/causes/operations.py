@@ -144,7 +144,7 @@ class Right:
     Attributes:
         where: where something is missing.
         maker: the node that makes it; -1 if what is read is wrong, not what is made.
-        step: the reference that no value of the model has, of which the right numbers are; else empty.
+        step: the reference without a value of the model that has the right numbers; else empty.
     """
 
     name: str

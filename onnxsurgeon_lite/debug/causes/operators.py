@@ -25,7 +25,7 @@ _VARIANTS: Mapping[str, Sequence[tuple[str, Attribute, str]]] = {
 _ONLY = {"MaxPool": ("storage_order", "dilations"), "AveragePool": ("count_include_pad",)}
 """Operator -> its attributes that the others of its kind lack."""
 _NEUTRAL = {"Mul": 0.0, "Div": 0.0, "Add": 1.0, "Sub": 1.0}
-"""Operator -> the operand of which others of its kind make nothing."""
+"""Operator -> the operand that others of its kind do not use."""
 _KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
 """Operators that return positive numbers as they are."""
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div")

@@ -1,4 +1,4 @@
-"""Constants of which the model that computed the references has other numbers."""
+"""Constants that have other numbers in the model that computed the references."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -76,7 +76,7 @@ def _differ_by_channel(one: Array, other: Array) -> bool:
 
 
 def _exchanged(place: Place, name: str, array: Array, right: Array) -> str:
-    """Say of which constant it has the numbers, and the other way; '' if of none."""
+    """Name the constant that has its numbers, and the other way; '' for none."""
     for other, numbers in place.changed.items():
         held = place.whole.initializers.get(other)
         if other != name and np.ptp(right) and np.array_equal(numbers, array):

@@ -14,7 +14,7 @@ _MOST = 4  # parts
 
 
 def parts_of(index: GraphIndex, name: str) -> tuple[str, ...]:
-    """Return the parts of a value of which one has a name, in the order of a Split or of the nodes; () for none."""
+    """Return the parts of a value, one of them with this name, in the order of a Split or of the nodes; () for none."""
     maker = index.producer.get(name)
     if maker is None:
         return ()
@@ -62,7 +62,7 @@ def _orders(place: Place, cuts: Sequence[tuple[str, ...]]) -> Iterator[Hypothesi
             for slot, read in enumerate(place.index.nodes[reader].input)
             if read == parts[part]
         )
-        how = "read one for the other; exchanged"
+        how = "exchanged; swapped back"
         if count > _TWO:
             how = f"read in another order; taken as {[*order]}"
         sentence = f"the {count} parts of {names} are {how}"

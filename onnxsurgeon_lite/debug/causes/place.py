@@ -61,7 +61,7 @@ class Place:
         nearby: recorded values from elsewhere that the region could read, in the first sample; inputs of `index` too.
         beside: constants from elsewhere that the region could read; initializers of `index` too.
         lacking: references of about here that no value of the model has.
-        changed: initializers of which the model that computed the references has other numbers: name -> those.
+        changed: initializers that have other numbers in the model that computed the references: name -> those.
         module: the class of the module that computed the reference of the value; '' if that is not known.
         left_out: what was not looked into, a sentence each.
     """

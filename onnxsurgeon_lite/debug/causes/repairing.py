@@ -70,7 +70,7 @@ def repair_files(
         if found.verdict != "mismatch":
             break
     if not steps:
-        return Repair("mismatch")
+        return Repair(result.verdict)
     written = save(current, path, force=force)
     recipe = path.with_suffix(".toml")
     write_recipe(steps, recipe)

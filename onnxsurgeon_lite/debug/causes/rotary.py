@@ -388,7 +388,7 @@ def _may_be_table(array: Array) -> bool:
 
 
 def _is_circle(one: Array, other: Array) -> bool:
-    """Return whether two tables are the cosines and the sines of angles, of which the first is zero."""
+    """Return whether two tables are the cosines and the sines of angles that begin with zero."""
     if one.shape != other.shape or one.flat[0] != 1:
         return False
     c, s = wide(one), wide(other)

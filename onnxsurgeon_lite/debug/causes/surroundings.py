@@ -26,7 +26,7 @@ _ARRANGING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Mul", "Div", "Cas
 _STEPS_BEFORE = 4
 _LARGEST = 128  # nodes of a region
 _TOGETHER = 16  # values whose shapes are found at once
-_AROUND = 256  # values of which those that could be read are chosen
+_AROUND = 256  # values among which those that could be read are chosen
 _OPEN = 8  # values whose shape is known only when they are computed; as many of their sums
 _NEARBY_MASKS = 32  # values that may be masks
 _NEARBY = 48  # recorded values that a node could read instead
@@ -122,7 +122,8 @@ class Surroundings:
             stored = references.read(name) if name in references else feeds.get(name)
             laid_out = self._laid_out(name) if stored is None else ""
             if laid_out and isinstance(there := references.read(laid_out), np.ndarray):
-                stored = there.reshape(self._shape_of(name))
+                shape = now.shape if isinstance(now, np.ndarray) else self._shape_of(name)
+                stored = there.reshape(shape) if math.prod(shape) == there.size else None
             value = now if stored is None else stored
             if isinstance(now, np.ndarray) and isinstance(stored, np.ndarray):
                 value = cast_like(now, stored)
@@ -179,7 +180,7 @@ class Surroundings:
         return found
 
     def _wrong_behind(self, culprit: Culprit) -> set[str]:
-        """Return what is computed from culprits that stand behind one: its right value does not depend on them."""
+        """Return the values computed from culprits after one: its right value does not depend on them."""
         rank = self.index.rank
         here = rank.get(culprit.value, 0)
         wrong = (c for c in self.result.culprits if not c.unexplained)

@@ -1,6 +1,6 @@
 """The same mistake at several nodes of one region: two factors that are missing, a slope that all nodes have."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations, islice
 
@@ -12,8 +12,9 @@ from onnxsurgeon_lite.debug.causes.operations import missing_factors
 from onnxsurgeon_lite.debug.causes.operators import extra_operations, other_operators
 from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.debug.causes.rotary import missing_rotary, rotary
+from onnxsurgeon_lite.passes.protocol import key
 
-_ALIKE = 16  # hypotheses about one mistake, of which each two are tried
+_ALIKE = 16  # hypotheses about one mistake; each pair of them is tried
 _MOST = 1024  # pairs
 _FAMILIES = (
     rotary,
@@ -70,11 +71,11 @@ def _pairs(place: Place) -> Iterator[Hypothesis]:
 
 def _alike(
     place: Place, families: Iterable[Callable[[Place], Iterable[Hypothesis]]]
-) -> dict[str, list[Hypothesis]]:
+) -> dict[Hashable, list[Hypothesis]]:
     """Return the hypotheses about each mistake."""
-    found: dict[str, list[Hypothesis]] = {}
+    found: dict[Hashable, list[Hypothesis]] = {}
     for family in families:
         for hypothesis in family(place):
             if hypothesis.mistake:
-                found.setdefault(repr(hypothesis.mistake), []).append(hypothesis)
+                found.setdefault(key(hypothesis.mistake), []).append(hypothesis)
     return found

@@ -1,4 +1,4 @@
-"""Constants of recurrent nodes, solved for unit by unit: the wanted states stand for those that are computed."""
+"""Solve for constants of recurrent nodes unit by unit, with the wanted states in place of the computed ones."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -71,7 +71,7 @@ def states_are_known(place: Place, number: int) -> bool:
 
 
 def free_biases(array: Array, kind: str) -> NDArray[np.bool_]:
-    """Return which biases may change: of two halves of which the sum counts, the one that is zero, else that of inputs.
+    """Return which biases may change: only the sum of two halves counts, so the half that is zero, else that of inputs.
 
     In the last gate of a GRU the two count apart.
     """
@@ -84,7 +84,7 @@ def free_biases(array: Array, kind: str) -> NDArray[np.bool_]:
 
 
 def _seen_at(place: Place, number: int) -> Iterator[Place]:
-    """Yield a place, and what it is up to values behind a node that may be those of which the model has none."""
+    """Yield a place, and places that end at a value after a node for which the model has no reference."""
     yield place
     behind = place.index.descendants(number) & place.leading
     values = [name for n in (number, *behind) for name in place.index.nodes[n].output if name]

@@ -9,7 +9,7 @@ from onnxsurgeon_lite.passes import Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _OPERANDS = 6  # of a node, which are exchanged
-_READERS = 4  # of a value, of which some are to read another one
+_READERS = 4  # of a value; some of them are to read another one
 _PAIRS = 32  # pairs of values that are exchanged
 _ALIKE = {"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"}
 _UNLIKE = {"Slice", "Reshape", "Expand", "Unsqueeze", "Squeeze", "Pad", "Clip", "Range", "Tile"}
@@ -25,13 +25,13 @@ def wiring(place: Place) -> Iterator[Hypothesis]:
 
 
 def exchanged_values(place: Place) -> Iterator[Hypothesis]:
-    """Yield pairs of values that all nodes of the region read one for the other."""
+    """Yield pairs of values that are swapped at all nodes of the region."""
     values = _data(place)
     alike = ((a, b) for a, b in combinations(values, 2) if values[a].shape == values[b].shape)
     for a, b in islice(alike, _PAIRS):
         edits = [*_reading(place, a, b), *_reading(place, b, a)]
         if len(edits) > 1:
-            sentence = f"{a!r} and {b!r} are read one for the other; exchanged"
+            sentence = f"{a!r} and {b!r} are exchanged; swapped back"
             yield Hypothesis("exchanged values", sentence, tuple(edits))
 
 

@@ -18,10 +18,11 @@ from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
 from onnxsurgeon_lite.debug.conversion.slopes import Slopes, measured
 from onnxsurgeon_lite.debug.conversion.spool import Spooled
 from onnxsurgeon_lite.errors import EditError, SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex, function_key
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.select import select_nodes, split_names
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.calls import function_key
 from onnxsurgeon_lite.model.saving import embedded_size
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds

@@ -1,4 +1,4 @@
-"""What the runtime's trace says: which kernels ran in each run, how long, on tensors of which shapes."""
+"""The runtime's trace: the kernels of each run, their times, and the shapes of their tensors."""
 
 import json
 from collections.abc import Iterator, Sequence

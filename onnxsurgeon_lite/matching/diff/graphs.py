@@ -7,7 +7,7 @@ from typing import Literal
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import ExternalDataError
-from onnxsurgeon_lite.graph.index import call_key, described
+from onnxsurgeon_lite.graph.index import described
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.matching.diff.contents import compare_contents
 from onnxsurgeon_lite.matching.diff.protos import (
@@ -36,6 +36,7 @@ from onnxsurgeon_lite.matching.diff.unread import left_over
 from onnxsurgeon_lite.matching.diff.wiring import Wiring
 from onnxsurgeon_lite.matching.nodes import Alignment, NamedGraph, align
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
@@ -62,7 +63,7 @@ class DiffContext:
 
     def rename(self, kind: str, name: str, other: str) -> None:
         """Record two names of one thing if they differ."""
-        if name and name != other:
+        if name != other:
             self.renamed.setdefault(kind, {})[name] = other
 
     def compare(self, tensor: TensorProto, other: TensorProto) -> TensorDifference | None:
@@ -137,10 +138,13 @@ class GraphDiff:
         for name in dict.fromkeys((*mine, *theirs)):
             one, two = mine.get(name), theirs.get(name)
             if one is not None and two is not None:
-                if one.type == two.type == AttributeProto.TENSOR:
-                    yield from self._tensor(one.t, two.t, f"attribute {name}")
-                    continue
-                if one.type == two.type in _GRAPHS or attribute_key(one) == attribute_key(two):
+                for change in text_changes(one, two):
+                    yield Change(f"attribute {name} {change.what}", change.before, change.after)
+                bodies = (len(one.graphs), one.HasField("g")), (len(two.graphs), two.HasField("g"))
+                if attribute_key(one) == attribute_key(two) and bodies[0] == bodies[1]:
+                    if one.HasField("t") or two.HasField("t"):
+                        self.context.rename("tensors", one.t.name, two.t.name)
+                        yield from self._tensor(one.t, two.t, f"attribute {name}")
                     continue
             texts = (attribute_texts(n).get(name, "") for n in (node, other))
             yield Change(f"attribute {name}", *texts)
@@ -273,6 +277,8 @@ class GraphDiff:
             if (tensor.data_type, *tensor.dims) == (other.data_type, *other.dims):
                 contents = self.context.compare(tensor, other)
         elif isinstance(tensor, SparseTensorProto) and isinstance(other, SparseTensorProto):
+            changes += text_changes(tensor, other)
+            self.context.rename("tensors", tensor.indices.name, other.indices.name)
             changes += self._tensor(tensor.values, other.values, "values")
             changes += self._tensor(tensor.indices, other.indices, "indices")
         else:
@@ -293,20 +299,37 @@ class GraphDiff:
     def _declarations(self) -> Iterator[Difference]:
         first, second = (scope.index.graph for scope in self.scopes)
         mine, theirs = ({info.name: info for info in g.value_info} for g in (first, second))
-        for name, other in self.alignment.values.items():
+        renamed = {**self.alignment.values, **dict(list(self.wiring.constants))}
+        pairs = {name: renamed.get(name, name) for name in mine}
+        known = {*pairs.values()}
+        pairs |= {name: other for name, other in renamed.items() if other in theirs}
+        known |= {*pairs.values()}
+        pairs |= {other: other for other in theirs if other not in known}
+        for name, other in pairs.items():
             one, two = mine.get(name), theirs.get(other)
-            if one is not None and two is not None:
-                changes = tuple(self._value(one, two, self.context.dims))
-                if changes:
-                    yield Difference("changed", "value", self._subject(name), name, other, changes)
-            elif one is not None or two is not None:
-                self.context.untyped[one is not None] += 1
+            if one is None and two is None:
+                continue
+            if self._is_declared_elsewhere(name, one, 0) or self._is_declared_elsewhere(
+                other, two, 1
+            ):
+                continue
+            none = ValueInfoProto()
+            changes = tuple(self._value(one or none, two or none, self.context.dims))
+            if changes:
+                yield Difference("changed", "value", self._subject(name), name, other, changes)
         yield from self._annotations()
         changes = tuple(text_changes(first, second))
-        if first.name != second.name and not self.scopes[0].path:
+        if self.scopes[0].path:
+            self.context.rename("graphs", first.name, second.name)
+        elif first.name != second.name:
             changes = (Change("name", repr(first.name), repr(second.name)), *changes)
         if changes:
             yield Difference("changed", "metadata", f"graph {first.name!r}", changes=changes)
+
+    def _is_declared_elsewhere(self, name: str, info: ValueInfoProto | None, side: int) -> bool:
+        """Return whether a value without a declaration is gone, or declared as an input or output."""
+        index = self.scopes[side].index
+        return info is None and (name not in index or name in index.inputs or name in index.outputs)
 
     def _annotations(self) -> Iterator[Difference]:
         first, second = (

@@ -5,19 +5,19 @@ from typing import Literal, TypeVar
 
 from onnx import FunctionProto, ModelProto, TrainingInfoProto
 
-from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, function_key
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.diff.graphs import DiffContext, GraphDiff
 from onnxsurgeon_lite.matching.diff.protos import entry_changes, text_changes
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.matching.diff.trimming import Trimmed, trim
 from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.calls import check_functions, function_key
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 K = TypeVar("K")
 V = TypeVar("V")
 _SMALL = 2000  # nodes up to which an edit is diffed in full
-_HEADER = ("ir_version", "producer_name", "producer_version", "domain", "model_version")
 
 
 def diff(
@@ -69,6 +69,8 @@ def _diff(context: DiffContext, graphs: Trimmed) -> ModelDiff:
     for model in context.models:
         check_functions(model.proto)
     differences = list(_model_differences(context, graphs))
+    for name, other in context.dims.forth.items():
+        context.rename("dimensions", name, other)
     notes, pairs = _notes(context), sorted(context.pairs.items())
     return ModelDiff(not differences, differences, context.renamed, notes, pairs=pairs)
 
@@ -79,13 +81,7 @@ def _model_differences(context: DiffContext, graphs: Trimmed) -> Iterator[Differ
         if versions[0] != versions[1]:
             change = Change("version", *(version or "" for version in versions))
             yield Difference(_status(*versions), "opset", domain, changes=(change,))
-    header = [
-        Change(name.replace("_", " "), str(getattr(first, name)), str(getattr(second, name)))
-        for name in _HEADER
-        if getattr(first, name) != getattr(second, name)
-    ]
-    header += text_changes(first, second)
-    for change in header:
+    for change in text_changes(first, second):
         yield Difference("changed", "metadata", "model", changes=(change,))
     main = GraphDiff(context, graphs.scopes, known=graphs.pairs)
     context.pairs = main.alignment.nodes

@@ -1,18 +1,12 @@
 """Diff single messages: texts, types, attributes, tensors."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
-from onnx import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    TypeProto,
-    ValueInfoProto,
-)
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+from onnx import AttributeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.matching.diff.result import Change
@@ -21,8 +15,28 @@ from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
 
-Described = ModelProto | GraphProto | NodeProto | FunctionProto | TensorProto | ValueInfoProto
-"""Messages with a doc string and metadata."""
+_BY_MEANING = {
+    "ModelProto": ("graph", "functions", "opset_import", "training_info"),
+    "GraphProto": (
+        *("name", "node", "initializer", "sparse_initializer", "input", "output", "value_info"),
+        "quantization_annotation",
+    ),
+    "NodeProto": ("name", "input", "output", "op_type", "domain", "overload", "attribute"),
+    "FunctionProto": (
+        *("name", "domain", "overload", "input", "output", "attribute", "attribute_proto", "node"),
+        *("opset_import", "value_info"),
+    ),
+    "ValueInfoProto": ("name", "type"),
+    "AttributeProto": tuple(
+        f.name for f in AttributeProto.DESCRIPTOR.fields if f.name != "doc_string"
+    ),
+    "TensorProto": (
+        *("name", "dims", "data_type", "raw_data", "float_data", "int32_data", "int64_data"),
+        *("double_data", "uint64_data", "string_data", "external_data", "data_location"),
+    ),
+    "SparseTensorProto": ("values", "indices"),
+}
+"""Message -> the fields that are compared elsewhere, whatever their names, order or storage."""
 
 
 @dataclass
@@ -38,6 +52,8 @@ class DimNames:
 
     def agree(self, kind: TypeProto, other: TypeProto) -> bool:
         """Return whether two types are equal up to renamed dimensions."""
+        if [*_denotations(kind)] != [*_denotations(other)]:
+            return False
         while kind.WhichOneof("value") == other.WhichOneof("value") == "sequence_type":
             kind, other = kind.sequence_type.elem_type, other.sequence_type.elem_type
         if not kind.HasField("tensor_type") or not other.HasField("tensor_type"):
@@ -63,22 +79,57 @@ def type_change(kind: TypeProto, other: TypeProto, names: DimNames) -> list[Chan
     """Return the change of a declared type."""
     if names.agree(kind, other):
         return []
-    return [Change("type", type_text(kind), type_text(other))]
+    before, after = type_text(kind), type_text(other)
+    if before != after:
+        return [Change("type", before, after)]
+    denoted = [" ".join(_denotations(each)) for each in (kind, other)]
+    if denoted[0] != denoted[1]:
+        return [Change("denotation", *denoted)]
+    params = [dim.dim_param for dim in kind.tensor_type.shape.dim if dim.dim_param]
+    return [
+        Change(f"dimension {name!r}", f"{names.forth[name]!r} elsewhere", repr(name))
+        for name in dict.fromkeys(params)
+        if names.forth.get(name, name) != name
+    ] or [Change("type", _line(kind), _line(other))]
 
 
-def text_changes(first: Described, second: Described) -> list[Change]:
-    """Return changes of the doc string, the metadata and fields unknown to this onnx version."""
+def _denotations(kind: Message) -> Iterator[str]:
+    """Yield the denotations in a type, '-' for dimensions without one."""
+    for own, value in kind.ListFields():
+        if own.name == "denotation":
+            yield value
+        elif own.name == "dim":
+            yield from (dim.denotation or "-" for dim in value)
+        elif isinstance(value, Message):
+            yield from _denotations(value)
+
+
+def text_changes(first: Message, second: Message) -> list[Change]:
+    """Return changes of all fields but those that are compared by what they mean, and of unknown fields."""
     changes = []
-    if first.doc_string != second.doc_string:
-        changes.append(Change("doc string", first.doc_string, second.doc_string))
-    if first.metadata_props or second.metadata_props:
-        mine, theirs = (
-            {entry.key: entry.value for entry in proto.metadata_props} for proto in (first, second)
-        )
-        changes += entry_changes("metadata", mine, theirs)
+    for name in _compared_as_they_are(first.DESCRIPTOR):
+        mine, theirs = getattr(first, name), getattr(second, name)
+        if mine == theirs:
+            continue
+        if name == "metadata_props":
+            tables = ({entry.key: entry.value for entry in side} for side in (mine, theirs))
+            changes += entry_changes("metadata", *tables)
+        else:
+            changes.append(Change(name.replace("_", " "), _line(mine), _line(theirs)))
     if unknown_fields(first) != unknown_fields(second):
         changes.append(Change("fields unknown to this onnx version"))
     return changes
+
+
+@cache
+def _compared_as_they_are(kind: Descriptor) -> list[str]:
+    by_meaning = _BY_MEANING.get(kind.name, ())
+    return [field.name for field in kind.fields if field.name not in by_meaning]
+
+
+def _line(value: object) -> str:
+    """Return a field's value as text, messages on one line."""
+    return value if isinstance(value, str) else " ".join(str(value).split())
 
 
 def entry_changes(what: str, mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[Change]:
@@ -95,11 +146,12 @@ def entry_changes(what: str, mine: Mapping[str, str], theirs: Mapping[str, str])
 
 
 def attribute_key(attribute: AttributeProto) -> bytes:
-    """Return the attribute's bytes without its doc string."""
-    if not attribute.doc_string:
-        return bytes(attribute.SerializeToString(deterministic=True))
-    plain = copied(attribute)
-    plain.ClearField("doc_string")
+    """Return the attribute's bytes without its doc string, and without a tensor or bodies."""
+    plain = attribute
+    if any(attribute.HasField(name) for name in ("doc_string", "t", "g")) or attribute.graphs:
+        plain = copied(attribute)
+        for name in ("doc_string", "t", "g", "graphs"):
+            plain.ClearField(name)
     return bytes(plain.SerializeToString(deterministic=True))
 
 

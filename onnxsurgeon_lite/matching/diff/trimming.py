@@ -195,5 +195,5 @@ class _TrimmedGraph:
         wanted = needed | {value.name for value in graph.input}
         graph.initializer.extend(t for t in self.graph.initializer if t.name in wanted)
         made = {name for node in graph.node for name in node.output}
-        graph.value_info.extend(v for v in self.graph.value_info if v.name in made)
+        graph.value_info.extend(v for v in self.graph.value_info if v.name in made | wanted)
         return NamedGraph.of(self.model.with_proto(proto), self.kept)

@@ -30,8 +30,8 @@ class Wiring:
 
     def corresponds(self, name: str, other: str) -> bool:
         """Return whether two values correspond, or another difference already reports the change."""
-        if not name and not other:
-            return True
+        if not name or not other:
+            return name == other
         values = self.alignment.values
         if name in values or other in self.back:
             return values.get(name) == other or self._reported_elsewhere(name, other)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto
 
-from onnxsurgeon_lite.graph.index import call_key
 from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.model.model import is_external
 
 _SAMPLE = 64  # bytes sampled at the start, middle and end of a large tensor
@@ -123,9 +123,10 @@ class Labeler:
     ) -> list[int]:
         uses = initial.uses
         captured = scope.captured
-        down = [0] * len(scope.reads)
+        reads, makes = scope.reads, scope.makes
+        down = [0] * len(reads)
         for node in reversed(nodes):
-            used = [tuple(sorted(uses.get(name, ()))) for name in scope.makes[node]]
+            used = [tuple(sorted(uses.get(name, ()))) for name in makes[node]]
             while used and not used[-1]:
                 used.pop()  # an unused output does not distinguish nodes
             label = down[node] = self.label((local[node], *used))

@@ -8,10 +8,10 @@ the same node first, then the same operator, then another operator with the same
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnxsurgeon_lite.graph.index import call_key
 from onnxsurgeon_lite.matching.nodes.keys import Key, common, groups, keys, unique
 from onnxsurgeon_lite.matching.nodes.labels import InitialLabels, Labeler, Labels, Leaves
 from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
+from onnxsurgeon_lite.model.calls import call_key
 
 
 @dataclass
@@ -218,7 +218,9 @@ class _Matcher:
         """
         mine, theirs = (groups((key(side, n), n) for n in self.free[side]) for side in (0, 1))
         for found, group in mine.items():
-            others = theirs.get(found, [])
+            others = theirs.get(found)
+            if not others:
+                continue
             named = {self._named(1, b): b for b in others}
             same_name = [(a, named[self._named(0, a)]) for a in group if self._named(0, a) in named]
             for a, b in same_name:
@@ -230,11 +232,14 @@ class _Matcher:
     def _in_order_of_use(self, side: int, nodes: Iterable[int]) -> list[int]:
         """Return those of equal nodes that are free, first what others read as their first input."""
         uses, makes = self.sides[side].uses, self.sides[side].makes
+        free = [node for node in nodes if node in self.free[side]]
+        if len(free) < 2:
+            return free
 
         def slots(node: int) -> list[list[tuple[int, ...]]]:
             return [sorted(uses.get(name, {}).values()) for name in makes[node]]
 
-        return sorted((node for node in nodes if node in self.free[side]), key=slots)
+        return sorted(free, key=slots)
 
     def _pair_and_spread(self, a: int, b: int, levels: Sequence[Key]) -> None:
         if a in self.free[0] and b in self.free[1]:

@@ -15,9 +15,9 @@ from onnxsurgeon_lite.matching.values.references import (
     alignment,
     needs_alignment,
 )
-from onnxsurgeon_lite.matching.values.two_sets import aligned_sets
+from onnxsurgeon_lite.matching.values.two_sets import set_alignment
 
 __all__ = [
-    "Alignment", "Pair", "aligned", "alignment", "aligned_models", "aligned_sets", "feeds_in_order",
-    "feeds_of_other", "load_map", "lost_note", "needs_alignment", "save_map",
+    "Alignment", "Pair", "aligned", "alignment", "aligned_models", "feeds_in_order",
+    "feeds_of_other", "load_map", "lost_note", "needs_alignment", "save_map", "set_alignment",
 ]  # fmt: skip

@@ -157,13 +157,23 @@ def feeds_of_other(index: GraphIndex, feeds: Feeds) -> Feeds:
     """
     required = required_inputs(index)
     if all(name in feeds for name in required):
-        return as_declared(index, {n: feeds[n] for n in index.inputs if n in feeds})
+        return _fitted(index, {n: feeds[n] for n in index.inputs if n in feeds})
     if len(required) != len(feeds):
         raise FeedsError(
             f"the models take {len(feeds)} and {len(required)} inputs",
             "cut them to the same inputs with onnxdbg extract",
         )
-    return as_declared(index, dict(zip(required, feeds.values(), strict=True)))
+    return _fitted(index, dict(zip(required, feeds.values(), strict=True)))
+
+
+def _fitted(index: GraphIndex, feeds: Feeds) -> Feeds:
+    try:
+        return as_declared(index, feeds)
+    except FeedsError as error:
+        raise FeedsError(
+            f"the other model takes other inputs: {error.message}",
+            "give both the same sizes: onnxdbg edit set-shape, edit rebatch",
+        ) from error
 
 
 def feeds_in_order(

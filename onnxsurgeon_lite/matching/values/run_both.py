@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from onnxsurgeon_lite.graph.index import GraphIndex, call_key
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.facts import (
@@ -19,6 +19,7 @@ from onnxsurgeon_lite.matching.values.facts import (
 from onnxsurgeon_lite.matching.values.mapping import feeds_of_other, save_map
 from onnxsurgeon_lite.matching.values.pairing import Matching, match
 from onnxsurgeon_lite.matching.values.references import with_modules
+from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime

@@ -1,6 +1,6 @@
 """Align two reference sets: by equal names, by a map, or by matching."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,10 @@ from onnxsurgeon_lite.matching.values.references import named_as_modules
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
 
-def aligned_sets(
+def set_alignment(
     references: ReferenceSet, actual: ReferenceSet, how: str | None = None
-) -> ReferenceSet:
-    """Return references under the names of another set.
+) -> Callable[[ReferenceSet, ReferenceSet], ReferenceSet]:
+    """Return what gives references the names of another set; of each sample as of this one.
 
     Args:
         how: `names` keeps them, `auto` matches them, else a map file, of either direction; None matches them if most
@@ -30,7 +30,7 @@ def aligned_sets(
         ReferenceSetError: no value matches.
     """
     if how == "names" or (how is None and _share_names(references, actual)):
-        return references
+        return lambda references, _: references
     left = list[str]()
     if how is None or how == "auto":
         matching = match(_side(references, actual), _side(actual, references))
@@ -44,10 +44,21 @@ def aligned_sets(
             f"no tensor of {references.place!r} matches one of {actual.place!r}",
             "write a map: onnxdbg match SET MODEL --save map.json",
         )
+    return partial(_aligned, matching, tuple(left))
+
+
+def _aligned(
+    matching: Matching, left: tuple[str, ...], references: ReferenceSet, actual: ReferenceSet
+) -> ReferenceSet:
+    """Return references under the names of the other set, by the pairs of a sample."""
     entries = _renamed(references, actual, matching.pairs)
-    alone = {name: references.entries[name] for name in matching.only_a if name not in entries}
+    alone = {
+        name: references.entries[name]
+        for name in matching.only_a
+        if name not in entries and name in references
+    }
     entries |= {n: entry for n, entry in alone.items() if _may_be(entry, actual.entries.get(n))}
-    return replace(references, entries=entries, left_over=tuple(left))
+    return replace(references, entries=entries, left_over=left)
 
 
 def _side(references: ReferenceSet, other: ReferenceSet) -> Side:
@@ -66,6 +77,8 @@ def _renamed(
     """Return the references that have a partner under its name."""
     entries = {}
     for pair in pairs:
+        if pair.a not in references or pair.b not in actual:
+            continue
         entry = references.entries[pair.a]
         read = partial(rearranged, entry, pair.axes, actual.entries[pair.b].shape)
         entries[pair.b] = replace(entry, read=read, stored_as=pair.a)

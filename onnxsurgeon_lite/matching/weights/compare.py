@@ -11,6 +11,7 @@ from onnx import NodeProto, TensorProto
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.folding import (
+    BatchNorm,
     Fold,
     batch_norms,
     common_epsilon,
@@ -33,6 +34,11 @@ COUNTER = "num_batches_tracked"  # only training uses it
 _FOLDING = "Conv", "ConvTranspose", "Gemm"  # a BatchNorm behind them is folded into them
 _MOVERS = {"Concat", "Expand", "Pad", "Reshape", "Slice", "Tile", "Transpose", "Where"}
 _MAX_AXES = 4
+_CLEAR = (
+    0.5  # the largest distance (1 - cosine) of an order of axes, relative to that of another order
+)
+ALIKE = 0.5
+"""The least cosine similarity that tells one parameter from another."""
 
 
 @dataclass
@@ -45,7 +51,7 @@ class Weight:
         order: the parameter's axes in the order of the initializer's; None if reshaped or folded.
         finding: what is suspicious although the numbers agree: an epsilon that the other BatchNorms do not have, a
             square weight that its node needs transposed.
-        uncertain: True when it fits in several orders, and agrees in none or in several.
+        rivals: other ways to make it that fit about as well: orders of axes, parameters, a BatchNorm folded in.
         fold: the fold; `axis` is that of the channels of a weight, None for a bias. pieces: what was gathered.
         added: the dtype in which 1 was added to the parameter.
         equal: the parameters that have its contents. is_placed: its name or its module says which parameter it is.
@@ -57,7 +63,7 @@ class Weight:
     comparison: Comparison
     finding: str = ""
     order: tuple[int, ...] | None = field(default=None, metadata=HIDDEN)
-    uncertain: bool = field(default=False, metadata=HIDDEN)
+    rivals: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     fold: Fold | None = field(default=None, metadata=HIDDEN)
     axis: int | None = field(default=None, metadata=HIDDEN)
     pieces: Pieces | None = field(default=None, metadata=HIDDEN)
@@ -135,12 +141,12 @@ class _WeightSearch:
             self.progress(f"{number} weights compared")
             equal[name] = contents.get(digest(self.index.model.array(tensor)), [])
             self._by_content(name, equal[name])
-        rest = [name for name in self.floats if name not in self.found]
-        self._find_folds(rest)
+        self._find_folds(equal)
+        rest = [n for n in self.floats if n not in self.found and not self._by_fold(n)]
         self._find_raised(rest)
         self._find_pieces(equal)
         for name in rest:
-            if name not in self.found and not self._by_fold(name) and not self._by_place(name):
+            if name not in self.found and not self._by_place(name):
                 self._take(name, equal[name])
             if name in self.found and not self.found[name].comparison.match:
                 self._as_others(name)
@@ -193,13 +199,51 @@ class _WeightSearch:
             free = [p for p in equal if p not in self.used]
             self._take(name, [*here, *near, *free, *equal])
 
-    def _find_folds(self, names: Iterable[str]) -> None:
+    def _find_folds(self, equal: Mapping[str, Sequence[str]]) -> None:
         """Find the convolutions' weights that have a BatchNorm folded in, and the epsilon of most of these."""
-        for name in names:
-            if (node := self._convolution(name, 1)) is not None:
+        self._gone = self._norms_without_node(equal)
+        nodes = [(n, node) for n in self.floats if (node := self._convolution(n, 1)) is not None]
+        for name, node in nodes:
+            if name not in self.found:
                 self._find_fold(name, _channels(node))
+            else:
+                self._find_hidden_fold(name, node)
+            if name in self.folds:  # whatever else has the numbers of its bias
+                self.found.pop([*node.input, "", ""][2], None)
         self.epsilon = common_epsilon([fold for fold, _ in self.folds.values()])
         self.folds = {n: (settled(f, self.epsilon), p) for n, (f, p) in self.folds.items()}
+
+    def _norms_without_node(self, equal: Mapping[str, Sequence[str]]) -> list[BatchNorm]:
+        """Return the checkpoint's BatchNorms that no node of the model computes."""
+        nodes = (self.index.nodes[at] for at in self.index.operators.get("BatchNormalization", ()))
+        variances = [node.input[4] for node in nodes if len(node.input) > 4]
+        alive = {p for name in variances for p in equal.get(name, ())}
+        alive |= {self.found[name].parameter for name in variances if name in self.found}
+        alive |= {p for name in variances for p in self.places.called(name)}
+        return [norm for norm in self.norms if f"{norm.name}.running_var" not in alive]
+
+    def _find_hidden_fold(self, name: str, node: NodeProto) -> None:
+        """Find a BatchNorm that changes nothing of a weight: the bias beside it says whether it was folded in."""
+        bias = self.floats.get([*node.input, "", ""][2])
+        array, parameter = self.index.model.array(self.floats[name]), self.found[name].parameter
+        stored, axis = self._read(parameter), _channels(node)
+        if bias is None or stored.shape != array.shape or not self._gone:
+            return
+        fold = find_fold(array, stored, axis, self._gone)
+        if fold is None or not _agrees(array, fold.weight(stored, axis).astype(array.dtype)):
+            return
+        own = _bias_of(parameter)
+        before = self._read(own) if own in self.checkpoint else None
+        made, there = fold.bias(before).astype(array.dtype), self.index.model.array(bias)
+        if not _agrees(there, made):
+            return
+        if before is not None and np.array_equal(before.astype(there.dtype), there):
+            for each in (name, bias.name):
+                if each in self.found:
+                    self.found[each].rivals += (f"folded with {fold.norm.name}",)
+            return
+        self.folds[name] = fold, parameter
+        del self.found[name]
 
     def _find_fold(self, name: str, axis: int) -> None:
         array = self.index.model.array(self.floats[name])
@@ -259,7 +303,7 @@ class _WeightSearch:
         return node is not None and known and self._fold_bias(name, *self.folds[node.input[1]])
 
     def _fold_bias(self, name: str, fold: Fold, weight: str) -> bool:
-        parameter = f"{weight.rpartition('.')[0]}.bias".removeprefix(".")
+        parameter = _bias_of(weight)
         bias = self._read(parameter) if parameter in self.checkpoint else None
         own = f"{fold.norm.name}.bias" if bias is None else parameter
         return self._add_folded(name, own, fold, fold.bias(bias))
@@ -286,7 +330,8 @@ class _WeightSearch:
         for name in unknown:
             array = self.index.model.array(self.floats[name])
             elsewhere = any(self._holds(array, p) for p in equal[name])
-            pieces = None if elsewhere or name in self.folds else table.find(array)
+            is_folded = name in self.found and self.found[name].fold is not None
+            pieces = None if elsewhere or is_folded else table.find(array)
             if pieces is not None:
                 parameter = ", ".join(pieces.parameters)
                 same = compare(array, array, EXACT)
@@ -302,35 +347,50 @@ class _WeightSearch:
         for name, weight in self.found.items():
             if weight.parameter in equal[name]:
                 weight.equal = tuple(equal[name])
-            own = self.places.called(name) or self.places.own(name)
-            weight.is_placed = (
-                weight.parameter in own and sum(self._fits(name, p) for p in own) == 1
-            )
+            weight.is_placed = self._is_placed(name, weight.parameter)
+            if not weight.comparison.match and weight.fold is None:
+                weight.rivals += tuple(self._foldable(name))
+
+    def _is_placed(self, name: str, parameter: str) -> bool:
+        own = self.places.called(name) or self.places.own(name)
+        return [p for p in own if self._fits(name, p)] == [parameter]
+
+    def _foldable(self, name: str) -> Iterator[str]:
+        """Yield the BatchNorms beside a convolution whose weight or bias differs, which may be folded into it."""
+        if self._convolution(name, 1) is None and self._convolution(name, 2) is None:
+            return
+        near = {*self.places.near(name)}
+        for norm in self._gone:
+            if f"{norm.name}.running_var" in near and norm.mean.size in self.floats[name].dims:
+                yield f"folded with {norm.name}"
 
     # --- comparing ---
 
     def _take(self, name: str, parameters: Iterable[str]) -> bool:
         """Compare with the first parameter, in the layout that agrees best."""
-        parameter = next(iter(parameters), None)
-        if parameter is None:
+        candidates = [*parameters]
+        found = [w for parameter in candidates[:1] for w in self._laid_out(name, parameter)]
+        if not found:
             return False
+        best = max(found, key=lambda w: (w.comparison.match, w.comparison.cosine))
+        if best.comparison.match:
+            near = [w for w in found if w.comparison.match and w is not best]
+        else:
+            if not self._is_placed(name, best.parameter):
+                found += [w for p in candidates[1:] for w in self._laid_out(name, p)]
+            near = [w for w in found if w is not best and not _is_clear(best, w)]
+        best.rivals = tuple(map(as_text, near))
+        self.found[name] = best
+        self.used.add(best.parameter)
+        return True
+
+    def _laid_out(self, name: str, parameter: str) -> Iterator[Weight]:
+        """Yield the comparison with a parameter in each layout."""
         array = self.index.model.array(self.floats[name])
-        best: Weight | None = None
-        layouts = [*_layouts(self._read(parameter), array.shape)]
-        for number, (how, order, stored) in enumerate(layouts, 1):
+        for how, order, stored in _layouts(self._read(parameter), array.shape):
             exact = EXACT if array.dtype == stored.dtype else None
             comparison = compare(array, np.asarray(stored, order="C"), self.tolerance or exact)
-            if best is None or comparison.match or comparison.cosine > best.comparison.cosine:
-                best = Weight(name, parameter, how, comparison, order=order)
-                best.uncertain = len(layouts) > 1
-            if comparison.match:
-                rest = layouts[number:]
-                best.uncertain = any(np.array_equal(stored, other) for _, _, other in rest)
-                break
-        if best is not None:
-            self.found[name] = best
-            self.used.add(parameter)
-        return best is not None
+            yield Weight(name, parameter, how, comparison, order=order)
 
     def _add_folded(
         self, name: str, parameter: str, fold: Fold, folded: Array, axis: int | None = None
@@ -338,7 +398,7 @@ class _WeightSearch:
         array = self.index.model.array(self.floats[name])
         if folded.shape != array.shape:
             return False
-        comparison = compare(array, folded.astype(array.dtype), self.tolerance or _FOLDED)
+        comparison = compare(array, folded.astype(array.dtype), self.tolerance or _folded(array))
         how = f"folded with {fold.norm.name}"
         finding = ""
         if axis is not None and fold.epsilon != self.epsilon:
@@ -389,6 +449,34 @@ def _channels(node: NodeProto) -> int:
     if node.op_type == "Gemm":
         return 0 if any(a.name == "transB" and a.i for a in node.attribute) else 1
     return int(node.op_type == "ConvTranspose")
+
+
+def _bias_of(weight: str) -> str:
+    """Return the name of the bias in the module of a weight."""
+    return f"{weight.rpartition('.')[0]}.bias".removeprefix(".")
+
+
+def _folded(array: Array) -> Tolerance | None:
+    """Return the tolerance of folded numbers: their dtype's, where that is wider than the fold's own rounding."""
+    return _FOLDED if array.dtype.itemsize > 2 else None
+
+
+def _agrees(array: Array, folded: Array) -> bool:
+    return array.shape == folded.shape and compare(array, folded, _folded(array)).match
+
+
+def _is_clear(best: Weight, other: Weight) -> bool:
+    """Return whether one explanation of numbers that differ excludes another."""
+    if best.parameter != other.parameter:
+        return other.comparison.cosine < ALIKE
+    return 1 - best.comparison.cosine <= _CLEAR * (1 - other.comparison.cosine)
+
+
+def as_text(weight: Weight) -> str:
+    """Say which parameter a weight is, and how."""
+    how = "as it is" if weight.how == "same" else weight.how
+    order = f" to {[*weight.order]}" if weight.order and weight.how == "transposed" else ""
+    return f"{weight.parameter!r} {how}{order}"
 
 
 def _layouts(

@@ -8,19 +8,18 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.weights.compare import Weight, WeightsResult, digest
+from onnxsurgeon_lite.matching.weights.compare import ALIKE, Weight, WeightsResult, as_text, digest
 from onnxsurgeon_lite.matching.weights.folding import Fold, batch_norm
 from onnxsurgeon_lite.matching.weights.pieces import Pieces
 from onnxsurgeon_lite.matching.weights.places import wrapper
 from onnxsurgeon_lite.matching.weights.raised import raised
 from onnxsurgeon_lite.model.walk import tensors as all_tensors
-from onnxsurgeon_lite.names import few, listed
+from onnxsurgeon_lite.names import command, few, listed
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
-_ALIKE = 0.5  # the least cosine similarity that tells one parameter, or order of axes, from another
 _FEW = 2  # distinct numbers of a mask, which no training made
 _AGAINST = "give the checkpoint that the model was exported from with --against"
 _AGAIN = "export the model again, or keep what cannot be followed as it is with --partial"
@@ -120,27 +119,26 @@ class _Update:
                 f"{weight.name!r} is {weight.parameter!r} {weight.how} by an epsilon that other numbers do not tell",
                 _AGAINST,
             )
-        if weight.comparison.cosine >= _ALIKE:
-            return
-        if weight.uncertain:
-            raise _unordered(weight, "like it in none")
-        if not weight.is_placed:
+        if weight.rivals:
+            raise _ambiguous(weight)
+        if weight.comparison.cosine < ALIKE and not weight.is_placed:
             raise ReferenceSetError(
                 f"{weight.name!r} has neither the numbers nor the place of a parameter", _AGAINST
             )
 
     def _require_alone(self, weight: Weight, before: Array) -> None:
         """Raise if equal numbers do not say which parameter a weight is, and these are equal no more."""
-        if weight.uncertain:
-            raise _unordered(weight, "equal in several")
+        if weight.rivals:
+            raise _ambiguous(weight)
         if weight.fold is not None:
             self._require_one_norm(weight, weight.fold)
+        path = str(self.index.model.path or "MODEL")
         apart = [p for p in weight.equal if p in self.new and not self._same(p, weight.parameter)]
         placed = {each.parameter for each in self.found.weights if each.is_placed}
         if apart and not (weight.is_placed and placed.issuperset(weight.equal)):
             raise ReferenceSetError(
                 f"{weight.name!r} holds {few([weight.parameter, *apart])}, which were equal and are so no more",
-                _AGAIN,
+                f"give each reader its own: {command('onnxdbg', 'edit', 'unshare', path, weight.name)}",
             )
         users = self.index.consumers.get(weight.name, ())
         scopes = {self.index.origins[user].scope for user in users}
@@ -252,11 +250,9 @@ class _Update:
         )
 
 
-def _unordered(weight: Weight, how: str) -> ReferenceSetError:
-    return ReferenceSetError(
-        f"parameter {weight.parameter!r} fits {weight.name!r} in several orders of its axes, {how}",
-        _AGAINST,
-    )
+def _ambiguous(weight: Weight) -> ReferenceSetError:
+    ways = ", or ".join((as_text(weight), *weight.rivals[:3]))
+    return ReferenceSetError(f"{weight.name!r} may be {ways}: its numbers do not tell", _AGAINST)
 
 
 def _is_trained(tensor: TensorProto) -> bool:

@@ -47,7 +47,7 @@ def page(result: BisectResult, sight: Sight) -> data.Page:
 
 
 def _headlines(result: BisectResult) -> Iterator[str]:
-    """Yield what was found; a cause at the end of a line is told below it, with its repair."""
+    """Yield what was found; a cause at the end of a line is shown below it, with its repair."""
     known = [f": {cause.sentence}" for c in _with_inner(result.culprits) for cause in c.causes]
     for line in headlines(result):
         yield next((line.removesuffix(cause) for cause in known if line.endswith(cause)), line)

@@ -223,6 +223,8 @@ def own_samples(path: Path) -> dict[int, ReferenceSet]:
     samples = defaultdict[int, dict[str, Entry]](dict)
     for value in index["values"]:
         name, offset, length = value["name"], value["offset"], value["length"]
+        if not isinstance(name, str):
+            raise ValueError(f"it has the name {name!r}")
         if offset < 0 or length < 0 or offset + length > size:
             raise ReferenceSetError(
                 f"{str(path / file)!r} is too short for {name!r}: it has {size} bytes",
@@ -353,7 +355,7 @@ def _npy_array(raw: bytes) -> Array:
 
 
 def _require_size(file: IO[bytes], size: int) -> None:
-    """Raise `ValueError` unless a `.npy` file, of which a header is read, has the bytes that the header says."""
+    """Raise `ValueError` unless a `.npy` file has as many bytes as its header says."""
     shape, _, dtype = _read_header(file, np.lib.format.read_magic(file))
     if dtype.hasobject:
         raise ValueError("object arrays are pickles")

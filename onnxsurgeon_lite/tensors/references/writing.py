@@ -15,7 +15,7 @@ from typing import BinaryIO
 import numpy as np
 from onnx import SequenceProto, TensorProto
 
-from onnxsurgeon_lite.atomic import Staging, rename_folder, temporary_folder
+from onnxsurgeon_lite.atomic import Staging, real_place, rename_folder, temporary_folder
 from onnxsurgeon_lite.errors import ReferenceSetError, WriteError
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.remote import Remote, placed
@@ -54,7 +54,7 @@ class FolderWriter:
             self._target, self.folder = self.folder, Path(local, self.folder.name)
         new = not os.path.lexists(self.folder)
         self._place = temporary_folder(self.folder) if new else self.folder
-        if make_folder(self._place, self.folder):  # or it is told at once why that is impossible
+        if make_folder(self._place, self.folder):  # or fails at once
             self._place.rmdir()
         self._old = values_files(self._place)
         self._name = free_name(self._place)
@@ -137,6 +137,7 @@ def make_folder(folder: Path, named: Path | None = None) -> bool:
             raise WriteError(
                 f"{str(named)!r} already exists and is not a folder", "choose another name"
             ) from error
+        real_place(named)
         return False
     except OSError as error:
         hint = command("mkdir", "-p", str(folder.parent))

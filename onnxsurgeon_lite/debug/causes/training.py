@@ -1,0 +1,63 @@
+"""Nodes that compute what they do in training, as `check` finds them: their mode is wrong, not a number."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from onnx import helper
+
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.graph.lint import trains
+from onnxsurgeon_lite.passes import Pass, Replace, SetConstant
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+
+_FEWEST = 32  # elements that tell a draw from a coincidence
+_NEAR = 0.25  # between shares of elements that are drawn alike
+
+
+def in_training(place: Place) -> Iterator[Hypothesis]:
+    """Yield that each node, or all nodes together, should compute what they do in evaluation."""
+    numbers = [n for n, node in enumerate(place.index.nodes) if trains(place.index, node)]
+    for some in [[number] for number in numbers] + [numbers] * (len(numbers) > 1):
+        titles = " and ".join(map(place.title, some))
+        sentence = f"{titles} {'is' if len(some) == 1 else 'are'} in training mode; in evaluation"
+        edits = tuple(_evaluating(place, number) for number in some)
+        yield Hypothesis("training mode", sentence, edits, ("training mode",))
+
+
+def _evaluating(place: Place, number: int) -> Pass:
+    node, token = place.index.nodes[number], place.node(number)
+    if node.op_type == "Dropout":
+        return SetConstant(node.input[2], np.array(False), (token,))
+    known = ((a.name, helper.get_attribute_value(a)) for a in node.attribute)
+    kept = tuple((name, value) for name, value in known if name != "training_mode")
+    # in evaluation it has one output
+    return Replace(tuple(node.input), (node.output[0],), "BatchNormalization", kept)
+
+
+def dropped(place: Place) -> str:
+    """Say that a reference is an input of the region behind a Dropout that draws; '' if none is."""
+    for name, made in {place.value: place.wanted, **place.lacking}.items():
+        for source in place.inputs.values():
+            if isinstance(source, np.ndarray) and (share := _dropped_share(source, made)):
+                return (
+                    f"not the model: Dropout was active when the references were recorded ({name!r} is 0 in "
+                    f"{share:.0%} of the elements, the others are scaled): record again in eval()"
+                )
+    return ""
+
+
+def _dropped_share(source: Array, made: Array) -> float:
+    """Return the share of elements that a Dropout set to 0, of both signs; 0 if it cannot have made the array."""
+    if source.shape != made.shape or not (is_float(source.dtype) and is_float(made.dtype)):
+        return 0.0
+    live = source != 0
+    lost = live & (made == 0)
+    if live.sum() < _FEWEST or not lost.any() or not (kept := live & ~lost).any():
+        return 0.0
+    negative = np.signbit(source.astype(np.float64))
+    shares = [float(lost[s].mean()) for s in (live & negative, live & ~negative) if s.any()]
+    factors = made[kept].astype(np.float64) / source[kept]
+    factor, share = float(np.median(factors)), float(lost[live].mean())
+    drawn = abs(factor * (1 - share) - 1) < _NEAR and max(shares) - min(shares) < _NEAR
+    return share if drawn and factor > 1 and np.allclose(factors, factor, rtol=1e-3) else 0.0
