@@ -210,3 +210,24 @@ class RuntimeCrash(RuntimeFailure):
 
 class RuntimeTimeout(RuntimeFailure):
     """The runtime's process ran out of time."""
+
+
+def reported(error: BaseException) -> str:
+    """Write the traceback of a bug of ours to a file, and say where it is."""
+    import sys
+    import tempfile
+    import traceback
+    from importlib.metadata import version
+
+    kind = type(error).__name__
+    lines = [f"onnxdbg {version('onnxsurgeon-lite')}: {sys.argv!r}\n"]
+    lines += traceback.format_exception(error)
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="onnxdbg-", suffix=".txt", delete=False, errors="backslashreplace"
+        ) as file:
+            file.writelines(lines)
+    except OSError:
+        sys.stderr.writelines(lines)
+        return f"internal error ({kind}): please report it with the lines above"
+    return f"internal error ({kind}): please report it with {file.name}"

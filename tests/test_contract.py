@@ -18,7 +18,7 @@ from onnxsurgeon_lite.graph.check import check
 ROOT = Path(__file__).parent.parent
 PAGES = "\n".join(p.read_text() for p in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))))
 PAGES += "\n".join(map(str, HELP.values()))
-NO_VERBS = {"pipeline"}  # passes that are no verb
+NO_VERBS = {"pipeline", "restore"}  # passes that are no verb
 
 
 def passes_by_name() -> dict[str, type]:

@@ -60,3 +60,17 @@ def test_the_architecture_page_has_every_room_in_order():
         tuple(re.findall(r"^\| `(\w+)/?` \| .*[a-z]", page.split("## Four")[0], re.MULTILINE))
         == ROOMS
     )
+
+
+def test_every_input_of_the_table_of_security_has_its_test():
+    table = (ROOT / "SECURITY.md").read_text().partition("## Every input")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    tests = {row[0]: row[-1].strip("`").partition("::") for row in rows[1:]}
+
+    assert len(tests) > 20
+    lacking = [
+        given
+        for given, (file, _, name) in tests.items()
+        if f"\ndef {name}(" not in (ROOT / "tests" / file).read_text()
+    ]
+    assert not lacking

@@ -131,3 +131,58 @@ def test_values_quantized_by_channel_and_by_a_scale_of_one_element_are_floats_ag
     found = osl.run(osl.dequantize(model).model, {"x": np.float32([[-3, 7.1]])})["y"]
 
     np.testing.assert_allclose(found, [[0, 7.1]])  # what one scale alone cuts off stays cut off
+
+
+DYNAMIC = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[2,4] x) => (OUTPUTS) <int8[4,3] w = {-6,-5,-4,-3,-2,-1,0,1,2,3,4,5}, int8[3] wz = {1,2,3}, float s = {0.02}> {
+    q, qs, qz = DynamicQuantizeLinear(x)
+    [product] m = MatMulInteger(q, w, qz, wz)
+    NODES
+}"""
+
+
+@pytest.mark.parametrize(
+    ("outputs", "nodes", "changed"),
+    [
+        ("float[2,3] y", "c = Cast<to = 1>(m) t = Mul(qs, s) y = Mul(c, t)", True),
+        ("int32[2,3] m", "", False),  # the product itself is wanted
+        ("float[2,3] y", "y = Cast<to = 1>(m)", False),  # nothing scales it
+        ("float[2,3] y, float qs", "c = Cast<to = 1>(m) y = Mul(c, qs)", False),
+        ("float[2,3] y, float z", "c = Cast<to = 1>(m) y = Mul(c, qs) z = Neg(qs)", False),
+        ("float[2,3] y, int32[2,3] n", "c = Cast<to = 1>(m) y = Mul(c, qs) n = MatMulInteger(q, w, qz)", False),
+    ],
+)  # fmt: skip
+def test_a_dynamic_quantizer_goes_only_where_nothing_else_needs_its_integers_or_its_scale(
+    outputs, nodes, changed
+):
+    source = DYNAMIC.replace("OUTPUTS", outputs).replace("NODES", nodes)
+    feeds = {"x": np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)}
+
+    result = osl.dequantize(parser.parse_model(source))
+
+    assert result.changed is changed
+    expected, actual = (osl.run(m, feeds) for m in (parser.parse_model(source), result.model))
+    for name, value in expected.items():
+        assert np.abs(actual[name] - value).max() <= 0.03 * np.abs(value).max()
+
+
+def test_integers_that_are_read_with_another_zero_point_stay_integers():
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2,4] x) => (float[2,4] y) <float s = {0.01}, uint8 z = {0}, uint8 other = {9}> {
+            q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, other) }""")
+
+    result = osl.dequantize(model)
+
+    assert not result.changed
+
+
+def test_float16_data_is_clipped_by_float16_numbers_and_no_two_nodes_have_one_name():
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float16[2,4] x) => (float16[4,2] y, uint8[4,2] t) <float16 s = {8479}, uint8 z = {0}> {
+            q = QuantizeLinear(x, s, z) [turn] t = Transpose<perm = [1, 0]>(q) y = DequantizeLinear(t, s, z) }""")
+
+    result = osl.dequantize(model)
+
+    onnx.checker.check_model(result.model.proto, full_check=True)
+    names = [node.name for node in result.model.proto.graph.node if node.name]
+    assert len(names) == len(set(names)) == 2

@@ -21,6 +21,7 @@ from onnxsurgeon_lite import (
     Extract,
     Fix,
     Freeze,
+    Inference,
     Insert,
     Model,
     PadOutputs,
@@ -51,7 +52,8 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes.build import add_initializers, parse_text
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe
-from onnxsurgeon_lite.passes.undoing import undoing
+from onnxsurgeon_lite.passes.restore import Restore
+from onnxsurgeon_lite.runtime.session import run_model
 
 X = np.array([1, -2, 3, 0.5], np.float32)
 SLOW = settings(
@@ -916,6 +918,14 @@ def test_a_frozen_input_of_a_random_graph_is_fed_no_more(tmp_path, runtime, prot
         ["set", "m.onnx", "graph.name=other", "model_version=3"],
         ["set-type", "m.onnx", "input.1=uint8", "31=float16"],
         ["set-layout", "m.onnx", "input.1=NHWC", "31=NCHW->NWHC"],
+        ["append", "m.onnx", "best = ArgMax(scores, axis=1)", "--map", "31=scores"],
+        ["prepend", "m.onnx", "x = image / 255", "--map", "x=input.1"],
+        ["add-constant", "m.onnx", "half=0.5"],
+        ["gradient", "m.onnx", "--of", "31", "--to", "input.1"],
+        ["rebatch", "m.onnx"],
+        ["infer", "m.onnx"],
+        ["remove", "m.onnx", "Conv_10"],
+        ["clean", "m.onnx"],
     ],
 )
 def test_undo_on_the_command_line_is_a_recipe(words, tmp_path, monkeypatch):
@@ -925,7 +935,8 @@ def test_undo_on_the_command_line_is_a_recipe(words, tmp_path, monkeypatch):
     back = ["edit", "apply", "back.toml", "there.onnx", "-o", "back.onnx"]
 
     for command in (there, back):
-        assert CliRunner().invoke(app, command).exit_code == 0
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
 
     assert Path("back.onnx").read_bytes() == Path("m.onnx").read_bytes()
 
@@ -936,7 +947,7 @@ def test_an_order_of_inputs_and_outputs_is_taken_back(model_of):
     )
     there = Reorder(inputs=("c",), outputs=("z",)).apply(model).model
 
-    back = Pipeline(tuple(undoing(model, there))).apply(there).model
+    back = Restore.undoing(model, there).apply(there).model
 
     assert there.proto != model.proto == back.proto
 
@@ -955,20 +966,37 @@ def test_undo_brings_back_numbers_of_a_data_file_from_a_file_beside_the_recipe(
         assert CliRunner().invoke(app, command).exit_code == 0
 
     (tensor,) = onnx.load("back.onnx").graph.initializer
-    assert Path("back.1.npy").exists()
+    assert Path("back.1.onnx").exists()
     assert np.array_equal(numpy_helper.to_array(tensor), weight)
 
 
-def test_what_no_recipe_takes_back_is_not_written(tmp_path, monkeypatch):
+def test_an_edit_in_place_is_taken_back_though_its_weights_are_gone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    large = {name: np.random.default_rng(0).normal(size=(300, 300)) for name in "ab"}
+    text = (
+        "g (double[300] x) => (double[300] y, double[300] z) { y = MatMul(x, a) z = MatMul(x, b) }"
+    )
+    save(add_initializers(parse_text(text), large), "m.onnx")
+    before = Path("m.onnx").read_bytes()
+    there = ["edit", "remove-output", "m.onnx", "z", "--in-place", "--undo", "back.toml"]
+
+    for command in (there, ["edit", "apply", "back.toml", "m.onnx", "--in-place"]):
+        assert CliRunner().invoke(app, command).exit_code == 0
+
+    assert Path("m.onnx").read_bytes() == before
+    assert Path("back.1.onnx").stat().st_size < len(before) * 0.6  # the half that was removed
+
+
+def test_a_recipe_that_takes_back_another_edit_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = str(FIXTURES / "whole_model.onnx")
-    remove = ["edit", "remove", model, "Conv_10", "-o", "there.onnx", "--undo", "back.toml"]
+    edit = ["edit", "remove", model, "Conv_10", "-o", "there.onnx", "--undo", "back.toml"]
 
-    done = CliRunner().invoke(app, remove)
+    assert CliRunner().invoke(app, edit).exit_code == 0
+    done = CliRunner().invoke(app, ["edit", "apply", "back.toml", model, "-o", "back.onnx"])
 
     assert done.exit_code == 2
-    assert "no recipe gives back the model" in done.output
-    assert not [*tmp_path.iterdir()]
+    assert "takes back an edit that did not make this model" in done.output
 
 
 def test_the_process_that_infers_is_forked_before_a_large_model_is_loaded(monkeypatch):
@@ -981,3 +1009,49 @@ def test_the_process_that_infers_is_forked_before_a_large_model_is_loaded(monkey
     api_edit.applied(lambda: SetOp(("Add_7",), "Sub"), FIXTURES / "whole_model.onnx")
 
     assert order == ["fork", "load"]
+
+
+@pytest.mark.parametrize(
+    ("opset", "nodes"),
+    [
+        (
+            21,
+            "h, rm, rv = BatchNormalization<training_mode = 1>(x, s, b, m, v) y, mask = Dropout(h, r, t)",
+        ),
+        (9, "h, rm, rv, sm, sv = BatchNormalization(x, s, b, m, v) y = Dropout<ratio = 0.5>(h)"),
+        (6, "h, rm = BatchNormalization(x, s, b, m, v) y = Dropout(h)"),
+    ],
+)
+def test_normalizations_and_dropouts_compute_as_in_inference(model_of, opset, nodes):
+    start = f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[2,3] x)'
+    held = """<float[3] s = {1,1,1}, float[3] b = {0,0,0}, float[3] m = {1,2,3}, float[3] v = {1,1,1},
+        float r = {0.5}, bool t = {1}>"""
+    model = model_of(f"{start} => (float[2,3] y, float[3] rm) {held} {{ {nodes} }}")
+
+    result = Inference().apply(model)
+
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    kinds = [node.op_type for node in result.model.proto.graph.node]
+    assert kinds == ["BatchNormalization", "Identity", "Dropout"]
+    assert not Inference().apply(result.model).changed
+    if opset > 6:
+        found = run_model(result.model, {"x": x})
+        assert np.allclose(found["y"], x - [1, 2, 3], atol=1e-4)
+        assert found["rm"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Insert("h", "Gelu", domain="com.microsoft"),
+        Replace(("h",), ("g",), "Gelu", domain="com.microsoft"),
+        SetOp(("op:Neg",), "Gelu", "com.microsoft"),
+    ],
+)
+def test_a_domain_that_is_not_imported_is_imported(model_of, step):
+    result = step.apply(
+        model_of("g (float[2] x) => (float[2] y) { h = Relu(x) g = Neg(h) y = Abs(g) }")
+    )
+
+    assert result.notes[0] == "domain 'com.microsoft' is imported at version 1"
+    assert "y" in run_model(result.model, {"x": np.ones(2, np.float32)})

@@ -69,12 +69,12 @@ def found(text: str, *constants: onnx.TensorProto) -> list[str]:
             "g (float[1,2] x, float[2] s) => (float[1,2] y) "
             "{ y, m, v = BatchNormalization<training_mode = 1>(x, s, s, s, s) }",
             "training mode: BatchNormalization @0 is in training mode: "
-            "was the model exported in train()?",
+            "exported in train()? onnxdbg edit inference",
         ),
         (
             "g (float[2] x) => (float[2] y) "
             "{ t = Constant<value = bool {1}>() y = Dropout(x, , t) }",
-            "training mode: Dropout @1 is in training mode: was the model exported in train()?",
+            "training mode: Dropout @1 is in training mode: exported in train()? onnxdbg edit inference",
         ),
         (
             "g (float[2] x) => (float[2] y) { [n] a = Relu(x) [n] y = Neg(a) }",

@@ -1,5 +1,6 @@
 """Short runs of `scripts/fuzz`: the same mutants each time, every command in turn."""
 
+import contextlib
 import shlex
 import subprocess
 import sys
@@ -7,15 +8,22 @@ from pathlib import Path
 
 import pytest
 import typer
+from conftest import FIXTURES
 
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.errors import SurgeonError
 
 FUZZING = Path(__file__).parents[1] / "scripts" / "fuzzing"
 
 
 @pytest.mark.parametrize(
     "words",
-    ["models --mutants 24 --commands 3 --heavy 0", "readers --mutants 1300", "kept"],
+    [
+        "models --mutants 24 --commands 3 --heavy 0",
+        "readers --mutants 1300",
+        "typed --mutants 200",
+        "kept",
+    ],
     ids=lambda words: words.split()[0],
 )
 def test_nothing_breaks(words, tmp_path):
@@ -40,3 +48,15 @@ def test_every_command_is_attacked(monkeypatch):
 
     attacked = {line[: 2 if line[0] in ("data", "edit") else 1] for line in lines}
     assert sorted(names - attacked) == [("demo",)]  # which takes no file
+
+
+def test_inputs_that_coverage_led_to_are_read_or_refused(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(FUZZING))
+    import readers
+
+    for path in sorted((FIXTURES / "fuzzing").rglob("*")):
+        if path.is_file():
+            name, read, _ = readers.KINDS[path.parent.name]
+            (tmp_path / name).write_bytes(path.read_bytes())
+            with contextlib.suppress(SurgeonError), readers.timed():
+                read(tmp_path / name)

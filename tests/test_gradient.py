@@ -2,8 +2,10 @@
 
 import shutil
 import warnings
+from collections import Counter
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from conftest import FIXTURES
@@ -14,6 +16,7 @@ from test_cut import run
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import Gradient
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.model import walk
 
 CASES = 2  # of an operator; the page has the figures of all
 
@@ -340,3 +343,81 @@ def test_a_deformed_convolution_has_the_gradient_that_torch_has_of_its_definitio
         np.testing.assert_allclose(
             found[f"d(y)/d({name})"], tensor.grad.numpy(), rtol=1e-4, atol=1e-5
         )
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+@pytest.mark.parametrize("operator", ["ReduceMean", "ReduceProd", "ReduceMax", "ReduceL2"])
+def test_a_reduction_over_all_axes_of_unknown_sizes_has_a_gradient_of_its_inputs_shape(
+    operator, opset, model_of, runtime
+):
+    model = model_of(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        m (float[n,3,4] x) => (float y) {{ y = {operator}<keepdims = 0>(x) }}""")
+
+    result = Gradient("y", ("x",)).apply(model).model
+    found = run(runtime, result, {"x": np.full((2, 3, 4), 2, np.float32)})["d(y)/d(x)"]
+
+    onnx.checker.check_model(result.proto, full_check=True)
+    assert found.shape == (2, 3, 4)
+    expected = {"ReduceProd": 2.0**23, "ReduceL2": 24**-0.5}.get(operator, 1 / 24)
+    assert np.allclose(found, expected)
+
+
+def test_parts_of_unknown_sizes_are_cut_from_the_gradient_of_what_joins_them(model_of, runtime):
+    model = model_of("""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[a] u, float[b] v, float[c] w, float[d] x) => (float[e] y) {
+            j = Concat<axis = 0>(u, v, w, x) y = Mul(j, j) }""")
+    feeds = {name: np.full(size, size, np.float32) for size, name in enumerate("uvwx", 1)}
+
+    result = Gradient("y", ("x",)).apply(model).model
+
+    assert run(runtime, result, feeds)["d(y)/d(x)"].tolist() == [8] * 4
+
+
+def test_a_body_may_declare_its_counter_as_one_element(model_of, runtime):
+    model = model_of("""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[2] x) => (float[2] y) <int64 n = {3}, bool go = {1}> {
+            y = Loop(n, go, x) <body = b (int64[1] i, bool c, float[2] s) => (bool c2, float[2] t) {
+                c2 = Identity(c) f = Cast<to = 1>(i) p = Mul(s, f) t = Add(p, x) }> }""")
+
+    result = Gradient("y", ("x",)).apply(model).model
+
+    assert run(runtime, result, {"x": np.ones(2, np.float32)})["d(y)/d(x)"].tolist() == [5, 5]
+
+
+def test_malformed_windows_are_refused_and_sizes_of_minus_one_are_unknown(model_of, runtime):
+    malformed = model_of("""m (float[1,2,4,4] x) => (float[a,b,c,d] y) <float w = {1}> {
+        y = ConvTranspose(x, w) }""")
+    assert "the size of the kernel is not known" in refused(malformed, "y", "x")
+    malformed = model_of("""m (float[1,2,4,4] x, float[2,2,2,2] w) => (float[a,b,c,d] y) {
+        y = ConvTranspose<strides = [1]>(x, w) }""")
+    assert "different ranks" in refused(malformed, "y", "w")
+    model = model_of("m (float[n,4] x) => (float[n,4] y) { y = Softmax<axis = 0>(x) }")
+    model.proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+
+    result = Gradient("y", ("x",)).apply(model).model
+
+    found = run(runtime, result, {"x": np.eye(2, 4, dtype=np.float32)})["d(y)/d(x)"]
+    assert found.shape == (2, 4)
+    assert np.allclose(found, 0, atol=1e-6)
+
+
+def test_layer_normalization_before_it_was_onnxs_has_a_gradient(model_of, runtime):
+    model = model_of("""<ir_version: 7, opset_import: ["" : 13]>
+        m (float[2,4] x) => (float[2,4] y) <float[4] s = {1,1,1,1}> { y = LayerNormalization(x, s) }""")
+
+    result = Gradient("y", ("x",)).apply(model).model
+
+    found = run(runtime, result, {"x": np.eye(2, 4, dtype=np.float32)})["d(y)/d(x)"]
+    assert np.allclose(found, 0, atol=1e-5)
+
+
+def test_no_two_nodes_of_a_gradient_have_one_name(model_of):
+    model = model_of("""m (float[2] x, bool c) => (float[2] y) { a = Abs(x)
+        y = If(c) <then_branch = t () => (float[2] u) { [n] u = Mul(a, a) },
+                   else_branch = e () => (float[2] v) { [n] v = Exp(a) }> }""")
+    model.proto.graph.node[0].name = "d(y)/d(x)"
+
+    result = Gradient("y", ("x",)).apply(model).model
+
+    names = Counter(n.name for g in walk.graphs(result.proto) for n in g.node if n.name)
+    assert {name: count for name, count in names.items() if count > 1} == {"n": 2}

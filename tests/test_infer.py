@@ -213,3 +213,51 @@ def test_sizes_that_missing_data_decides_are_unknown(model_of, tmp_path):
 
     assert declared(here)["r"] == "float [batch, 8]"
     assert declared(gone)["r"] == "float [r_dim0, r_dim1]"
+
+
+ELEMENTS = """elements (float[n,6] x, int64[2] parts) => (float[a,b] y, float[c,d] z) <int64 i = {0}, int64 j = {1}> {
+    s = SplitToSequence<axis = 0>(x, parts)
+    a = SequenceAt(s, i) b = SequenceAt(s, j)
+    size = Shape(b) e = Expand(a, size)
+    y = Relu(e) z = Relu(b)
+}"""
+BRANCHES = """branches (float[n] x, bool c) => (float[q] y) <int64[1] flat = {-1}> {
+    a = If(c)<
+        then_branch = one () => (float[n] t) { at = NonZero(x) k = Cast<to = 1>(at) t = Reshape(k, flat) },
+        else_branch = two () => (float[n] e) { e = Identity(x) }>
+    size = Shape(x) wide = Expand(a, size) y = Relu(wide)
+}"""
+
+
+def parsed(text: str) -> Model:
+    """A model as its text declares it, without the types that the fixture adds."""
+    return Model(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}'))
+
+
+@pytest.mark.parametrize(("text", "one", "other"), [(ELEMENTS, "a", "b"), (BRANCHES, "a", "x")])
+def test_sizes_out_of_a_sequence_or_a_branch_are_not_taken_as_equal(text, one, other):
+    model = parsed(text)
+
+    types = declared(osl.infer(model).model) | {"x": "float [n]"}
+
+    assert types[one] != types[other]
+    assert "Expand" in [node.op_type for node in osl.skip_noops(model).model.proto.graph.node]
+
+
+def test_a_negative_size_is_an_unknown_one():
+    model = parsed("""negative (float[n,3,h,w] x) => (float[a,b,c] y) <int64[3] shape = {0,3,-1}> {
+        p = Concat<axis = 2>(x, x) r = Reshape(p, shape) y = Relu(r) }""")
+    for dim in model.proto.graph.input[0].type.tensor_type.shape.dim:
+        if dim.dim_param:
+            dim.dim_value = -1
+
+    types = declared(osl.infer(model).model)
+
+    assert types["p"] == "float [x_dim0, 3, 2*x_dim2, x_dim3]"
+
+
+def test_a_shape_of_unknown_length_makes_no_type_with_thousands_of_axes():
+    model = parsed("long (float[a,b] x, int64[k] shape) => (float y) { y = Expand(x, shape) }")
+    model.proto.graph.output[0].type.tensor_type.ClearField("shape")
+
+    assert osl.infer(model).notes == ("no shape is known for 1 values: 'y'",)

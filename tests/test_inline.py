@@ -8,7 +8,7 @@ from onnx import AttributeProto
 from test_cut import run
 from test_inner import X, programs
 
-from onnxsurgeon_lite import Inline, Model, load
+from onnxsurgeon_lite import Inline, Model, Rename, load
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.model import walk
 
@@ -152,3 +152,43 @@ def test_random_functions_in_each_other_and_in_bodies_compute_what_they_did(
     for graph in walk.graphs(result.proto):
         for node in graph.node:
             assert node.domain == ""
+
+
+def test_names_in_bodies_avoid_all_names_of_the_caller(model_of, runtime):
+    model = model_of("""
+        <ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+        g (float[2] x) => (float[2] y) { h = Abs(x) h_1 = Neg(h) k = local.f(h_1) y = Add(k, h) }
+        <domain: "local", opset_import: ["" : 21]>
+        f (a) => (b) {
+            c = Constant <value = bool {1}> ()
+            b = If (c) <
+                then_branch = t () => (float[2] u) { h = Neg(a) u = Abs(h) },
+                else_branch = e () => (float[2] v) { v = Neg(a) }
+            >
+        }
+    """)
+
+    result = Inline().apply(model).model
+
+    onnx.checker.check_model(result.proto, full_check=True)
+    assert run(runtime, result, FEED)["y"].tolist() == run(runtime, model, FEED)["y"].tolist()
+
+
+def test_a_body_whose_name_a_renamed_value_takes_avoids_all_names_outside(model_of):
+    model = model_of("""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[2] x, bool c, float[2] bar_1) => (float[2] y) {
+            foo = Abs(x)
+            y = If (c) <
+                then_branch = t () => (float[2] u) { bar = Neg(foo) u = Abs(bar) },
+                else_branch = e () => (float[2] v) { v = Neg(foo) }
+            >
+        }
+    """)
+
+    result = Rename((("foo", "bar"),)).apply(model).model
+
+    onnx.checker.check_model(result.proto, full_check=True)
+    then = result.proto.graph.node[1].attribute[0].g
+    assert then.node[0].input[0] == "bar"
+    assert then.node[0].output[0] not in ("bar", "bar_1")

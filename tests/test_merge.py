@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import Dedupe, Model, load, save
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.check import check
@@ -166,3 +167,50 @@ def test_a_body_uses_the_outer_constant_that_equals_its_own(model_of):
     feeds = {"x": X, "c": np.array(True)}
     assert run_model(result.model, feeds)["y"].tolist() == run_model(model, feeds)["y"].tolist()
     assert result.changes == ("merged 'v' into 'w'",)
+
+
+def test_one_value_feeds_several_models_and_stays_an_output_where_that_is_wanted(model_of):
+    texts = "one (float[4] x) => (float[4] y) { y = Neg(x) }", DOUBLE, DOUBLE.replace("Exp", "Neg")
+    models = [
+        model_of(text.replace("y = Exp", "y = Abs"), f"{i}.onnx") for i, text in enumerate(texts)
+    ]
+
+    several = osl.merge(*models, map={"y": "x"}, prefix=["a/", "b/"])
+    kept = osl.merge(*models, map=[("y", "x"), ("a/y", "x")], prefix=["a/", "b/"], keep="y")
+    result = osl.run(kept, {"x": X})
+
+    assert "linked, and no output any more: y; --keep y keeps one" in several.notes
+    assert [value.name for value in several.model.proto.graph.output] == ["a/y", "b/y"]
+    assert [value.name for value in kept.model.proto.graph.output] == ["y", "b/y"]
+    assert result["b/y"].tolist() == (-2 * np.abs(2 * X)).tolist()
+    with pytest.raises(UnknownNameError, match="the models has no output 'z'"):
+        osl.merge(*models, map={"y": "x"}, keep="z")
+
+
+def test_an_output_that_is_read_stays_one_where_that_is_wanted(model_of):
+    model = model_of(NEGATE, "a.onnx")
+
+    gone = osl.append(model, "z = Exp(y)")
+    kept = osl.append(osl.clean(model), "z = Exp(y)", keep="y")
+
+    assert gone.notes == ("linked, and no output any more: y; --keep y keeps one",)
+    assert [value.name for value in gone.model.proto.graph.value_info] == ["h", "y"]
+    assert not kept.notes
+    assert [value.name for value in kept.model.proto.graph.output] == ["y", "z"]
+
+
+def test_the_result_of_an_edit_is_taken_wherever_a_model_is(model_of, tmp_path):
+    edited = osl.clean(osl.extract(model_of(NEGATE, "a.onnx"), outputs="h"))
+    tail = osl.rename(
+        model_of("t (float[4] h) => (float[4] z) { z = Abs(h) }", "b.onnx"), {"z": "w"}
+    )
+
+    whole = osl.append(edited, tail)
+    osl.save(whole, tmp_path / "whole.onnx")
+
+    assert osl.run(whole, {"x": X})["w"].tolist() == np.abs(X).tolist()
+    assert osl.record(whole, tmp_path / "refs", feeds={"x": X}).values == 3
+    assert not osl.bisect(whole, reference=tmp_path / "refs").culprits
+    assert str(osl.diff(whole, tmp_path / "whole.onnx")) == "no difference"
+    assert osl.verify(whole, osl.sort(whole)).match
+    assert osl.compare_sets(whole, whole, feeds={"x": X}).match

@@ -1,13 +1,26 @@
 """After every verb a semantic diff against the original shows exactly the edit, whatever else the model carries."""
 
+from collections import Counter
+
 import onnx
 import pytest
 from onnx import TensorProto, helper
 from verbs import LOSSLESS
 
-from onnxsurgeon_lite import Model
+from onnxsurgeon_lite import (
+    AddConstant,
+    Freeze,
+    Model,
+    Opset,
+    Promote,
+    RemoveOutput,
+    SetType,
+    load,
+)
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.matching.diff import Change, ModelDiff, diff, edit_diff, models
 from onnxsurgeon_lite.matching.diff.trimming import trim
+from onnxsurgeon_lite.model.storage import stripping
 from onnxsurgeon_lite.passes import Fold
 
 TEXT = """
@@ -67,7 +80,7 @@ def opened() -> Model:
 
 
 def model_for(verb: str) -> Model:
-    if verb in ("fold", "cse", "skip-noops", "infer", "simplify"):
+    if verb in ("fold", "cse", "skip-noops", "infer", "simplify", "unshare"):
         return redundant()
     if verb == "remove-input":
         return opened()
@@ -118,6 +131,124 @@ def rich() -> Model:
     proto.MergeFromString(UNKNOWN)
     onnx.checker.check_model(proto)
     return Model(proto)
+
+
+STORAGE = ("external_data", "data_location")
+
+
+def full() -> onnx.ModelProto:
+    """A model with a field of nearly every kind."""
+    proto = rich().proto
+    graph, node = proto.graph, proto.graph.node[0]
+    proto.ir_version = 11
+    proto.configuration.add(name="two", num_devices=2, device=["a", "b"])
+    sharding = node.device_configurations.add(configuration_id="two", pipeline_stage=1)
+    spec = sharding.sharding_spec.add(tensor_name=node.output[0], device=[0])
+    spec.index_to_device_group_map.add(key=-1, value=[0, 1])
+    spec.sharded_dim.add(axis=0).simple_sharding.add(dim_param="N", num_shards=2)
+    graph.input[0].type.denotation = "IMAGE"
+    graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    declared = graph.value_info.add(name=graph.initializer[0].name, doc_string="of a constant")
+    declared.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, [4]))
+    listed = helper.make_sequence_type_proto(
+        helper.make_tensor_type_proto(TensorProto.FLOAT, ["M"])
+    )
+    graph.input.add(name="listed", type=listed)
+    graph.input.add(name="maybe", type=helper.make_optional_type_proto(listed))
+    chosen = helper.make_node("If", ["cond"], ["chosen"], name="if")
+    for branch in ("then_branch", "else_branch"):
+        body = onnx.parser.parse_graph(
+            f"{branch} () => (float[4] r) {{ r = Constant<value = float[4] {{1,2,3,4}}>() }}"
+        )
+        body.doc_string = f"doc of {branch}"
+        chosen.attribute.append(helper.make_attribute(branch, body))
+    graph.node.append(chosen)
+    graph.input.add(name="cond", type=helper.make_tensor_type_proto(TensorProto.BOOL, []))
+    graph.output.add(name="chosen", type=helper.make_tensor_type_proto(TensorProto.FLOAT, [4]))
+    return proto
+
+
+def changed_anywhere(message, path=()):
+    """Change each field of a message in turn, in place; yield what was changed, and put it back."""
+    for field in message.DESCRIPTOR.fields:
+        here = (*path, field.name)
+        if field.name in STORAGE:
+            continue
+        many = (
+            field.is_repeated
+            if hasattr(field, "is_repeated")
+            else field.label == field.LABEL_REPEATED
+        )
+        if field.message_type is not None and not many:
+            if message.HasField(field.name):
+                yield from changed_anywhere(getattr(message, field.name), here)
+            continue
+        before = type(message)()
+        before.CopyFrom(message)
+        if many:
+            values = getattr(message, field.name)
+            if field.message_type is not None:
+                for place, each in enumerate(values):
+                    yield from changed_anywhere(each, (*here, place))
+            for place in {0, len(values) - 1} if values else ():
+                del values[place]
+                yield (*here, place, "removed")
+                message.CopyFrom(before)
+                values = getattr(message, field.name)
+            continue
+        value = getattr(message, field.name)
+        numbers = {
+            float: value + 1.5 if isinstance(value, float) else 0,
+            int: 1,
+            bytes: b"z",
+            str: "z",
+        }
+        kind = type(value)
+        setattr(
+            message,
+            field.name,
+            value + numbers[kind] if kind in (bytes, str, int) else numbers[float],
+        )
+        yield here
+        message.CopyFrom(before)
+
+
+def test_a_change_of_any_field_is_seen():
+    original, proto = Model(full()), full()
+    unseen, kinds = [], Counter()
+    for path in changed_anywhere(proto):
+        kind = tuple(part for part in path if isinstance(part, str))
+        kinds[kind] += 1
+        if kinds[kind] > 1:
+            continue
+        try:
+            found = diff(original, Model(proto))
+        except SurgeonError:
+            continue
+        if not (found.differences or found.notes or found.renamed):
+            unseen.append(path)
+
+    assert len(kinds) > 100
+    assert not unseen
+
+
+def test_what_is_no_text_of_a_type_is_shown():
+    texts = [
+        f"g (float[{a}] x, float[{b}] z) => (float[4] y) {{ s = Add(x, z) y = Relu(s) }}"
+        for a, b in (("N", "N"), ("N", "M"))
+    ]
+    one, two = (
+        Model(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>{t}'))
+        for t in texts
+    )
+    denoted = one.copy()
+    denoted.proto.graph.input[0].type.tensor_type.shape.dim[0].denotation = "BATCH"
+
+    assert lines(diff(two, one)) != []
+    for found in (diff(one, two), diff(two, one), diff(one, denoted)):
+        changes = [c for d in found.differences for c in d.changes]
+        assert changes
+        assert all(c.before != c.after for c in changes)
 
 
 def lines(found: ModelDiff) -> list[str]:
@@ -179,3 +310,88 @@ def test_of_the_many_readers_of_a_folded_value_few_are_looked_at():
     assert lines(found) == lines(diff(before, after))
     assert trimmed is not None
     assert len(trimmed.pairs) < 100
+
+
+def decorated(text: str) -> Model:
+    """A model with a doc, and a field of the future, on every message of its graph."""
+    proto = onnx.parser.parse_model(text)
+    graph = proto.graph
+    for message in (*graph.node, *graph.input, *graph.output, *graph.initializer):
+        message.doc_string = f"doc of {message.name}"
+        message.MergeFromString(UNKNOWN)
+    return Model(proto)
+
+
+OLD = """<ir_version: 3, opset_import: ["" : 8]>
+g (float[2] x, float[2] w) => (float[2] y, float[2] h) <float[2] w = {1,2}> {
+    h = Add(x, w) k = Add(w, w) y = Mul(h, k)
+}"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [AddConstant((("half", 0.5),)), Freeze((("x", [1, 2]),)), Fold()],
+    ids=lambda step: step.name,
+)
+def test_below_ir_version_4_a_new_initializer_is_an_input_too(step):
+    model = decorated(OLD)
+
+    result = step.apply(model).model.proto
+
+    onnx.checker.check_model(result, full_check=True)
+    kept = {info.name: info for info in result.graph.input}
+    assert all(kept[info.name] == info for info in model.proto.graph.input)
+
+
+def test_an_output_that_is_removed_keeps_its_declaration():
+    model = decorated(OLD)
+
+    result = RemoveOutput(("h",)).apply(model).model.proto
+
+    assert list(result.graph.value_info) == [model.proto.graph.output[1]]
+
+
+def test_a_weight_that_is_an_input_too_comes_back_as_it_was():
+    model = decorated(OLD)
+
+    opened = Promote(("w",)).apply(model).model
+    result = Freeze((("w", [1, 2]),)).apply(opened).model.proto
+
+    assert result.graph.initializer[0].doc_string == "doc of w"
+    assert UNKNOWN in result.graph.initializer[0].SerializeToString()
+
+
+def test_another_opset_keeps_fields_of_the_future():
+    model = decorated(OLD.replace('"" : 8', '"" : 6').replace("Add(x, w)", "Add(x, x)"))
+
+    result = Opset(7).apply(model).model.proto
+
+    assert all(UNKNOWN in node.SerializeToString() for node in result.graph.node)
+
+
+def test_stripped_weights_come_back_with_each_field_once(tmp_path):
+    model = decorated(OLD)
+    stripping.strip(model, tmp_path / "bare.onnx", keep_sources=True)
+
+    stripping.unstrip(load(tmp_path / "bare.onnx"), model, tmp_path / "whole.onnx")
+
+    assert load(tmp_path / "whole.onnx").proto.graph.initializer == model.proto.graph.initializer
+
+
+def test_a_cast_at_the_border_imports_the_operators_that_no_node_had():
+    text = """<ir_version: 10, opset_import: ["ai.onnx.ml" : 5]>
+    g (float[2] x) => (float[2] y) { y = ai.onnx.ml.Scaler<offset = [0.0], scale = [2.0]>(x) }"""
+
+    result = SetType({"x": "double"}).apply(Model(onnx.parser.parse_model(text))).model.proto
+
+    onnx.checker.check_model(result, full_check=True)
+
+
+def test_below_opset_6_a_new_cast_names_its_dtype():
+    model = Model(
+        onnx.parser.parse_model(OLD.replace('"" : 8', '"" : 1').replace("(x, w)", "(x, x)"))
+    )
+
+    result = SetType({"x": "double"}).apply(model).model.proto
+
+    onnx.checker.check_model(result, full_check=True)

@@ -292,3 +292,49 @@ def test_constants_that_are_lists_are_converted_too_and_come_back_as_they_were()
     assert two == model.proto.graph.node[1]
     assert {a.name: list(a.ints) for a in mean.attribute if a.ints} == {"axes": [1]}
     assert newer.proto.graph == model.proto.graph
+
+
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax"])
+def test_an_axis_that_is_not_the_last_means_the_same_before_opset_13(operator, model_of, runtime):
+    model = model_of(f"""<ir_version: 8, opset_import: ["" : 13]>
+        g (float[2,3,4] x) => (float[2,3,4] y) {{ [soft] y = {operator}<axis = 1>(x) }}""")
+
+    result = osl.opset(model, 12)
+
+    onnx.checker.check_model(result.model.proto, full_check=True)
+    assert result.verified.match
+
+
+def test_a_conversion_that_redefines_a_node_is_proved_or_says_that_it_was_not(model_of):
+    wrong = model_of("""<ir_version: 8, opset_import: ["" : 13]>
+        g (float[2,3,4] x) => (float[2,3,4] y) { y = Hardmax<axis = 1>(x) }""")
+
+    assert not osl.opset(wrong, 12).match
+    assert osl.opset(wrong, 12, unproved=True).ran == (
+        "this was not proved: neither model was run",
+    )
+
+    strange = model_of("""<ir_version: 8, opset_import: ["" : 13, "own" : 1]>
+        g (float[2] x) => (float[2] y) { h = own.f(x) y = Relu(h) }""")
+    (line,) = osl.opset(strange, 14).ran
+    assert line.startswith("this was not proved: the original does not run")
+
+
+def test_a_version_that_does_not_take_the_types_is_refused(model_of):
+    model = model_of("""<ir_version: 8, opset_import: ["" : 14]>
+        g (int8[2] x) => (int8[2] y) { y = Add(x, x) }""")
+
+    with pytest.raises(EditError, match=r"opset 13 does not take .*tensor\(int8\)"):
+        Opset(13).apply(model)
+
+
+@pytest.mark.parametrize("version", [11, 13, 17])
+def test_an_operator_that_a_runtime_had_before_onnx_stays(version, model_of):
+    model = model_of("""<ir_version: 7, opset_import: ["" : 12]>
+        g (float[2,4] x) => (float[2,4] y) <float[4] s = {1,2,3,4}> {
+            h = LayerNormalization<axis = -1>(x, s) y = Dropout(h) }""")
+
+    result = osl.opset(model, version)
+
+    assert result.verified.match
+    assert result.model.proto.graph.node[0] == model.proto.graph.node[0]

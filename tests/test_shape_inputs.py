@@ -116,6 +116,52 @@ def test_changing_the_decoy_instead_is_not_proved(model_of, runtime):
         prove(model, wrong, step.shapes(GraphIndex.of(model)), runtime, Recipe())
 
 
+@pytest.mark.parametrize("own", [1, 2])
+@pytest.mark.parametrize("to", ["N", 5])
+def test_an_index_that_counts_the_rows_counts_all_that_there_are(own, to, model_of, runtime):
+    rows = ",".join(f"{row},{column}" for row in range(own) for column in range(300))
+    flat = ",".join(map(str, range(300)))
+    model = model_of(f"""g (int64[{own},300] mask) => (int64[{own},1,300,2] y, int64[{own},3] picked, int64[{own}] last)
+        <int64[{own},1,300,2] index = {{{rows}}}, int64[1,1,300] columns = {{{flat}}},
+         int64[{own},1,1] places = {{{",".join(map(str, range(own)))}}}, int64[3] some = {{4, 0, 4}},
+         int64[{own},1] batch = {{{",".join(map(str, range(own)))}}}, int64[1] one = {{1}}, int64[1] three = {{3}},
+         int64[2] rest = {{-1, 1}}, int64[3] shape = {{{own}, 1, 300}}, int64[1] all = {{-1}}> {{
+            a = GatherND(mask, index)
+            flat = Flatten<axis = 2>(mask)
+            size = Shape<start = 1>(mask)
+            scaled = Mul(places, size)  at = Add(columns, scaled)
+            taken = Gather(flat, at)  line = Reshape(taken, all)  b = Reshape(line, shape)
+            both = Unsqueeze(b, all)  wide = Concat<axis = -1>(both, both)  a4 = Unsqueeze(a, all)
+            y = Mul(wide, a4)
+            picked = Gather<axis = 1>(mask, some)
+            top = ArgMax<axis = 1>(mask)  pair = {"Concat<axis = 1>(batch, top)" if own > 1 else "Identity(top)"}
+            last = {"GatherND(mask, pair)" if own > 1 else "ReduceMax<keepdims = 0>(mask, one)"}
+        }}""")
+
+    result = changed(runtime, model, Rebatch(to))
+
+    counted = [line for line in result.changes if "it counts the rows" in line]
+    assert len(counted) == own + 1
+    assert all(("a Range of N" if to == "N" else "the numbers of 5") in line for line in counted)
+
+
+def test_what_is_not_proved_names_the_first_value_that_differs(model_of, runtime):
+    text = """g (float[OWN,3] x) => (float[OWN,3] y) <int64 zero = {0}> {
+        a = Relu(x)  h = Neg(a)  b = CumSum(h, zero)  z = Add(b, a)  y = Exp(z) }"""
+    model, other = (model_of(text.replace("OWN", own), f"{own}.onnx") for own in "12")
+    shapes, opened = {"x": ("N", 3)}, Rebatch().apply(model).model
+
+    errors = []
+    for second in (None, other):
+        with pytest.raises(
+            ShapeError, match="'y' of sample .*value that differs is 'b' of CumSum"
+        ) as caught:
+            prove(model, opened, shapes, runtime, Recipe(), second=second)
+        errors.append(caught.value)
+
+    assert ["--two-exports" in str(error.hint) for error in errors] == [True, False]
+
+
 def test_samples_that_depend_on_each_other_are_not_proved(model_of, runtime):
     model = model_of(
         """

@@ -433,3 +433,11 @@ def test_no_more_nodes_are_left_than_peers_leave_in_their_own_tests(name):
 
     assert len(operators(result.model)) == nodes
     assert result.proof == (("agrees with the original in 2 runs",) if result.changes else ())
+
+
+@pytest.mark.parametrize("node", ["Expand(x, k)", "Reshape(x, k)"])
+def test_a_scalar_is_not_taken_for_a_value_of_unknown_rank(node):
+    model = built(f"scalar (float x, int64[n] k) => (float y) {{ h = {node} y = Relu(h) }}")
+    model.proto.graph.output[0].type.tensor_type.ClearField("shape")
+
+    assert operators(osl.skip_noops(model).model) == sorted([node.partition("(")[0], "Relu"])

@@ -1,6 +1,8 @@
 """Models in parts: complete, runnable one after another, equal to the whole."""
 
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from test_diff import models
 from typer.testing import CliRunner
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import GraphIndex, Recipe, load, make_feeds
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import CutError, UnknownNameError
@@ -118,6 +121,15 @@ def test_any_graph_split_anywhere_gives_what_the_whole_gives(runtime, proto, dat
     for part in found.parts:
         assert not set(part.inputs) & set(part.outputs)
 
+    if len(found.parts) == 1:
+        return
+    with TemporaryDirectory() as folder:
+        parts = [part.path for part in write_parts(index, found, Path(folder) / "parts").parts]
+        merged = osl.merge(*data.draw(st.permutations(parts)), by_name=True)
+        differences = osl.diff(proto, merged.model)
+    assert str(differences) == "no difference"
+    assert not merged.notes
+
 
 def test_a_graph_input_is_no_place_to_split_at():
     with pytest.raises(CutError, match=r"no node produces 'input\.1'"):
@@ -146,3 +158,23 @@ def test_the_command_writes_the_parts_and_says_how_they_compare(tmp_path):
     assert found["outputs"]["31"]["match"]
     assert sorted(p.name for p in (tmp_path / "p").iterdir()) == ["1.onnx", "2.onnx"]
     assert CliRunner().invoke(app, words).exit_code == 2  # the folder is there already
+
+
+def test_what_is_split_at_three_places_is_whole_again_when_it_is_merged(tmp_path, model_of):
+    whole = model_of("""g (float[2] x, float[2] z) => (float[2] late, float[2] early, float[2] c)
+        <float[2] w = {1, 2}, float[2] a, float[2] d> {
+            k = Constant<value = float[2] {1, 2}>()  two = Add(k, k)
+            a = Add(x, w)  early = Neg(a)  b = Mul(a, w)
+            c = Add(b, two)  d = Add(c, two)  e = Sub(b, two)  last = Sub(d, z)  late = Mul(last, e)
+        }""")
+    parts = [part.path for part in osl.split(whole, ["b", "c", "d"], tmp_path / "parts").parts]
+
+    some = osl.merge(parts[2], parts[1], by_name=True)  # c is an output of the whole: it stays one
+    merged = osl.merge(some, *parts[3:], parts[0], by_name=True)
+
+    assert [value.name for value in some.model.proto.graph.output] == ["c", "d"]
+    assert len(parts) == 5
+    assert str(osl.diff(whole, merged)) == "no difference"
+    assert merged.model.proto.metadata_props == whole.proto.metadata_props
+    declared = ({info.name for info in m.proto.graph.value_info} for m in (merged.model, whole))
+    assert len({*map(frozenset, declared)}) == 1

@@ -296,6 +296,12 @@ def test_custom_operators_stay_next_to_every_edit(verb, custom):
         del custom.graph.node[:]
         custom.graph.node.extend(reversed(nodes))
         onnx.save(custom, "custom.onnx")
+    if verb == "inference":
+        custom.graph.node.add(op_type="Dropout", input=["x"], output=["dropped"])
+        custom.graph.node[-1].input.extend(["", "training"])
+        truth = numpy_helper.from_array(np.asarray(True), "training")
+        custom.graph.initializer.append(truth)
+        onnx.save(custom, "custom.onnx")
     if verb == "remove-input":
         custom.graph.input.add(name="unused").type.tensor_type.elem_type = 1
         onnx.save(custom, "custom.onnx")

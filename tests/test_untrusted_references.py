@@ -128,6 +128,7 @@ VALUE = {"name": "x", "offset": 0, "length": 4, "dtype": "float", "shape": [1]}
         json.dumps({"values": [VALUE | {"shape": [-1]}]}),
         json.dumps({"values": [VALUE | {"shape": "1"}]}),
         json.dumps({"values": [VALUE | {"name": ["x"]}]}),
+        json.dumps({"values": [VALUE | {"name": None}]}),
         json.dumps({"values": [VALUE | {"dtype": 1}]}),
         json.dumps({"values": [VALUE | {"dtype": "nothing"}]}),
         json.dumps({"values": [VALUE], "file": "../values.bin"}),
@@ -135,7 +136,7 @@ VALUE = {"name": "x", "offset": 0, "length": 4, "dtype": "float", "shape": [1]}
         json.dumps({"values": {"x": 1}}),
         json.dumps({"values": 3}),
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_an_index_that_means_nothing_is_refused(index, tmp_path):
     save_tensors(tmp_path / "own", {"x": ARRAY})

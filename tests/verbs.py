@@ -16,6 +16,7 @@ from onnxsurgeon_lite import (
     Freeze,
     Gradient,
     Infer,
+    Inference,
     Inline,
     Insert,
     NameOutputs,
@@ -45,6 +46,7 @@ from onnxsurgeon_lite import (
     Simplify,
     SkipNoops,
     Sort,
+    Unshare,
 )  # fmt: skip
 
 THREE = "three (float[4] x) => (float[4] y) { h = Relu(x) g = Neg(h) y = Abs(g) }"
@@ -58,6 +60,9 @@ UNSORTED = "three (float[4] x) => (float[4] y) { y = Abs(h) h = Relu(x) }"
 CALLS = """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
 three (float[4] x) => (float[4] y) { h = local.twice(x) y = local.twice(h) }
 <domain: "local", opset_import: ["" : 21]> twice (a) => (b) { b = Add(a, a) }"""
+DROPOUT = """three (float[4] x) => (float[4] y) <float ratio = {0.5}, bool mode = {0}> {
+    h = Relu(x) d = Dropout(h, ratio, mode) g = Neg(d) y = Abs(g)
+}"""
 RAGGED = """three (float[4] x) => (float[4] y, int64[n, 1] rows) {
     h = Relu(x) y = Abs(h) at = NonZero(h) rows = Transpose(at)
 }"""
@@ -112,6 +117,7 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "clean": (Clean(), CONSTANTS),
     "fix": (Fix(), UNSORTED),
     "dedupe": (Dedupe(), CONSTANTS.replace("{2,2,2,2}", "{1,1,1,1}")),
+    "unshare": (Unshare(("w",)), CONSTANTS.replace("Add(h, v)", "Add(h, w)")),
     "dequantize": (Dequantize(), QUANTIZED),
     "fold": (Fold(), OPEN),
     "cse": (Cse(), OPEN.replace("Neg(same)", "Neg(h)")),
@@ -119,6 +125,7 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "infer": (Infer(), OPEN),
     "simplify": (Simplify(), OPEN),
     "inline": (Inline(), CALLS),
+    "inference": (Inference(), DROPOUT),
     "opset": (Opset(22), THREE),
     "script": (Script(without_negation), THREE),
     "replace": (Replace(("h",), ("y",), "Identity"), THREE),
@@ -196,6 +203,7 @@ LOSSLESS = [
     (Set((("doc_string", ""), ("model_version", 8))), [
         "changed metadata model: model version 7 -> 8", "changed metadata model: doc string of the model -> "], 0),
     (Dedupe(), [TWIN], 0),
+    (Unshare(), ["added initializer 'same_1' (float [4]): "], 0),
     (Dequantize(), [
         "removed node QuantizeLinear @7: reads 'b', 'qs', 'qz'; makes 'q'",
         "removed node DequantizeLinear @8: reads 'q', 'qs', 'qz'; makes 'dq'",
@@ -217,6 +225,7 @@ LOSSLESS = [
         + LOST.replace("6", "5"), LAST, "added function 'local::part': "], 0),
     (Clean(), [DEAD, TWIN], 0),
     (Sort(), [], 0),
+    (Inference(), [], 0),
     (Fix(), [], 0),
     (Attribution("saliency", of="b"), [
         f"added output 'heatmap' ({N}): ", "added initializer 'gradient/3' (float []): ",
@@ -256,9 +265,11 @@ CUSTOM_WORDS = {
     "add-constant": ["three=3"],
     "set": ["producer_name=me"],
     "sort": [],
+    "inference": [],
     "clean": [],
     "fix": [],
     "dedupe": [],
+    "unshare": [],
     "dequantize": [],
     "fold": [],
     "cse": [],

@@ -59,7 +59,7 @@ def first_sample(call: Call, index: "GraphIndex", job: "JudgeSamples") -> "Opene
         return job.read(index, Sample(0))
     stored = ReferenceSet("", {}) if job.references is None else job.references.first()
     if job.feeds is not None:
-        return stored, call.read_feeds(index, job.feeds.first())
+        return stored, call.feeds_beside(index, stored, job.feeds.first())
     recorded = any(entry.is_input for entry in stored.entries.values())
     return stored, _own_feeds(index, stored, feeds_in_order if recorded else feeds_from, call)
 
@@ -70,7 +70,7 @@ def _own_feeds(
     read: "Callable[[GraphIndex, ReferenceSet, list[str]], Feeds]",
     call: Call,
 ) -> "Feeds":
-    """Return the feeds that the references hold; those of another model are told as such."""
+    """Return the feeds that the references hold; those of another model are an error that says so."""
     try:
         given = read(index, stored, call.notes)
     except FeedsError as error:
@@ -123,6 +123,10 @@ class Bisecting:
 
     def result(self) -> "BisectResult":
         """Explain the only sample, or the worst one."""
+        from onnxsurgeon_lite.matching.given import unlike_models
+
+        if self.other is not None:
+            self.call.notes += unlike_models(self.index, self.other[0])
         result = self._result()
         branches = any(node.op_type in ("If", "Loop") for node in self.index.nodes)
         if self.call.made and branches and result.verdict == "agrees":
@@ -220,7 +224,7 @@ class Bisecting:
             yield f"with {culprit.name or culprit.id} healed, {metric.name} is {error:.4g}: {verdict} {metric.limit:g}"
 
     def _steps(self, index: "GraphIndex", options: "RuntimeOptions") -> "Samples":
-        """Record what the other side feeds each step: what it handed on itself."""
+        """Record the feeds of each step of the other side, with its own carried outputs."""
         from onnxsurgeon_lite.matching.record_samples import RecordSamples, record_samples
         from onnxsurgeon_lite.tensors.references import Samples
 

@@ -305,11 +305,16 @@ class Call:
     def feeds_beside(
         self, index: "GraphIndex", stored: "ReferenceSet", given: "Tensors | None"
     ) -> "Feeds":
-        """Return the feeds given, or those that the references hold."""
+        """Return the feeds given, or those that the references hold.
+
+        Raises:
+            ReferenceSetError: they hold others than those given.
+        """
+        from onnxsurgeon_lite.matching.given import require_same_inputs
         from onnxsurgeon_lite.matching.values import feeds_in_order
 
         if given is not None:
-            return self.read_feeds(index, given)
+            return require_same_inputs(index, stored, self.read_feeds(index, given))
         return self.sized(index, feeds_in_order(index, stored, self.notes))
 
     def sized(self, index: "GraphIndex", feeds: "Feeds") -> "Feeds":

@@ -58,7 +58,7 @@ def convert(
         report: Measure the error that each node introduces alone.
         calibrate: For `int8`: find the ranges of activations in the samples, by `minmax`, `entropy` or `percentile`;
             without, each run finds them.
-        html: Where to write the result as a page for a browser. force: Write over what stands there.
+        html: Where to write the result as a page for a browser. force: Replace files that exist.
 
     Returns:
         The converted model, the nodes in float32, what was measured; `met` is False if the goal was not reached.
@@ -153,7 +153,7 @@ def _kept(keep: str | Sequence[str]) -> tuple[str, ...]:
                 name if name.startswith(("@", "fn:")) else f"name:{name}"
                 for name in stored["exclude"]
             ]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UsageError(
                 f"{argument!r} is not what rank wrote",
                 "onnxdbg rank MODEL --fp16-risk --json > FILE.json",

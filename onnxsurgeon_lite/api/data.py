@@ -92,7 +92,7 @@ def move(
     Args:
         model: The path of a model, or a `Model` that was loaded from one.
         location: The new path, relative to the model.
-        progress: Is told of each file before it is removed.
+        progress: Called for each file before it is removed.
 
     Raises:
         UsageError: The location is outside the model's folder.
@@ -118,7 +118,7 @@ def gc(
     Args:
         model: The path of a model, or a `Model` that was loaded from one.
         dry_run: Find out what that gives, and write nothing.
-        progress: Is told of the bytes that go, before they do.
+        progress: Called with the bytes that are removed, before that.
 
     Raises:
         SharedDataError: Another model refers to one of the files, or one holds anything but a model's data.

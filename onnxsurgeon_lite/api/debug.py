@@ -440,7 +440,7 @@ def rank(
         of: The output whose error is shared, the worst by default; or that `bits` is about, the first by default.
         bits: Choose the bits of each weight (4, 8, 16 or all) for this SQNR of an output, in dB, at the least bytes.
         node_data: Where to write its numbers of nodes for model-explorer.
-        html: Where to write the result as a page for a browser. force: Write over what stands there.
+        html: Where to write the result as a page for a browser. force: Replace files that exist.
 
     Returns:
         The nodes, the lossiest first, and the names to `exclude`.
@@ -553,7 +553,7 @@ def match(
         a: A model, or tensors: a path, name -> array, a `ReferenceSet`.
         b: A model.
         feeds: Input name -> array, or a path; those of the references by default, else made.
-        html: Where to write the result as a page for a browser. force: Write over what stands there.
+        html: Where to write the result as a page for a browser. force: Replace files that exist.
 
     Returns:
         The pairs with their evidence, and what is unmatched on either side; `save` writes a file for `map=`.

@@ -35,6 +35,7 @@ def apply(
     verify: bool = False,
     unproved: bool = False,
     feeds: "Tensors | None" = None,
+    allow_scripts: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> "EditResult":
     """Apply a recipe, a pass or several passes to a model: all or nothing. The model itself stays as it is.
@@ -42,8 +43,9 @@ def apply(
     Args:
         recipe: A TOML file (`[[step]]`, `verb = ...`, its fields), a pass, or passes in order.
         verify: Run both models and compare their outputs.
-        unproved: Do not prove new sizes (`set_shape`, `rebatch`) by running.
+        unproved: Do not prove new sizes (`set_shape`, `rebatch`) or another opset by running.
         feeds: For `verify`: input name -> array, or a path; made by default.
+        allow_scripts: A recipe's file may run Python, and read URLs and files outside its folder.
 
     Returns:
         The edited model, what changed, and what the runs showed.
@@ -58,7 +60,7 @@ def apply(
         >>> result.changes
         ("Add 'Add_7' (@7): operator Add -> Sub",)
     """
-    return applied(lambda: _step(recipe), model, verify, unproved, feeds, **how)
+    return applied(lambda: _step(recipe, allow_scripts), model, verify, unproved, feeds, **how)
 
 
 def applied(
@@ -90,13 +92,14 @@ def applied(
         )
         if done.changed and step.name == "simplify" and not unproved:
             result = _simplified(result, original, step, feeds, call.started(child, "none"), call)
-        if unproved and is_proved(step):
+        if unproved and (done.unproved or is_proved(step)):
             result = replace(result, ran=(_UNPROVED,))
         elif done.changed and is_proved(step):
             result = _proved(result, original, step, call.started(child, "none"), call)
         if not (done.changed and (verify or (done.unproved and not unproved))):
             return result
-        return _verified(result, original, feeds, done, call.started(child, "none"), call)
+        runtime = call.started(child, "none")
+        return _verified(result, original, feeds, done, runtime, call, needed=verify)
 
 
 def _prepare(model: "ModelLike") -> None:
@@ -136,7 +139,7 @@ def _simplified(
     )
 
 
-_UNPROVED = "the new sizes were not proved: neither model was run"
+_UNPROVED = "this was not proved: neither model was run"
 
 
 def is_proved(step: "Pass") -> bool:
@@ -144,11 +147,11 @@ def is_proved(step: "Pass") -> bool:
     return step.name in _PROVED or any(is_proved(part) for part in getattr(step, "passes", ()))
 
 
-def _step(recipe: "str | PathLike[str] | Pass | Sequence[Pass]") -> "Pass":
+def _step(recipe: "str | PathLike[str] | Pass | Sequence[Pass]", allow_scripts: bool) -> "Pass":
     if isinstance(recipe, str | PathLike):
         from onnxsurgeon_lite.passes.recipe import read_recipe
 
-        return read_recipe(Path(recipe), passes.PASSES)
+        return read_recipe(Path(recipe), passes.PASSES, allow_scripts)
     if isinstance(recipe, list | tuple):
         return passes.Pipeline(tuple(recipe))
     return cast("Pass", recipe)
@@ -177,8 +180,14 @@ def _verified(
     done: "PassResult",
     runtime: "Runtime",
     call: Call,
+    needed: bool,
 ) -> "EditResult":
-    """Run both models and compare their outputs."""
+    """Run both models and compare their outputs.
+
+    Args:
+        needed: an original that does not run is an error; otherwise the result says so.
+    """
+    from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching import verify as verifying
     from onnxsurgeon_lite.matching.trials import unmoved_notes
@@ -187,7 +196,14 @@ def _verified(
     held = {n: original.array(t) for n, t in done.frozen.items() if n in sides[0].inputs}
     known = verifying.known_feeds(*sides)
     kinds = verifying.other_dtypes(*sides)
-    trials = call.trials(sides[0], feeds, runtime, {**held, **known}, kinds)
+    try:
+        trials = call.trials(sides[0], feeds, runtime, {**held, **known}, kinds)
+    except (FeedsError, RuntimeFailure) as error:
+        if needed:
+            raise
+        return replace(
+            result, ran=(f"this was not proved: the original does not run: {error.message}",)
+        )
     compared = verifying.verify(*sides, trials, runtime, turned=done.turned)
     call.notes += (
         f"{name!r} of the original was transposed by {[*order]}: the edit gave it another layout"
@@ -202,19 +218,22 @@ def _verified(
 def merge(
     *models: "ModelLike",
     map: Mapping[str, str] | Iterable[tuple[str, str]] = (),
-    share: Sequence[str] = (),
+    share: str | Sequence[str] = (),
     prefix: str | Sequence[str] = (),
     by_name: bool = False,
+    keep: str | Sequence[str] = (),
     **how: Unpack[Limiting],
 ) -> "EditResult":
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared.
 
     Args:
         models: Two or more, each a path, bytes, a `ModelProto` or a `Model`.
-        map: A value so far -> the input of the next model that it feeds.
-        share: Inputs that all have and that become one.
+        map: A value so far -> the input that it feeds, in all further models that have it.
+        share: Inputs of several models that become one.
         prefix: Put before every name of the next model; one, or one for each model but the first.
-        by_name: Feed each input that has the name of an output so far, share each that has the name of an input.
+        by_name: Outputs feed all inputs of their name, inputs and equal constants of one name are one: what was split
+            is whole again. The models may come in any order.
+        keep: Outputs that stay outputs though they feed an input.
 
     Returns:
         The merged model, and what was linked and added.
@@ -234,36 +253,19 @@ def merge(
     from onnxsurgeon_lite.errors import UsageError
     from onnxsurgeon_lite.matching.edit_result import EditResult
     from onnxsurgeon_lite.model import loaded
-    from onnxsurgeon_lite.passes.merge import merge as merge_two
-    from onnxsurgeon_lite.passes.merge import same_names
+    from onnxsurgeon_lite.passes.merge import merge_all
 
     if len(models) < 2:
         listed = len(models) == 1 and isinstance(models[0], list | tuple)
         hint = "give each by itself: merge(a, b)" if listed else "name two or more"
         raise UsageError("one model alone cannot be merged", hint)
-    merged, *guests = [loaded(model) for model in models]
-    given = [prefix] if isinstance(prefix, str) else list(prefix)
-    prefixes = given + [""] * len(guests)
-    pairs = list(map.items() if isinstance(map, Mapping) else map)
-    notes: list[str] = []
-    changes: list[str] = []
-    for guest, before in zip(guests, prefixes, strict=False):
-        inputs = {value.name for value in guest.proto.graph.input}
-        here = [pair for pair in pairs if pair[1] in inputs or guest is guests[-1]]
-        pairs = [pair for pair in pairs if pair not in here]
-        with Call(**how):
-            named, shared = same_names(merged, guest) if by_name else ([], [])
-            here += [pair for pair in named if pair[1] not in dict(pair[::-1] for pair in here)]
-            result = merge_two(merged, guest, here, (*share, *shared), before)
-        if by_name and not (named or shared):
-            notes.append(
-                f"graph {guest.proto.graph.name!r} has no name in common: nothing is linked by name"
-            )
-        notes += result.notes
-        changes += result.changes
-        merged = result.model
-    verb = f"merged {len(models)} models"
-    return EditResult(merged, True, tuple(notes), tuple(changes), verb=verb)
+    links = map.items() if isinstance(map, Mapping) else map
+    share, prefix, keep = ([n] if isinstance(n, str) else n for n in (share, prefix, keep))
+    with Call(**how):
+        merged = merge_all([loaded(m) for m in models], links, share, prefix, by_name, keep)
+    return EditResult(
+        merged.model, True, merged.notes, merged.changes, verb=f"merged {len(models)} models"
+    )
 
 
 @spelled
@@ -318,7 +320,7 @@ def _read(text: "str | PathLike[str]") -> str:
 
 def verb(name: str) -> "Callable[..., EditResult]":
     """Return an edit as a function: it makes the pass from its fields, and applies it."""
-    from onnxsurgeon_lite.model import loaded
+    from onnxsurgeon_lite.model.loading import held, loaded
     from onnxsurgeon_lite.passes.recipe import make_pass
 
     title = name.replace("_", "-")
@@ -331,7 +333,7 @@ def verb(name: str) -> "Callable[..., EditResult]":
         given = signature.bind(*args, **named).arguments
         model = given.pop(edited)
         how = {key: given.pop(key) for key in [*given] if key not in fields}
-        given |= {key: loaded(given[key]) for key in _MODELS if given.get(key) is not None}
+        given |= {k: loaded(v) for k, v in given.items() if (k in _MODELS and v) or held(v)}
         return applied(lambda: make_pass(title, given, passes.PASSES), model, **how)
 
     edit.__name__ = edit.__qualname__ = name

@@ -43,7 +43,7 @@ def inspect(
         tree: Show the modules of the PyTorch program that the model was exported from.
         histogram: Read the numbers of tensors, or of a model's initializers, and show how they are distributed;
             `value` names some of them.
-        html: Where to write the result as a page for a browser. force: Write over what stands there.
+        html: Where to write the result as a page for a browser. force: Replace files that exist.
 
     Returns:
         A summary: `print` shows it, its fields hold the facts.
@@ -172,11 +172,15 @@ def check(
         >>> osl.check("linear_func.onnx").valid
         True
     """
+    from onnxsurgeon_lite.errors import GraphError
     from onnxsurgeon_lite.graph import check as checking
     from onnxsurgeon_lite.model import loaded
 
     with Call(**how) as call:
-        known = loaded(model)
+        try:
+            known = loaded(model)
+        except GraphError as error:  # its functions call themselves
+            return checking.refused(error, "the model" if isinstance(model, bytes) else str(model))
         found = checking.check(known, full)
         return call.done(_with_refused(found, known, call) if run else found)
 
@@ -219,7 +223,7 @@ def diff(
         second: The same, for the model to compare it with.
         run: Run both on the same feeds, too.
         map: `auto` or a file of `match`: nodes are the same where their values are.
-        html: Where to write the result as a page for a browser. force: Write over what stands there.
+        html: Where to write the result as a page for a browser. force: Replace files that exist.
 
     Returns:
         The differences; `same` when there is none.

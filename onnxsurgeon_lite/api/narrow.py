@@ -30,7 +30,7 @@ def narrowed(
 ) -> "BisectResult":
     """Return a search with the operators of a PyTorch module if it names fewer nodes, else the first one.
 
-    A module that cannot be recorded, or a search that fails, is told in a note: what was found stays true.
+    A module that cannot be recorded, or a search that fails, becomes a note: the result before it stays.
 
     Args:
         factory: `FILE.py:function`, which returns the module.

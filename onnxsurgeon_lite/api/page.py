@@ -33,7 +33,7 @@ def require_page(html: Place, node_data: Place, force: bool) -> None:
     """Refuse a page, or numbers of nodes, that cannot be written, before the work.
 
     Raises:
-        OutputExistsError: something stands there.
+        OutputExistsError: the file exists.
         UsageError: plotly or igraph is missing.
     """
     if html is not None:

@@ -114,12 +114,15 @@ def _with_node(
     runtime: "Runtime",
     names: "Sequence[str]",
 ) -> RuntimeTimeout:
-    """Return the error with the node that does not end."""
+    """Return the error with the node that does not end; a program may never answer, whatever the node."""
     from dataclasses import replace
 
     from onnxsurgeon_lite.debug.bisection.crash import crashing_node
     from onnxsurgeon_lite.graph.text import node_title
+    from onnxsurgeon_lite.runtime.options import ORT
 
+    if runtime.options.runtime != ORT:
+        return error
     runtime.options = replace(runtime.options, opt="none")
     wanted = [name for name in names or index.outputs if name in index.producer]
     position = crashing_node(index, feeds, runtime, wanted or list(index.outputs), {})
@@ -142,6 +145,8 @@ def record(
     names_of: "ModelLike | None" = None,
     force: bool = True,
     memory: int | str = "64MB",
+    args: "tuple[object, ...] | Sequence[tuple[object, ...]] | None" = None,
+    kwargs: "Mapping[str, object] | None" = None,
     **how: Unpack[RecordingSamples],
 ) -> "Recording":
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
@@ -157,6 +162,8 @@ def record(
         scope: PyTorch: only what lies in these modules, such as `layer.4.*`.
         operators: PyTorch: every operator's output, by `torch.export`.
         names_of: PyTorch: store inputs under this model's names.
+        args: PyTorch: the arguments of a module's `forward`; a list of tuples for several samples.
+        kwargs: PyTorch: its arguments by name.
         force: Write over what stands at `output`.
         memory: Bytes of values of an ONNX model that are computed at once, or `64MB`.
 
@@ -182,10 +189,12 @@ def record(
             _refuse("a PyTorch module", useless, "leave it out")
             require_replaceable(target, force)
             made = fspath(model) if isinstance(model, str | PathLike) else model
+            if args is not None or kwargs is not None:
+                made = cast("Module", (made, args or (), kwargs or {}))
             given_to = cast("Tensors | None", feeds)
             return torch_recorder()(made, target, given_to, names_of, scope, operators)
         torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}
-        torch_only["--model"] = names_of
+        torch_only |= {"--model": names_of, "args": args, "kwargs": kwargs}
         _refuse("an ONNX model", torch_only, "--value scope:layer.4.* chooses")
         child = call.child()
         from onnxsurgeon_lite.graph.select import select_values
@@ -264,9 +273,9 @@ def _is_module(model: object) -> bool:
     """Return whether it is a PyTorch module, what makes one, or one with its arguments."""
     from onnx import ModelProto
 
-    from onnxsurgeon_lite.model import Model
+    from onnxsurgeon_lite.model.loading import held
 
-    return not isinstance(model, Model | ModelProto | bytes | bytearray | memoryview)
+    return not (held(model) or isinstance(model, ModelProto | bytes | bytearray | memoryview))
 
 
 def _refuse(what: str, given: "Mapping[str, object]", hint: str) -> None:
@@ -290,12 +299,12 @@ def compare_sets(
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
 
     Args:
-        actual: Tensors (a path, name -> array, a `ReferenceSet`), or a model to run.
-        reference: The tensors to compare with; of a model also another model, or several samples: a list, a folder.
+        actual: Tensors (a path, name -> array, a `ReferenceSet`, several samples), or a model to run.
+        reference: The tensors to compare with, as many samples; of a model also another model.
         feeds: For a model: input name -> array, or a path; those of the references by default. Several samples: a
             list, a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         every: For a model: compare every value that has a reference, computed with optimization off.
-        html: Where to write the result as a page for a browser. force: Write over what stands there.
+        html: Where to write the result as a page for a browser. force: Replace files that exist.
 
     Returns:
         A `Comparison` for each tensor that both have, and the names that only one has; of several samples the worst
@@ -316,15 +325,19 @@ def compare_sets(
         if is_model(actual):
             model, allowed = cast("ModelLike", actual), call.allowed()
             return _compared(call, model, reference, feeds, links, allowed, every)
-        from onnxsurgeon_lite.matching import sets
-        from onnxsurgeon_lite.matching.values import aligned_sets
-        from onnxsurgeon_lite.tensors.references import open_references
+        from onnxsurgeon_lite.matching import over_samples, sets
+        from onnxsurgeon_lite.matching.values import set_alignment
+        from onnxsurgeon_lite.tensors.references import Samples
 
         if call.measure() is not None:
             raise UsageError("a metric needs a model", "give the model first: compare MODEL REFS")
-        tensors = open_references(cast("Tensors", actual))
-        stored = aligned_sets(open_references(cast("Tensors", reference)), tensors, links)
-        return call.done(sets.compare_sets(tensors, stored, call.allowed(), call.see()))
+        sides = Samples(cast("Tensors", actual)), Samples(cast("Tensors", reference))
+        allowed = call.allowed()
+        if any(side.count != 1 for side in sides):
+            return call.done(over_samples.compare_sets_of_samples(*sides, links, allowed))
+        tensors, stored = (side.first() for side in sides)
+        stored = set_alignment(stored, tensors, links)(stored, tensors)
+        return call.done(sets.compare_sets(tensors, stored, allowed, call.see()))
 
 
 def _compared(
@@ -344,7 +357,7 @@ def _compared(
 
     index, runtime = call.index(model), call.started(child, "none" if every else None)
     other = None
-    if not isinstance(reference, list | tuple) and is_model(reference):
+    if is_model(reference):
         other = call.index(reference).model
         feeds = call.feeds(index, None) if feeds is None else feeds
     tensors = None if other is not None else cast("Tensors", reference)
@@ -388,7 +401,7 @@ def _tallied(call: Call, job: "CompareSamples") -> "SampleComparison":
 
 @spelled
 def test(
-    config: str | PathLike[str] = "onnxdbg.toml",
+    config: str | PathLike[str] | None = None,
     only: "str | Sequence[str]" = (),
     junit: str | PathLike[str] | None = None,
     force: bool = True,
@@ -397,7 +410,8 @@ def test(
     """Run the checks of a suite: each compares a model's outputs with references, within tolerances of its own.
 
     Args:
-        config: A TOML file with `[[check]]` tables; paths in it are relative to its folder.
+        config: A TOML file with `[[check]]` tables; paths in it are relative to its folder. By default the
+            `onnxdbg.toml` of this folder, which may name nothing outside of it.
         only: Names or globs of the checks to run; all by default.
         junit: Write what was found as JUnit XML, too.
         force: Write over what stands at `junit`.
@@ -422,7 +436,9 @@ def test(
     if junit is not None:
         require_replaceable(Path(junit), force)
     result = SuiteResult()
-    for check in read_suite(Path(config), [only] if isinstance(only, str) else only):
+    for check in read_suite(
+        None if config is None else Path(config), [only] if isinstance(only, str) else only
+    ):
         outcome = SuiteOutcome(check.name, check.model)
         start = time.perf_counter()
         try:
@@ -447,4 +463,4 @@ def is_model(given: object) -> bool:
 
     if isinstance(given, str | PathLike):
         return Path(given).suffix == ".onnx"
-    return not isinstance(given, Mapping) and not hasattr(given, "entries")
+    return not isinstance(given, Mapping | list | tuple) and not hasattr(given, "entries")

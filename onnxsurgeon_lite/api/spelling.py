@@ -14,7 +14,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _MEANING = {
-    "model": "A path, a file's bytes, a `ModelProto` or a `Model`.",
+    "model": "A path, a file's bytes, a `ModelProto`, a `Model` or the result of an edit.",
     "nodes": "Names, ids (`@3`), globs, `op:Conv[2]`.",
     "op_type": "The operator.",
     "attributes": "Name -> number, text or list.",
@@ -22,7 +22,7 @@ _MEANING = {
     "node_name": "Name of the new node.",
     "to": "The nodes that read the value; all by default.",
     "second": "An export of the same network at other sizes: constants that differ are derived from it.",
-    "source": "A path, a file's bytes, a `ModelProto` or a `Model`.",
+    "source": "A path, a file's bytes, a `ModelProto`, a `Model` or the result of an edit.",
     "feeds": "Input name -> array of the declared dtype and shape, or a path; made by default.",
     "map": "How references are matched with values: `auto`, `names`, or a file of `match`.",
     "opt": "Graph optimization level of the runtime.",
@@ -30,7 +30,7 @@ _MEANING = {
     "force": "Overwrite what is there.",
     "dry_run": "Find out what would be written, and write nothing.",
     "verify": "Run both models and compare their outputs.",
-    "unproved": "Do not prove new sizes by running.",
+    "unproved": "Do not prove new sizes, or another opset, by running.",
     "seed": "Seed of made feeds; each input has its own stream.",
     "dim": "Size of each symbolic dimension in made feeds, by name; 1 for others.",
     "fill": "How an input is made, by name: `zeros`, `ones`, `normal`, `uniform:lo,hi`, numbers or a file.",

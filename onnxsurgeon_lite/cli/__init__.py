@@ -3,6 +3,9 @@
 
 def main() -> None:
     """Run the command line, and end the process: what it holds is not freed one by one."""
+    from onnxsurgeon_lite.cli.process import end_at_once
+
+    end_at_once()
     import os
 
     os._exit(ended())
@@ -11,25 +14,40 @@ def main() -> None:
 def ended() -> int:
     """Run the command line; return the exit code."""
     import gc
+    import os
     import sys
 
     gc.disable()  # a short process: looking for cycles among the objects of a large graph only takes time
-    from onnxsurgeon_lite.cli.process import end_on_signals, open_streams
+    from onnxsurgeon_lite.cli.process import end_at_once, end_on_signals, ended_by, open_streams
 
     open_streams()
-    from onnxsurgeon_lite.cli.app import app
-    from onnxsurgeon_lite.cli.completion import rejoin_words
+    from onnxsurgeon_lite.cli.app import app, complete
 
-    rejoin_words()
     code: object = 0
     try:
-        end_on_signals()
-        app()
+        try:
+            end_on_signals()
+            if "_ONNXDBG_COMPLETE" in os.environ:
+                complete(os.environ["_ONNXDBG_COMPLETE"])
+            else:
+                app()
+        finally:
+            end_at_once()
     except SystemExit as end:
-        code = end.code
+        code = 130 if isinstance(_first_of(end), KeyboardInterrupt) else end.code
+    except KeyboardInterrupt:  # in one of the last lines
+        code = 130
+    code = 128 + ended_by[-1] if ended_by else code
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:  # the disk that it goes to is full
             code = code or 2
     return code if isinstance(code, int) else 0 if code is None else 1
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """Return the error that others followed from."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error

@@ -3,13 +3,17 @@
 from typing import Annotated
 
 import typer
+from typer import _completion_shared
 
-from onnxsurgeon_lite.cli import edit, repl
+from onnxsurgeon_lite.cli import completion, edit, repl
 from onnxsurgeon_lite.cli.boundary import Boundary
 from onnxsurgeon_lite.cli.commands import PANELS, name_of
 from onnxsurgeon_lite.cli.data import data
 from onnxsurgeon_lite.cli.help import Command
 from onnxsurgeon_lite.cli.options import CHANGE, DEBUG
+from onnxsurgeon_lite.cli.shells import SCRIPTS
+
+_completion_shared._completion_scripts = dict(SCRIPTS)
 
 app = typer.Typer(
     name="onnxdbg",
@@ -53,3 +57,8 @@ app.add_typer(edits, name="edit", rich_help_panel=CHANGE)
 for group in (app, data, edits):
     for registered in group.registered_commands:
         registered.cls = Command
+
+
+def complete(shell: str) -> None:
+    """Tell a shell what the word at its cursor can become."""
+    completion.answer(shell, typer.main.get_command(app))

@@ -6,7 +6,7 @@ from typing import Annotated, Unpack
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import completion, options
-from onnxsurgeon_lite.cli.options import Inputs, Typed
+from onnxsurgeon_lite.cli.options import Inputs, Typed, Values
 from onnxsurgeon_lite.cli.outputs import Target, Writing
 from onnxsurgeon_lite.report import plain
 
@@ -52,6 +52,7 @@ def merge(
     share: Inputs = (),
     prefix: Sequence[str] = (),
     by_name: bool = False,
+    keep: Values = (),
     timeout: float | None = None,
     memory_limit: str = "0",
     **how: Unpack[Writing],
@@ -63,10 +64,11 @@ def merge(
 
     Args:
         models: Models to merge, two or more.
-        links: A value so far, and the input that it feeds.
-        share: An input that all have, as one.
+        links: A value so far, and the input that it feeds in further models.
+        share: An input of several, as one.
         prefix: Before every name of the next model; can be repeated.
-        by_name: Link outputs and inputs of one name, share inputs of one name.
+        by_name: Link outputs and inputs of one name, share inputs and constants of one name: undoes split.
+        keep: An output that stays one though it feeds an input.
     """
     from onnxsurgeon_lite.model import movable
 
@@ -76,6 +78,7 @@ def merge(
         share=share,
         prefix=prefix,
         by_name=by_name,
+        keep=keep,
         timeout=timeout,
         memory_limit=memory_limit,
     )

@@ -150,7 +150,7 @@ def _write(
 
 @contextlib.contextmanager
 def _announced(path: Path, dry_run: bool, target: Path | None = None) -> "Iterator[Model]":
-    """A loaded model, while its data is written: of much it is said before."""
+    """A loaded model while its data is written; a message comes first if that is much."""
     from onnxsurgeon_lite.model import load
     from onnxsurgeon_lite.model.saving import embedded_size
 

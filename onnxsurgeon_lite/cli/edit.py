@@ -251,6 +251,7 @@ def append(
     links: Annotated[Sequence[str], Typed(("--map",), completion.values, "VALUE=INPUT")] = (),
     share: Inputs = (),
     prefix: str = "",
+    keep: Values = (),
 ) -> "passes.Pass":
     """Compute further values from those of a model: Softmax, TopK, NonMaxSuppression.
 
@@ -262,8 +263,10 @@ def append(
         links: A value of the model, and the name by which the text reads it.
         share: An input of both that becomes one.
         prefix: Before every name that is added.
+        keep: An output that the text reads and that stays one.
     """
-    return passes.Append(what, tuple(options.pairs("--map", links)), tuple(share), prefix)
+    pairs = tuple(options.pairs("--map", links))
+    return passes.Append(what, pairs, tuple(share), prefix, tuple(keep))
 
 
 def sort() -> "passes.Pass":
@@ -303,6 +306,27 @@ def dedupe() -> "passes.Pass":
     $ onnxdbg edit dedupe model.onnx --dry-run
     """
     return passes.Dedupe()
+
+
+def unshare(initializers: options.Values = ()) -> "passes.Pass":
+    """Give each node that reads an initializer one of its own, as weights --update may need it.
+
+    $ onnxdbg edit unshare model.onnx
+    $ onnxdbg edit unshare model.onnx 'convs1.*' --dry-run
+
+    Args:
+        initializers: Initializers or globs, comma-separated; all that several nodes read by default.
+    """
+    return passes.Unshare(tuple(initializers))
+
+
+def inference() -> "passes.Pass":
+    """Let every BatchNormalization and Dropout compute as in inference, in bodies and functions too.
+
+    $ onnxdbg edit inference model.onnx
+    $ onnxdbg edit inference model.onnx --dry-run
+    """
+    return passes.Inference()
 
 
 def inline(
@@ -346,7 +370,7 @@ def opset(version: int) -> "passes.Pass":
     return passes.Opset(version)
 
 
-def apply(recipe: Path) -> "passes.Pass":
+def apply(recipe: Path, *, allow_scripts: bool = False) -> "passes.Pass":
     """Apply a recipe: several verbs, all or nothing.
 
     $ onnxdbg edit apply recipe.toml model.onnx
@@ -354,10 +378,11 @@ def apply(recipe: Path) -> "passes.Pass":
 
     Args:
         recipe: A TOML file: [[step]], verb = ..., its options.
+        allow_scripts: Let it run Python, and read URLs and files outside its folder.
     """
     from onnxsurgeon_lite.passes.recipe import read_recipe
 
-    return read_recipe(recipe, passes.PASSES)
+    return read_recipe(recipe, passes.PASSES, allow_scripts)
 
 
 def script(patch: Path) -> "passes.Pass":
@@ -375,7 +400,8 @@ def script(patch: Path) -> "passes.Pass":
 _VERBS = (
     rename, remove, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
     shape.set_shape, shape.rebatch, shape.pad_outputs, shape.name_outputs, shape.batch_outputs,
-    *interface.VERBS, prepend, append, sort, clean, fix, dedupe, *simplify.VERBS, outline, inline, opset,
+    *interface.VERBS, prepend, append, sort, clean, fix, dedupe, unshare, *simplify.VERBS, outline, inline,
+    inference, opset,
     gradient.gradient, gradient.attribution,
     apply, script,
 )  # fmt: skip

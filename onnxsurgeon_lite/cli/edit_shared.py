@@ -33,7 +33,7 @@ class Shared:
         in_place: Write over the model itself.
         copy_data: Give the result a data file of its own.
         verify: Run both; write nothing when their outputs differ (exit code 1).
-        unproved: Write what was not run: nothing says that new sizes, or nodes taken apart, hold.
+        unproved: Write what was not run: nothing says that new sizes, or converted nodes, hold.
         undo: Write a recipe here that takes the edit back.
     """
 
@@ -119,27 +119,27 @@ def _edit(
         if not shared.dry_run:
             keep(make(), result)
         return
-    back = _undoing(source, result, shared) if shared.undo else []
+    back = _undoing(source, result, shared) if shared.undo else None
     output = source if shared.in_place else shared.output
     target = Target(source, verb, output, shared.force or shared.in_place, shared.dry_run)
     if result.changed or not shared.in_place:
         _save(result.model, source, target, shared)
-    if shared.undo and not shared.dry_run:
+    if shared.undo and back and not shared.dry_run:
         from onnxsurgeon_lite.passes.recipe_writing import write_recipe
 
-        write_recipe(back, shared.undo)
+        write_recipe([back], shared.undo)
         plain.show_written(shared.undo)
 
 
-def _undoing(source: Path, result: "PassResult", shared: Shared) -> "list[Pass]":
-    """Return the steps that take an edit back, before anything is written."""
+def _undoing(source: Path, result: "PassResult", shared: Shared) -> "Pass":
+    """Return the pass that takes an edit back, before anything is written."""
     from onnxsurgeon_lite.model import load
     from onnxsurgeon_lite.model.sharing import require_replaceable
-    from onnxsurgeon_lite.passes.undoing import undoing
+    from onnxsurgeon_lite.passes.restore import Restore
 
     assert shared.undo is not None  # the caller looked
     require_replaceable(shared.undo, shared.force)
-    return undoing(load(source), result.model)
+    return Restore.undoing(load(source), result.model)
 
 
 def _save(model: "Model", source: Path, target: Target, shared: Shared) -> None:

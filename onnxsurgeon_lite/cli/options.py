@@ -175,10 +175,13 @@ def _told(parameter: Parameter, said: str | None) -> Parameter:
         _, typed = _kind(_USUAL[parameter.name].annotation)
     is_option = parameter.kind is Parameter.KEYWORD_ONLY
     flags = typed.flags or (f"--{parameter.name.replace('_', '-')}",)
+    completes = typed.completes
+    if completes is not None and not is_option:
+        completes = completion.positional(completes)
     info = (partial(typer.Option, *flags) if is_option else typer.Argument)(
         help=said,
         metavar=typed.metavar,
-        autocompletion=typed.completes,
+        autocompletion=completes,
         min=typed.least,
         parser=typed.parser,
         callback=typed.checks,
@@ -337,11 +340,12 @@ def save(model: "Loaded", target: Target, external: bool | None = None) -> "Writ
     """Write a model and say so.
 
     Raises:
-        OutputExistsError: something stands there that may not be replaced.
+        OutputExistsError: the file exists and may not be replaced.
     """
     from onnxsurgeon_lite.model import save
-    from onnxsurgeon_lite.model.saving import embedded_size, size_beside
+    from onnxsurgeon_lite.model.saving import embedded_size, require_protobuf, size_beside
 
+    require_protobuf(target.path)
     size = size_beside(model, target.path) if external is None else embedded_size(model)
     if target.dry_run:
         announce("would write", target.path, size)

@@ -1,4 +1,4 @@
-"""Where commands write, and whether what stands there may be replaced.
+"""Where commands write, and whether an existing file may be replaced.
 
 Nothing is overwritten without --force, except a default output, named here and not by -o, that an earlier command of
 this user wrote. A record in the user's state folder (XDG_STATE_HOME) keeps inode, size and time of each of its files:
@@ -49,7 +49,7 @@ class Target:
         return self.output or Path(f"{self.source.stem}.{self.verb}{self.suffix}")
 
     def replaceable(self) -> bool:
-        """Return whether what stands there may be overwritten."""
+        """Return whether the existing file may be overwritten."""
         return self.force or (self.output is None and _is_ours(self.path))
 
     def wrote(self, beside: Iterable[Path] = ()) -> None:
@@ -108,7 +108,7 @@ def _marks(paths: Iterable[Path]) -> Marks:
 def _read() -> dict[str, Marks]:
     try:
         record = json.loads(_place().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
 

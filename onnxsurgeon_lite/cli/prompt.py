@@ -12,6 +12,7 @@ import typer
 
 from onnxsurgeon_lite.cli import commands, edit, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
+from onnxsurgeon_lite.cli.completion import completions
 from onnxsurgeon_lite.cli.data import data
 from onnxsurgeon_lite.cli.help import Command
 from onnxsurgeon_lite.errors import UsageError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.repl.session import Session
 
 _ITS = ("model", "models", "first", "actual", "b")  # what the session's model is to a command
-_SOURCES = ("against", "a", "b", "find", "risk")  # of which a search takes one, or references
+_SOURCES = ("against", "a", "b", "find", "risk")  # a search takes one of them, or references
 _SHARED = ("feeds", "seed", "dim", "fill", "runtime", "provider", "timeout", "ops_library", "ops")
 _COMPARED = (*_SHARED, "reference", "mapping", "rtol", "atol")  # of a command that takes references
 _REFUSED = cast(type[Exception], typer.BadParameter.__mro__[1])  # a command line with errors
@@ -55,10 +56,8 @@ class PromptVerbs(Verbs):
         return False
 
     def complete(self, given: Sequence[str], typed: str) -> list[str]:
-        from typer._completion_classes import BashComplete
-
-        completer = BashComplete(self._group(), {"obj": self._session.names}, "", "")
-        return [found.value for found in completer.get_completions(list(given), typed)]
+        found = completions(self._group(), list(given), typed, obj=self._session.names)
+        return [word for word, _ in found]
 
     def _group(self) -> "typer.core.TyperGroup":
         """The commands with the defaults that the session has now."""

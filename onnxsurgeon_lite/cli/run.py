@@ -141,7 +141,7 @@ def compare(
 def test(
     only: Annotated[Sequence[str], Typed(completes=completion.checks)] = (),
     *,
-    config: Path = Path("onnxdbg.toml"),
+    config: Path | None = None,
     junit: Path | None = None,
     github: bool = False,
     force: bool = False,
@@ -157,7 +157,8 @@ def test(
 
     Args:
         only: Names or globs of the checks to run; all by default.
-        config: The file with the [[check]] tables; paths in it are relative to its folder.
+        config: The file with the [[check]] tables; paths in it are relative to its folder. By default
+            onnxdbg.toml, which may then name nothing outside this folder.
         junit: Write the results as JUnit XML, too.
         github: Print annotations for GitHub's workflows, too.
     """

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.freeze import Freeze as Freeze
     from onnxsurgeon_lite.passes.gradient import Gradient as Gradient
     from onnxsurgeon_lite.passes.infer import Infer as Infer
+    from onnxsurgeon_lite.passes.inference import Inference as Inference
     from onnxsurgeon_lite.passes.inline import Inline as Inline
     from onnxsurgeon_lite.passes.insert import Insert as Insert
     from onnxsurgeon_lite.passes.name_outputs import NameOutputs as NameOutputs
@@ -54,13 +55,14 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.simplify import Simplify as Simplify
     from onnxsurgeon_lite.passes.skip_noops import SkipNoops as SkipNoops
     from onnxsurgeon_lite.passes.sort import Sort as Sort
+    from onnxsurgeon_lite.passes.unshare import Unshare as Unshare
 
 _NAMES = (
     "append", "add-constant", "attribution", "batch-outputs", "clean", "cse", "dedupe", "dequantize", "expose",
-    "extract", "fix", "fold", "freeze", "gradient", "infer", "inline", "insert", "name-outputs", "opset",
+    "extract", "fix", "fold", "freeze", "gradient", "infer", "inference", "inline", "insert", "name-outputs", "opset",
     "outline", "pad-outputs", "prepend", "promote", "rebatch", "remove", "remove-input", "remove-output",
     "rename", "reorder", "replace", "rewire", "rewrite", "script", "set", "set-attr", "set-constant",
-    "set-layout", "set-op", "set-shape", "set-type", "simplify", "skip-noops", "sort",
+    "set-layout", "set-op", "set-shape", "set-type", "simplify", "skip-noops", "sort", "unshare",
 )  # fmt: skip
 VERBS = {verb: "".join(map(str.capitalize, verb.split("-"))) for verb in _NAMES}
 """Verb -> its pass, which is in the file of the verb's name; `PASSES` has the classes themselves."""

@@ -7,12 +7,13 @@ from typing import ClassVar
 
 from onnx import TypeProto, ValueInfoProto
 
-from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, loaded
+from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.build import parse_text
 from onnxsurgeon_lite.passes.expression import Known, parse_expression
-from onnxsurgeon_lite.passes.merge import merge
+from onnxsurgeon_lite.passes.merge import merge, no_outputs
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_values
@@ -30,6 +31,7 @@ class Append:
         links: value of this model -> input of the other; equal names by default.
         share: inputs of both that become one.
         prefix: prefix for every name that is added.
+        keep: outputs that are read and stay outputs.
 
     Example:
         >>> osl.append("whole_model.onnx", "best = ArgMax(scores, axis=1)", {"31": "scores"}).changes[-1]
@@ -40,6 +42,7 @@ class Append:
     links: tuple[tuple[str, str], ...] = ()
     share: tuple[str, ...] = ()
     prefix: str = ""
+    keep: tuple[str, ...] = ()
     name: ClassVar[str] = "append"
 
     def apply(self, model: Model) -> PassResult:
@@ -65,10 +68,20 @@ class Append:
                 f"link it: --map VALUE={unknown[0]}, or share an input: --share {unknown[0]}",
             )
         pairs = [(links.get(name, name), name) for name in asked]
-        done = merge(model, guest, pairs, self.share, self.prefix)
-        _take_places(done.model, index, {value for value, _ in pairs})
+        read = dict.fromkeys(value for value, _ in pairs if value in index.outputs)
+        keep = split(self.keep, read)
+        for name in keep:
+            if name not in read:
+                raise UnknownNameError(name, "what is read", read, "output")
+        done = merge(model, guest, pairs, self.share, self.prefix, keep)
+        gone = [name for name in read if name not in keep]
+        _take_places(done.model, index, {*gone})
         freed = rename_results(done.model, results)
-        notes = (*done.notes, *(f"value {old!r} is {new!r} now" for old, new in freed))
+        notes = (
+            *done.notes,
+            *no_outputs(gone),
+            *(f"value {old!r} is {new!r} now" for old, new in freed),
+        )
         return PassResult.of(model, done.model, done.changes, notes)
 
 

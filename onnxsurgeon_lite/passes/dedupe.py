@@ -1,6 +1,5 @@
 """Merge equal initializers."""
 
-import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +8,7 @@ from onnx import GraphProto, TensorProto
 
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model.storage import fingerprint
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import (
     defined,
@@ -68,16 +67,9 @@ def _kind(tensor: TensorProto) -> Key:
     return tensor.data_type, tuple(tensor.dims), notes
 
 
-def _content(model: Model, tensor: TensorProto) -> Key:
-    """Key of the tensor's contents; a digest for bytes in a file."""
-    if not is_external(tensor):
-        strings = tuple(tensor.string_data)
-        return _kind(tensor) + (strings or hashlib.blake2b(model.raw(tensor)).digest(),)
-    digest = hashlib.blake2b()
-    file, offset, length = model.span(tensor)
-    for block in file.blocks(offset, length):
-        digest.update(block)
-    return _kind(tensor) + (digest.digest(),)
+def content(model: Model, tensor: TensorProto) -> Key:
+    """Key of the tensor's contents."""
+    return _kind(tensor) + (tuple(tensor.string_data) or fingerprint(model, tensor),)
 
 
 def _merge(
@@ -94,7 +86,7 @@ def _merge(
         if t.name not in inputs and alike[_kind(t)] > 1 and named[t.name] == 1
     ]
     for tensor in sorted(tensors, key=lambda t: t.name not in outputs):  # outputs are kept first
-        key = _content(model, tensor)
+        key = content(model, tensor)
         if key not in visible:
             visible[key] = tensor.name
         elif tensor.name not in outputs:

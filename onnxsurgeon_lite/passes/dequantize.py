@@ -1,6 +1,6 @@
 """Turn a quantized model back into a float model."""
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -8,9 +8,11 @@ import numpy as np
 from onnx import GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.graph.bodies import InnerGraph
-from onnxsurgeon_lite.graph.index import GraphIndex, function_key, opset_versions
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.quantizers import (
     DEQUANTIZE,
+    DYNAMIC,
+    PRODUCTS,
     QUANTIZE,
     QUANTIZERS,
     constant_of,
@@ -18,9 +20,10 @@ from onnxsurgeon_lite.graph.quantizers import (
     limits_of,
 )
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import function_key
 from onnxsurgeon_lite.model.messages import copied, drop, drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, value_names
+from onnxsurgeon_lite.surgery.edits import fresh, name_apart, node_names, rename_uses, value_names
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -37,10 +40,12 @@ _LINEAR = (
     "Add", "Mul", "Sigmoid", "LeakyRelu", "GlobalAveragePool", "AveragePool", "MatMul", "Conv", "Concat", "Softmax",
 )  # fmt: skip
 _PLAIN = {f"QLinear{operator}": operator for operator in _LINEAR}
-_PLAIN |= {"QGemm": "Gemm", "MatMulInteger": "MatMul", "ConvInteger": "Conv"}
+_PLAIN |= {"QGemm": "Gemm", **PRODUCTS}
 """Operator on integers -> the one on the numbers that they stand for."""
 _QUANTIZED = {*QUANTIZERS, *_PLAIN}
 _INTERNAL = ("channels_last", "opset")
+_Key = tuple[object, object]
+"""Scale and zero point: the names of computed ones, the bytes of constants."""
 
 
 @dataclass(frozen=True)
@@ -60,29 +65,42 @@ class Dequantize:
 
     def apply(self, model: Model) -> PassResult:
         """Dequantize it."""
-        result = _without_functions(model)
-        found = _graph(GraphIndex.of(result), result, result.proto.graph)
-        if not found.changes:
+        source, left = _without_functions(model), set[str]()
+        while True:
+            result = source.copy()
+            found = _graph(GraphIndex.of(result), result, result.proto.graph, left)
+            # a scale may be 1 only where nothing reads the integers any more
+            read = {
+                n.output[0]
+                for g in walk.graphs(result.proto)
+                for n in g.node
+                if n.op_type == DYNAMIC
+            }
+            if left.issuperset(read):
+                break
+            left |= read
+        if not found.changes or result.proto == source.proto:
             return PassResult(
                 model, False, (*found.notes, "nothing is quantized with constant scales")
             )
+        name_apart(walk.graphs(result.proto), node_names(model.proto))
         return PassResult.of(model, result, found.lines(), found.notes)
 
 
 def _without_functions(model: Model) -> Model:
-    """Return a copy in which functions that quantize are inlined: their scales may be the call's."""
+    """Return the model with functions that quantize inlined: their scales may be the call's."""
     functions = model.proto.functions
     nodes = walk.with_inner(node for function in functions for node in function.node)
     if not any(node.op_type in _QUANTIZED for node in nodes):
-        return model.copy()
+        return model
     return inline(model, [function_key(function) for function in functions])
 
 
-def _graph(index: GraphIndex, result: Model, graph: GraphProto) -> "_Floats":
-    found = _Floats(index, value_names(index))
+def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) -> "_Floats":
+    found = _Floats(index, value_names(index), left)
     for position, node in enumerate(graph.node):
         for name, body in walk.bodies(node) if node.attribute else ():
-            inner = _graph(InnerGraph.of(index, position, name).index, result, body)
+            inner = _graph(InnerGraph.of(index, position, name).index, result, body, left)
             found.changes += inner.changes
             found.notes += inner.notes
     nodes = []
@@ -97,7 +115,8 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto) -> "_Floats":
     graph.node.extend(nodes)
     graph.initializer.extend(dtypes.from_array(a, n) for n, a in found.weights.items())
     rename_uses(graph.node, found.renamed)
-    _drop_unread(graph, found.real.keys() | found.renamed.keys() | found.weights.keys())
+    known = {*found.real, *found.real.values(), *found.renamed, *found.weights}
+    _drop_unread(graph, known)
     return found
 
 
@@ -127,13 +146,18 @@ class _Floats:
     """The float values of a graph that is quantized.
 
     Attributes:
-        real: integer value -> the float value that it stands for. weights: new constants.
-        renamed: value -> the value that it equals now.
+        left: outputs of the DynamicQuantizeLinear nodes that stay.
+        real: integer value -> the float value that it stands for. grids: integer value -> its scale and zero point.
+        factors: integer value of a computed scale -> the products of this scale.
+        weights: new constants. renamed: value -> the value that it equals now.
         before: nodes that the next ones read.
     """
 
     index: GraphIndex
     taken: set[str]
+    left: Set[str]
+    grids: dict[str, _Key] = field(default_factory=dict)
+    factors: dict[str, set[str]] = field(default_factory=dict)
     real: dict[str, str] = field(default_factory=dict)
     weights: dict[str, Array] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
@@ -151,12 +175,12 @@ class _Floats:
         handlers: dict[str, Callable[[NodeProto], Iterator[NodeProto]]] = {
             QUANTIZE: self._quantize,
             DEQUANTIZE: self._dequantize,
-            "DynamicQuantizeLinear": self._dynamic,
+            DYNAMIC: self._dynamic,
         }
         handler = handlers.get(node.op_type)
         if handler is None and node.op_type in _PLAIN:
             handler = self._linear
-        if handler is None and node.op_type in _MOVING and any(n in self.real for n in node.input):
+        if handler is None and node.op_type in _MOVING and self._moves(node):
             handler = self._moved
         if handler is not None:
             made = list(handler(node))
@@ -173,15 +197,20 @@ class _Floats:
         self.real[name] = fresh(f"{name}_float", self.taken)
         return self.real[name]
 
+    def _key(self, scale: str, zero: str = "") -> _Key:
+        grid = self._grid(scale, zero)
+        return (scale, zero) if grid is None else (grid.scale.tobytes(), grid.zero.tobytes())
+
     def _quantize(self, node: NodeProto) -> Iterator[NodeProto]:
         grid = grid_of(self.index, node)
         if grid is None:
             return
         self.changes.append(node.op_type)
         self.real[node.output[0]] = node.input[0]
-        yield from self._clipped(node.input[0], grid, node.output[0])
+        self.grids[node.output[0]] = self._key(*node.input[1:])
+        yield from self._clipped(node.input[0], grid, node.output[0], node.input[1])
 
-    def _clipped(self, name: str, grid: Grid, integer: str) -> Iterator[NodeProto]:
+    def _clipped(self, name: str, grid: Grid, integer: str, scale: str) -> Iterator[NodeProto]:
         """Yield a Clip to the range of a grid that ends at 0, unless what is clipped is inside in any case."""
         maker = self.index.producer.get(name)
         inside = maker is not None and self.index.nodes[maker].op_type in _NEVER_NEGATIVE
@@ -195,10 +224,15 @@ class _Floats:
             yield helper.make_node("Clip", [name], [result], min=ends[0], max=ends[1])
             return
         names = [
-            self._constant(f"{result}_{end}", np.asarray(v, np.float32))
+            self._constant(f"{result}_{end}", np.asarray(v, self._dtype(scale)))
             for end, v in zip(("min", "max"), ends, strict=True)
         ]
         yield helper.make_node("Clip", [name, *names], [result])
+
+    def _dtype(self, scale: str) -> "np.dtype[np.generic]":
+        """Return the dtype of the numbers that have a scale."""
+        array = constant_of(self.index, scale) if scale else None
+        return np.dtype(np.float32) if array is None else array.dtype
 
     def _constant(self, name: str, array: Array) -> str:
         name = fresh(name, self.taken)
@@ -207,14 +241,16 @@ class _Floats:
 
     def _dequantize(self, node: NodeProto) -> Iterator[NodeProto]:
         result = node.output[0]
-        if node.input[0] in self.real:
+        if node.input[0] in self.real and self.grids.get(node.input[0]) == self._key(
+            *node.input[1:]
+        ):
             yield from self._equals(result, self.real[node.input[0]])
             self.changes.append(node.op_type)
             return
         numbers = self._numbers(node)
         if numbers is not None:
             self.renamed[result] = self._constant(f"{result}_float", numbers)
-        elif (moved := self._moved_constant(node.input[0], grid_of(self.index, node))) is not None:
+        elif moved := self._moved_constant(node.input[0], *node.input[1:]):
             self.renamed[result] = moved
         self.changes += [node.op_type] if result in self.renamed else []
 
@@ -235,16 +271,58 @@ class _Floats:
 
     def _dynamic(self, node: NodeProto) -> Iterator[NodeProto]:
         """Let the integers stand for the numbers themselves: their scale is 1."""
+        integers, scale, zero = node.output
+        factors = self._factors(scale) if scale and zero and integers not in self.left else None
+        if factors is None:
+            self.notes.append(f"{node.op_type} {node.name!r} stays: something needs its integers")
+            return
         self.changes.append(node.op_type)
-        self.real[node.output[0]] = node.input[0]
-        neutral: list[Array] = [np.ones((), np.float32), np.zeros((), np.uint8)]
-        for name, array in zip(node.output[1:], neutral, strict=False):
-            if name:
-                self.renamed[name] = self._constant(f"{name}_float", array)
+        self.real[integers], self.factors[integers] = node.input[0], factors
+        self.renamed[scale] = self._constant(f"{scale}_float", np.ones((), np.float32))
+        self.grids[integers] = self._key(self.renamed[scale], zero)
         yield from ()
+
+    def _factors(self, scale: str) -> set[str] | None:
+        """Return the values that are products of a scale; None if something else than a product reads one."""
+        found, pending = set[str](), [scale]
+        while pending:
+            name = pending.pop()
+            found.add(name)
+            readers = [self.index.nodes[place] for place in self.index.consumers.get(name, ())]
+            if name in self.index.outputs or any(
+                n.op_type not in ("Mul", DEQUANTIZE) for n in readers
+            ):
+                return None
+            scaling = [n for n in readers if n.op_type == "Mul"]
+            pending += (n.output[0] for n in scaling if not any(map(self._is_product, n.input)))
+        return found
+
+    def _is_product(self, name: str) -> bool:
+        """Return whether a value is the result of an operator on integers, as floats."""
+        maker = self.index.producer.get(name)
+        node = None if maker is None else self.index.nodes[maker]
+        if node is None or node.op_type != "Cast":
+            return node is not None and node.op_type in PRODUCTS
+        return self._is_product(node.input[0])
+
+    def _is_scaled(self, name: str, scales: Sequence[set[str]]) -> bool:
+        """Return whether all that reads a product makes it a float, and multiplies it by its scales."""
+        readers = [self.index.nodes[place] for place in self.index.consumers.get(name, ())]
+        return name not in self.index.outputs and all(
+            self._is_scaled(n.output[0], scales)
+            if n.op_type == "Cast"
+            else n.op_type == "Mul" and all(s.intersection(n.input) for s in scales)
+            for n in readers
+        )
+
+    def _moves(self, node: NodeProto) -> bool:
+        """Return whether all that a node moves are integers that stand for floats of one scale."""
+        moved = node.input if node.op_type == "Concat" else node.input[:1]
+        return {*moved} <= self.real.keys() and len({self.grids.get(name) for name in moved}) == 1
 
     def _moved(self, node: NodeProto) -> Iterator[NodeProto]:
         inputs = [self.real.get(name, name) for name in node.input]
+        self.grids.update((name, self.grids[node.input[0]]) for name in node.output)
         yield self._like(node, node.op_type, inputs, node.domain)
 
     def _like(
@@ -261,68 +339,79 @@ class _Floats:
     # operators on integers
 
     def _linear(self, node: NodeProto) -> Iterator[NodeProto]:
-        operands = self._operands(node)
-        if operands is None:
+        inputs, result = self._operands(node)
+        grid = self._grid(result[0], result[1]) if result else None
+        known = [name for name in inputs if name is not None]
+        if len(known) < len(inputs) or (result and grid is None):
             self.notes.append(f"{node.op_type} {node.name!r} stays: its scales are not constant")
             return
-        inputs, grid = operands
         self.changes.append(node.op_type)
-        made = self._like(node, _PLAIN[node.op_type], inputs)
+        made = self._like(node, _PLAIN[node.op_type], known)
         yield made
         if grid is not None:
-            yield from self._clipped(made.output[0], grid, node.output[0])
+            self.grids[node.output[0]] = self._key(*result)
+            yield from self._clipped(made.output[0], grid, node.output[0], result[0])
         else:
             yield from self._equals(node.output[0], made.output[0])
 
-    def _operands(self, node: NodeProto) -> tuple[list[str], Grid | None] | None:
-        """Return (float inputs, the grid of the result); None if they are not known."""
+    def _operands(self, node: NodeProto) -> tuple[list[str | None], list[str]]:
+        """Return the float inputs, None for an unknown one, and scale and zero point of a result that has them."""
         names = [*node.input, "", ""]
         attributes = {a.name: a.i for a in node.attribute}
         if attributes.get("channels_last"):
-            return None
+            return [None], []
         match node.op_type:
             case "MatMulInteger" | "ConvInteger":
-                return _whole(
-                    [self._float(n, "", names[2 + i]) for i, n in enumerate(names[:2])], None
-                )
+                axes = (-2, -1) if node.op_type == "MatMulInteger" else (0, 0)
+                factors = [self.factors[name] for name in names[:2] if name in self.factors]
+                if not self._is_scaled(node.output[0], factors):
+                    return [None], []
+                return [self._integer(names[i], names[2 + i], axes[i]) for i in (0, 1)], []
             case "QLinearConcat":
                 parts = [self._float(*names[at : at + 3]) for at in range(2, len(node.input), 3)]
-                return _whole(parts, self._grid(names[0], names[1]))
+                return parts, names[:2]
             case "QLinearAdd" | "QLinearMul" | "QLinearMatMul" | "QLinearConv":
                 axis = 0 if node.op_type == "QLinearConv" else -1
                 pair = [self._float(*names[0:3]), self._float(names[3], names[4], names[5], axis)]
                 bias = [self._bias(names[8], names[1], names[4])] if names[8:9] > [""] else []
-                return _whole([*pair, *bias], self._grid(names[6], names[7]))
+                return [*pair, *bias], names[6:8]
             case "QGemm":
                 axis = 0 if attributes.get("transB") else 1
                 pair = [self._float(*names[0:3]), self._float(names[3], names[4], names[5], axis)]
                 bias = [self._bias(names[6], names[1], names[4])] if names[6] else []
-                return _whole([*pair, *bias], self._grid(*names[7:9]) if names[7] else None)
+                return [*pair, *bias], names[7:9] if names[7] else []
             case _:
-                return _whole([self._float(*names[0:3])], self._grid(names[3], names[4]))
+                return [self._float(*names[0:3])], names[3:5]
+
+    def _integer(self, name: str, zero: str, axis: int) -> str | None:
+        """Return an operand of a product that is scaled later: floats whose scale is 1."""
+        if name not in self.real:
+            return self._float(name, "", zero, axis)
+        known = name in self.factors and self.grids[name][1] == zero
+        return self.real[name] if known else None
 
     def _float(self, name: str, scale: str, zero: str, axis: int = 0) -> str | None:
         """Return the float value that an integer stands for."""
-        if name in self.real:
+        if name in self.real and self.grids.get(name) == self._key(scale, zero):
             return self.real[name]
         integers = constant_of(self.index, name)
         grid = self._grid(scale, zero, axis)
-        if integers is None and grid is not None:
-            return self._moved_constant(name, grid)
-        if integers is None or grid is None or not grid.fits(integers.shape):
+        if integers is None:
+            return self._moved_constant(name, scale, zero)
+        if grid is None or not grid.fits(integers.shape):
             return None
-        return self._constant(f"{name}_float", grid.numbers(integers).astype(np.float32))
+        return self._constant(f"{name}_float", grid.numbers(integers).astype(self._dtype(scale)))
 
-    def _moved_constant(self, name: str, grid: Grid | None) -> str | None:
+    def _moved_constant(self, name: str, scale: str, zero: str = "") -> str | None:
         """Return what a node moves from a constant of integers, as floats: the rows of an embedding."""
-        maker = self.index.producer.get(name)
+        maker, grid = self.index.producer.get(name), self._grid(scale, zero)
         node = None if maker is None else self.index.nodes[maker]
         if node is None or node.op_type not in _MOVING or grid is None or grid.scale.ndim:
             return None
-        integers = constant_of(self.index, node.input[0])
-        if integers is None:
+        if node.op_type == "Concat" or (integers := constant_of(self.index, node.input[0])) is None:
             return None
-        source = self._constant(f"{node.input[0]}_float", grid.numbers(integers).astype(np.float32))
+        numbers = grid.numbers(integers).astype(self._dtype(scale))
+        source = self._constant(f"{node.input[0]}_float", numbers)
         self.before.append(self._like(node, node.op_type, [source, *node.input[1:]], node.domain))
         return self.real[name]
 
@@ -332,9 +421,11 @@ class _Floats:
         limits = None if shift is None else limits_of(shift.dtype)
         if width is None or shift is None or limits is None:
             return None
-        wide = np.squeeze(width.astype(np.float64)) if width.size == 1 else width.astype(np.float64)
-        zeros = np.broadcast_to(np.squeeze(shift.astype(np.float64)), wide.shape)
-        return Grid(wide, zeros, *limits, axis)
+        wide, zeros = (np.squeeze(a) if a.size == 1 else a for a in (width, shift))
+        if zeros.ndim and wide.ndim and zeros.shape != wide.shape:
+            return None
+        wide, zeros = np.broadcast_arrays(wide, zeros)
+        return Grid(wide.astype(np.float64), zeros.astype(np.float64), *limits, axis)
 
     def _bias(self, name: str, scale: str, other: str) -> str | None:
         """Return the float bias: its scale is the product of those of input and weights."""
@@ -342,9 +433,4 @@ class _Floats:
         if any(array is None for array in arrays):
             return None
         bias, one, two = (np.asarray(array, np.float64) for array in arrays)
-        return self._constant(f"{name}_float", (bias * one * two).astype(np.float32))
-
-
-def _whole(inputs: list[str | None], grid: Grid | None) -> tuple[list[str], Grid | None] | None:
-    known = [name for name in inputs if name is not None]
-    return (known, grid) if len(known) == len(inputs) else None
+        return self._constant(f"{name}_float", (bias * one * two).astype(self._dtype(scale)))

@@ -10,11 +10,11 @@ from onnx import NodeProto, TensorProto, TypeProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, reached_functions
 from onnxsurgeon_lite.graph.schemas import constant, require_schemas
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inline import Inline
 from onnxsurgeon_lite.passes.opset import Opset
-from onnxsurgeon_lite.surgery.edits import value_names
+from onnxsurgeon_lite.surgery.edits import name_apart, node_names, value_names
 from onnxsurgeon_lite.surgery.gradients.reverse import MissingRule, Reverse
 from onnxsurgeon_lite.surgery.gradients.rules import BY_SIZE
 from onnxsurgeon_lite.surgery.gradients.step import is_float
@@ -183,9 +183,11 @@ class Derivative:
 
     def model(self) -> Model:
         """Return the model with the gradients."""
-        graph = self.index.model.proto.graph
+        proto = self.index.model.proto
+        graph, names = proto.graph, node_names(proto)
         graph.initializer.extend(self.tape.names.constants.values())
         graph.node.extend(self.tape.nodes)
+        name_apart(walk.graphs(proto), names)
         return self.index.model
 
 

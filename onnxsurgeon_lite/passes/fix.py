@@ -20,16 +20,11 @@ from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.check import begin_check, require_valid
 from onnxsurgeon_lite.graph.dangling import dangling
 from onnxsurgeon_lite.graph.declared import around_nodes, declared_types
-from onnxsurgeon_lite.graph.index import (
-    GraphIndex,
-    check_functions,
-    function_key,
-    opset_versions,
-    tensor_type,
-)
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, tensor_type
 from onnxsurgeon_lite.graph.schemas import fitting_version, has_dangling
-from onnxsurgeon_lite.graph.table import FEW, NodeTable, plain_domain
+from onnxsurgeon_lite.graph.table import FEW, NodeTable
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import check_functions, function_key, plain_domain
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -38,6 +33,7 @@ from onnxsurgeon_lite.surgery.edits import (
     clear_bodies,
     defined,
     fresh,
+    name_apart,
     names_in,
     rename_uses,
     sources,
@@ -261,18 +257,8 @@ def _unshadowed(graph: GraphProto, known: set[str]) -> Iterable[str]:
 
 
 def _unique_nodes(graph: GraphProto) -> Iterable[str]:
-    names = [name for node in graph.node if (name := node.name)]
-    taken = set(names)
-    if len(taken) == len(names):
-        return
-    seen: set[str] = set()
-    renamed = 0
-    for node in graph.node:
-        if node.name and node.name in seen:
-            node.name = fresh(node.name, taken)
-            renamed += 1
-        seen.add(node.name)
-    yield f"renamed {renamed} nodes with a duplicate name"
+    if renamed := name_apart([graph]):
+        yield f"renamed {renamed} nodes with a duplicate name"
 
 
 def _declared_once(graph: GraphProto, known: set[str]) -> Iterable[str]:

@@ -16,13 +16,16 @@ from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.symbolic import Expressions, begin_types, infer_types, is_unknown
+from onnxsurgeon_lite.surgery.symbolic import (
+    Expressions,
+    as_declared,
+    begin_types,
+    infer_types,
+    is_unknown,
+)
 from onnxsurgeon_lite.surgery.types import contradicts, distinct
 
 _CHECKED = 50  # nodes
-_UNKNOWN = (
-    "onnxsurgeon_lite.declared"  # inference takes the types that such an operator's outputs declare
-)
 
 
 @dataclass(frozen=True)
@@ -69,28 +72,20 @@ def _inferred(
     index: GraphIndex, outer: Expressions | None
 ) -> tuple[dict[str, TypeProto], Expressions]:
     """Infer the types of a graph, from declared shapes, too, where none can be inferred."""
-    declared = [info.name for info in index.model.proto.graph.value_info if has_shape(info.type)]
-    if not declared:
-        return infer_types(index, outer and outer.copy())
+    graph = index.model.proto.graph
+    declared = {info.name: info.type for info in graph.value_info if has_shape(info.type)}
     while True:
         types, expressions = infer_types(index, outer and outer.copy())
-        shaped = {name for name, kind in types.items() if has_shape(kind)}
-        unknown = index.producer.keys() - shaped
+        unknown = index.producer.keys() - {n for n, kind in types.items() if has_shape(kind)}
+        makers = {name: index.rows[index.producer[name]] for name in declared.keys() & unknown}
         taken = {
-            index.producer[name]
-            for name in declared
-            if name in unknown
-            and index.rows[index.producer[name]].domain != _UNKNOWN
-            and unknown.isdisjoint(index.rows[index.producer[name]].needs)
+            name: declared.pop(name)
+            for name, row in makers.items()
+            if unknown.isdisjoint(row.needs)
         }
         if not taken:
             return types, expressions
-        model = index.model.copy()
-        for position in taken:
-            model.proto.graph.node[position].domain = _UNKNOWN
-        if not any(imported.domain == _UNKNOWN for imported in model.proto.opset_import):
-            model.proto.opset_import.add(domain=_UNKNOWN, version=1)
-        index = GraphIndex.of(model)
+        index = as_declared(index, taken)
 
 
 def _refused(index: GraphIndex, untyped: list[str]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.passes.targets import one_value, readers
 from onnxsurgeon_lite.surgery.constants import Numbers
-from onnxsurgeon_lite.surgery.edits import Taken, fresh, rename_uses, settle
+from onnxsurgeon_lite.surgery.edits import Taken, fresh, importing, rename_uses, settle
 from onnxsurgeon_lite.surgery.types import follow
 
 
@@ -27,7 +27,7 @@ class Insert:
     Attributes:
         value: the value.
         inputs: the node's inputs, when the value is not the only one; '' omits one. Numbers (`2.0`, `[0.5, 1]`, a file)
-            become constants of the dtype that the operator needs; numbers alone stand behind the value.
+            become constants of the dtype that the operator needs; numbers alone come after the value.
         attributes: (name, value) pairs.
         to: the readers to connect to the node; all by default.
         before: the node's output takes the value's name, also as a graph output, and the producer's output gets a new
@@ -64,9 +64,9 @@ class Insert:
             EditError: the operator does not take these inputs or attributes, no node produces the value (with
                 `before`), or the edit makes a cycle.
         """
-        index = GraphIndex.of(model)
-        waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
+        index = GraphIndex.of(importing(model, self.domain, notes))
+        waiting = None if unsettled is None else set(unsettled)
         value = one_value(index, self.value, notes)
         at_end = value in index.outputs and index.maker(value) is not None
         if at_end and not (self.before or self.to or self.output):
@@ -74,7 +74,7 @@ class Insert:
         taken = Taken(index)
         base = f"{value}_{self.op_type.lower()}"
         operands = Operands.read(index, self.inputs, base, taken, notes, self.constants)
-        if operands.names == [*operands.numbers]:  # numbers alone stand behind the value
+        if operands.names == [*operands.numbers]:  # numbers alone come after the value
             operands.names.insert(0, value)
         inputs = operands.names
         if value not in inputs:
@@ -83,7 +83,7 @@ class Insert:
                 "add it to the inputs, at its position",
             )
         index.foresee(name for name in inputs if name in index)
-        result = model.copy()
+        result = index.model.copy()
         if self.output in taken:
             raise EditError(
                 f"value {self.output!r} exists already", "choose another name for the new value"

@@ -80,7 +80,14 @@ def recall(source: TensorProto | ValueInfoProto) -> ReplacedMessage | None:
                 kept = noted.get("kept")
                 held = kept if isinstance(kept, str) else None
                 return ReplacedMessage(kind, place, data, noted["typed"] is True, held)
-            except (ValueError, TypeError, KeyError, AttributeError, binascii.Error):
+            except (
+                ValueError,
+                TypeError,
+                KeyError,
+                AttributeError,
+                RecursionError,
+                binascii.Error,
+            ):
                 return None
     return None
 
@@ -111,7 +118,7 @@ def recall_types(source: ValueInfoProto) -> dict[str, TypeProto]:
                     for kind in [TypeProto.FromString(base64.b64decode(data, validate=True))]
                     for name in names
                 }
-            except (ValueError, TypeError, AttributeError, DecodeError):
+            except (ValueError, TypeError, AttributeError, RecursionError, DecodeError):
                 return {}
     return {}
 

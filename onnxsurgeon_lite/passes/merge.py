@@ -1,19 +1,21 @@
 """Merge two models into one."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from onnx import GraphProto, ModelProto, NodeProto, TypeProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key, opset_versions
-from onnxsurgeon_lite.graph.table import plain_domain
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import call_key, function_key, plain_domain
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.model.wire import unknown_fields
-from onnxsurgeon_lite.names import command, split
+from onnxsurgeon_lite.names import command, key_text, listed, split
+from onnxsurgeon_lite.passes.dedupe import content
 from onnxsurgeon_lite.passes.opset import Opset
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.runtime.feeds import required_inputs
@@ -28,6 +30,7 @@ from onnxsurgeon_lite.surgery.edits import (
 from onnxsurgeon_lite.surgery.types import contradicts
 from onnxsurgeon_lite.tensors import dtypes
 
+WHOLE = "onnxdbg.split"  # a part's metadata: the interface of the model that it was split from
 _DOMAIN = ("", "ai.onnx")
 _REPEATED = ("node", "input", "output", "initializer", "sparse_initializer", "value_info")
 
@@ -38,6 +41,8 @@ def merge(
     links: Sequence[tuple[str, str]] = (),
     share: Sequence[str] = (),
     prefix: str = "",
+    keep: Sequence[str] = (),
+    by_name: bool = False,
 ) -> PassResult:
     """Merge two models into one graph, the second's nodes after the first's.
 
@@ -47,6 +52,8 @@ def merge(
         links: (value of the first, input of the second that it feeds) pairs; a linked output stops being an output.
         share: inputs of both that become one.
         prefix: prefix for every name of the second that is not in `links` or `share`.
+        keep: linked outputs that stay outputs.
+        by_name: constants that both have under one name, and what both compute from these alone, become one.
 
     Raises:
         UnknownNameError: a model has no such linked value or shared input.
@@ -59,10 +66,15 @@ def merge(
     _check(before, other, links, share)
     incoming = {name: value for value, name in links} | {name: name for name in share}
     result, guest = first.copy(), second.copy()
+    if by_name:
+        same = set(_common(before, other))
+        incoming |= {name: name for name in same if name not in incoming}
+        drop(guest.proto.graph.node, lambda node: not same.isdisjoint(node.output))
+        drop(guest.proto.graph.output, lambda value: value.name in before.outputs.keys() & same)
     make_room(result, guest, incoming, prefix, notes)
     rename_functions(result.proto, guest.proto, notes)
     result.files.update(distinct_places(result, guest))
-    add_graph(result.proto.graph, guest.proto.graph, {value for value, _ in links})
+    add_graph(result.proto.graph, guest.proto.graph, {value for value, _ in links}.difference(keep))
     add_model(result.proto, guest.proto)
     GraphIndex.of(result).require_sound()
     changes = [f"linked {value!r} to input {name!r}" for value, name in links]
@@ -73,15 +85,134 @@ def merge(
     return PassResult.of(first, result, changes, notes)
 
 
-def same_names(first: Model, second: Model) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the links and the shared inputs that equal names mean: outputs that are inputs, inputs of both."""
-    outputs, inputs = (
-        {value.name for value in values}
-        for values in (first.proto.graph.output, first.proto.graph.input)
-    )
-    asked = list(required_inputs(GraphIndex.of(second)))
-    links = [(name, name) for name in asked if name in outputs]
-    return links, [name for name in asked if name in inputs - outputs]
+def merge_all(
+    models: Sequence[Model],
+    links: Iterable[tuple[str, str]] = (),
+    share: Iterable[str] = (),
+    prefixes: Sequence[str] = (),
+    by_name: bool = False,
+    keep: Iterable[str] = (),
+) -> PassResult:
+    """Merge several models, each with all before it.
+
+    1. Several links of one input feed it in one model after another; the last feeds it in all further ones.
+    2. By name, models come after those whose outputs they read, and an output feeds every input of its name.
+    3. The parts of a split model give its outputs, inputs and declarations in the order that they had.
+
+    Raises:
+        UnknownNameError: a link, shared input or kept output that no model has.
+        EditError: see `merge`.
+    """
+    if by_name and not any(prefixes):
+        models = _runnable(models)
+    whole = next(filter(None, map(_whole, models)), {})
+    before = [name for model in models for name in _names(model.proto.graph.output)]
+    asked = [name for model in models[1:] for name in _names(model.proto.graph.input)]
+    share, keep = split(share, {*asked}), split(keep, {*before})
+    for names, known, kind in ((share, asked, "input"), (keep, before, "output")):
+        for name in names:
+            if name not in known:
+                raise UnknownNameError(name, "the models", known, kind)
+    waiting: dict[str, list[str]] = {}
+    for value, name in links:
+        waiting.setdefault(name, []).append(value)
+    merged, notes, changes = models[0], list[str](), list[str]()
+    made = {*_names(merged.proto.graph.output)}
+    for guest, prefix in zip(models[1:], [*prefixes, *[""] * len(models)], strict=False):
+        inputs = {*_names(guest.proto.graph.input)}
+        if guest is models[-1]:
+            inputs |= waiting.keys() - {*asked}  # which `merge` says that it has not
+        linked = {n: v.pop(0) if len(v) > 1 else v[0] for n, v in waiting.items() if n in inputs}
+        shared = [name for name in share if name in inputs]
+        if by_name:
+            free = [n for n in required_inputs(GraphIndex.of(guest)) if n not in linked]
+            linked |= {name: name for name in free if name in made}
+            shared += [n for n in _names(merged.proto.graph.input) if n in free and n not in shared]
+            if not (linked or shared or whole):
+                name = guest.proto.graph.name
+                notes.append(f"graph {name!r} has no name in common: nothing is linked by name")
+        pairs = [(value, name) for name, value in linked.items()]
+        kept = (*keep, *whole.get("outputs", ()))
+        result = merge(merged, guest, pairs, shared, prefix, kept, by_name)
+        made.update(_names(guest.proto.graph.output))
+        notes += result.notes
+        changes += result.changes
+        merged = result.model
+    gone = _restore(merged, whole, dict.fromkeys(before))
+    return PassResult(merged, True, (*notes, *no_outputs(gone)), tuple(changes))
+
+
+def no_outputs(gone: Sequence[str]) -> Iterator[str]:
+    """Yield a note that names linked outputs which are outputs no more."""
+    if gone:
+        yield f"linked, and no output any more: {listed(gone)}; {command('--keep', *gone[:1])} keeps one"
+
+
+def _names(values: Iterable[ValueInfoProto]) -> Iterator[str]:
+    return (value.name for value in values)
+
+
+def _runnable(models: Sequence[Model]) -> list[Model]:
+    """Put models after those whose outputs they read, otherwise as they are given."""
+    made: dict[str, int] = {}
+    for place, model in enumerate(models):
+        for name in _names(model.proto.graph.output):
+            made.setdefault(name, place)
+    left, ordered = dict(enumerate(models)), []
+    needs = {
+        place: {made.get(name, place) for name in _names(model.proto.graph.input)} - {place}
+        for place, model in left.items()
+    }
+    while left:
+        place = next((place for place in left if not needs[place] & left.keys()), min(left))
+        ordered.append(left.pop(place))
+    return ordered
+
+
+def _whole(model: Model) -> dict[str, list[str]]:
+    """Return what a part says about the model that it was split from."""
+    texts = [entry.value for entry in model.proto.metadata_props if entry.key == WHOLE]
+    try:
+        found = json.loads(texts[0]) if texts else {}
+        return {key: list(map(str, found[key])) for key in ("inputs", "outputs", "undeclared")}
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def _restore(merged: Model, whole: Mapping[str, list[str]], outputs: Iterable[str]) -> list[str]:
+    """Order inputs and outputs as in the model that was split; return the outputs that are none now."""
+    graph = merged.proto.graph
+    ends = {*_names(graph.input), *_names(graph.output)}
+    made = ends.union(*(node.output for node in graph.node))
+    gone = [name for name in outputs if name in made - ends]
+    if not whole:
+        return gone
+    places = {name: n for n, name in enumerate((*whole["inputs"], *whole["outputs"]))}
+    for values in (graph.input, graph.output):
+        values.sort(key=lambda value: places.get(value.name, len(places)))
+    if ends.issuperset(places):
+        drop(graph.value_info, lambda info: info.name in whole["undeclared"])
+        drop(merged.proto.metadata_props, lambda entry: entry.key == WHOLE)
+    return []
+
+
+def _common(one: GraphIndex, two: GraphIndex) -> Iterator[str]:
+    """Yield constants that two models have under one name, and values that equal nodes compute from these alone."""
+    found: set[str] = set()
+    for name, tensor in two.initializers.items():
+        mine = one.initializers.get(name)
+        if mine is not None and (name in one.inputs) == (name in two.inputs):
+            if isinstance(mine, TensorProto) and isinstance(tensor, TensorProto):
+                equal = content(one.model, mine) == content(two.model, tensor)
+            else:
+                equal = mine == tensor
+            found |= {name} if equal else set()
+    for place in two.order:
+        node = two.nodes[place]
+        twin = one.producer.get(node.output[0]) if node.output else None
+        if twin is not None and one.nodes[twin] == node and found.issuperset(two.reads[place]):
+            found.update(filter(None, node.output))
+    yield from found
 
 
 def one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Model]:
@@ -140,8 +271,9 @@ def _check(
         require_fit(before, value, other, name)
     for name in share:
         if name not in before.inputs:
-            raise UnknownNameError(
-                name, f"graph {before.graph.name!r}", before.inputs, kind="input"
+            raise EditError(
+                f"value {name!r} of graph {before.graph.name!r} is no input that can be shared",
+                f"link it: {command('--map', f'{key_text(name)}={name}')}",
             )
 
 
@@ -162,10 +294,13 @@ def make_room(
         v.name for v in graph.input if names.get(v.name, v.name) in taken and v.name not in incoming
     ]
     if both:
-        shown = ", ".join(map(repr, both))
+        is_input = any(value.name == both[0] for value in result.proto.graph.input)
+        advice, how = "share it", ("--share", both[0])
+        if not is_input:
+            advice, how = "link it", ("--map", f"{key_text(both[0])}={both[0]}")
         raise EditError(
-            f"input {shown} of graph {graph.name!r} has the name of a value of the first model",
-            f"share it ({command('--share', both[0])}), link it (--map), or rename the second's values (--prefix)",
+            f"input {', '.join(map(repr, both))} of graph {graph.name!r} has the name of a value of the first model",
+            f"{advice} ({command(*how)}), all of one name (--by-name), or rename the second's values (--prefix)",
         )
     clashes = [name for name in theirs if name not in incoming and names.get(name, name) in taken]
     taken |= inner_names(guest.proto, guest.proto.graph.node).union(
@@ -183,14 +318,15 @@ def make_room(
         notes.append(
             f"renamed {inner} inner values of graph {graph.name!r}: their names were taken"
         )
-    clear_bodies(graph.node, own)
+    clear_bodies(graph.node, own.keys())
     # the first model declares and provides incoming values
     for kind in (graph.input, graph.initializer, graph.value_info):
         drop(kind, lambda message: message.name in incoming)
+    drop(graph.sparse_initializer, lambda sparse: sparse.values.name in incoming)
     rename_values(guest.proto, graph, names)
     if has_bodies(result.proto.graph.node):
         clear_bodies(result.proto.graph.node, set(defined(graph)))
-    _name_nodes(graph.node, prefix, {node.name for node in result.proto.graph.node})
+    _name_nodes(graph.node, prefix, {n.name for n in walk.with_inner(result.proto.graph.node)})
 
 
 def _name_nodes(nodes: Iterable[NodeProto], prefix: str, taken: set[str]) -> None:
@@ -198,6 +334,8 @@ def _name_nodes(nodes: Iterable[NodeProto], prefix: str, taken: set[str]) -> Non
         name = node.name
         if name and (prefix or name in taken):
             node.name = fresh(prefix + name, taken)
+        for _, body in walk.bodies(node):
+            _name_nodes(body.node, prefix, taken)
 
 
 def rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) -> None:
@@ -242,6 +380,10 @@ def distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile
 
 
 def add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
+    """Add a graph; linked outputs are inner values then, of the type that they had."""
+    outer = {*_names(graph.input), *_names(graph.value_info)}
+    inner = [value for value in graph.output if value.name in linked]
+    graph.value_info.extend(v for v in inner if v.HasField("type") and v.name not in outer)
     drop(graph.output, lambda value: value.name in linked)
     annotated = {annotation.tensor_name for annotation in graph.quantization_annotation}
     graph.quantization_annotation.extend(
@@ -260,7 +402,9 @@ def add_model(proto: ModelProto, guest: ModelProto) -> None:
     )
     proto.ir_version = max(proto.ir_version, guest.ir_version)
     proto.functions.extend(guest.functions)
-    proto.training_info.extend(guest.training_info)
+    for field in ("training_info", "configuration"):
+        known = getattr(proto, field)
+        known.extend(message for message in getattr(guest, field) if message not in known)
     _add_notes(proto, guest, guest.graph.name)
     proto.MergeFromString(unknown_fields(guest))
 

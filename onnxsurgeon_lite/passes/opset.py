@@ -1,16 +1,18 @@
 """Convert a model to another ONNX opset version."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from onnx import ModelProto, defs, helper
+from onnx import ModelProto, NodeProto, defs, helper
 
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.check import problem_of
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import first_version, require_schemas
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import plain_domain
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.conversion import (
     NoAdapterError,
@@ -20,10 +22,12 @@ from onnxsurgeon_lite.surgery.conversion import (
     redefined,
     without_allowzero,
 )
-from onnxsurgeon_lite.surgery.expansion import expand
+from onnxsurgeon_lite.surgery.edits import name_apart, node_names
+from onnxsurgeon_lite.surgery.expansion import ALONG_AXIS, expand
 
 _INSTEAD = {"Shape": "a Slice", "Split": "one of given sizes"}
 _ALLOWZERO = 14  # the first opset whose Reshape has it
+_ALONG_AXIS = 13  # the first opset whose Softmax takes one axis
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Opset:
     Nodes that the converter does not change keep their bytes; changed nodes keep documentation and metadata.
     Functions with nodes that the new version redefines import it; they must mean the same. On the way down, an operator
     that the version does not have is replaced by the function that its schema defines. Where the converter knows no way
-    and both versions take a node as it is, it stays. All this is proved by running both models.
+    and both versions take a node as it is, it stays. Where the version defines a node anew, both models are run.
 
     Attributes:
         version: the opset version to convert to.
@@ -62,32 +66,26 @@ class Opset:
                 f"opset {self.version} does not exist",
                 f"versions are 1 to {defs.onnx_opset_version()}",
             )
-        source, expanded = self._expanded(model, old, self._is_newer)
+        source, expanded, computed = self._prepared(model, old)
         notes = []
-        computed = 0
-        if self.version < _ALLOWZERO <= old:
-            source, computed = without_allowzero(source)
         if computed:
             notes.append(
                 f"{computed} Reshape lose allowzero: no size in their computed shapes may be 0"
             )
-        kept: set[str] = set()
+        touched = self._touches(source.proto, old)
+        # runtimes take operators before they are ONNX's: no version says anything of these
+        kept = {n.op_type for n in _own_nodes(source.proto) if first_version(n.op_type) > old}
         try:
             result, changed = self._converted(source, old, kept, expanded)
         except NoAdapterError as error:
             if not self.version < error.version < old:
                 raise
             return self._after(Opset(error.version).apply(model))
-        for imported in result.proto.opset_import:
-            if imported.domain in ("", "ai.onnx"):
-                imported.version = self.version
-        needed = helper.find_min_ir_version_for(
-            list(result.proto.opset_import), ignore_unknown=True
-        )
-        if result.proto.ir_version < needed:
-            notes.append(f"IR version {result.proto.ir_version} -> {needed}, which the opset needs")
-            result.proto.ir_version = needed
+        notes += self._set_versions(result.proto)
         moved = move_functions(result.proto, old, self.version)
+        name_apart(walk.graphs(result.proto), node_names(model.proto))
+        if touched:
+            self._require_valid(model, result)
         changes = [
             f"replaced {count} {operator} by {_INSTEAD.get(operator, 'the function of its schema')}"
             for operator, count in expanded.items()
@@ -96,8 +94,44 @@ class Opset:
         changes += [f"{path} imports opset {self.version}" for path in moved]
         return replace(
             PassResult.of(model, result, changes, notes),
-            unproved=bool(expanded or kept or computed or moved),
+            unproved=bool(touched or expanded or computed or moved),
         )
+
+    def _prepared(self, model: Model, old: int) -> tuple[Model, Counter[str], int]:
+        """Take apart what the version lacks or means otherwise, as the converter does not.
+
+        Returns:
+            The model, the operators that were replaced, and how many Reshape with a computed shape lost `allowzero`.
+        """
+        source, expanded = self._expanded(
+            model, old, lambda operator: self.version < first_version(operator) <= old
+        )
+        if self.version < _ALONG_AXIS <= old:
+            source, more = self._expanded(source, old, ALONG_AXIS.__contains__)
+            expanded += more
+        if self.version < _ALLOWZERO <= old:
+            source, computed = without_allowzero(source)
+            return source, expanded, computed
+        return source, expanded, 0
+
+    def _set_versions(self, proto: ModelProto) -> Iterator[str]:
+        """Import the version, and set the IR version that it needs; yield a note on that."""
+        for imported in proto.opset_import:
+            if imported.domain in ("", "ai.onnx"):
+                imported.version = self.version
+        needed = helper.find_min_ir_version_for(list(proto.opset_import), ignore_unknown=True)
+        if proto.ir_version < needed:
+            yield f"IR version {proto.ir_version} -> {needed}, which the opset needs"
+            proto.ir_version = needed
+
+    def _require_valid(self, model: Model, result: Model) -> None:
+        """Raise `EditError` if the version does not take the types or shapes that a valid model has."""
+        reason = problem_of(result, full=True)
+        if reason and not problem_of(model, full=True):
+            raise EditError(
+                f"opset {self.version} does not take what the model has: {reason.splitlines()[0]}",
+                "stay at the opset, or convert in smaller steps: the error of the first that fails says more",
+            )
 
     def _converted(
         self, source: Model, old: int, kept: set[str], expanded: Counter[str]
@@ -129,13 +163,10 @@ class Opset:
             unproved=first.unproved or last.unproved,
         )
 
-    def _is_newer(self, operator: str) -> bool:
-        return first_version(operator) > self.version
-
     def _expanded(
         self, model: Model, old: int, wanted: Callable[[str], bool]
     ) -> tuple[Model, Counter[str]]:
-        """Replace operators by their functions, and what these call likewise."""
+        """Replace operators by their functions, and also those that these call."""
         total: Counter[str] = Counter()
         while self.version < old:
             model, count = expand(model, wanted)
@@ -147,7 +178,12 @@ class Opset:
     def _touches(self, proto: ModelProto, old: int) -> bool:
         """Return whether the versions define any used operator differently."""
         return any(
-            domain in ("", "ai.onnx") and redefined(domain, operator, old, self.version)
-            for graph in walk.graphs(proto)
-            for domain, operator in {(node.domain, node.op_type) for node in graph.node}
+            redefined(domain, operator, old, self.version)
+            for domain, operator in {(node.domain, node.op_type) for node in _own_nodes(proto)}
         )
+
+
+def _own_nodes(proto: ModelProto) -> Iterator[NodeProto]:
+    """Yield the nodes of ONNX's own operators in the main graph and its bodies."""
+    for graph in walk.graphs(proto):
+        yield from (node for node in graph.node if not plain_domain(node.domain))

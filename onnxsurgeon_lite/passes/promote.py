@@ -109,7 +109,10 @@ class Promote:
                 return ""
             kept = self._keep(index, result, declared, place, tensor)
             del graph.initializer[place]
-        if value not in index.inputs:
+        if value in index.inputs:
+            existing = next(info for info in graph.input if info.name == value)
+            existing.metadata_props.extend(declared.metadata_props)
+        else:
             graph.input.append(declared)
         return kept
 

@@ -1,14 +1,22 @@
 """The pass protocol: model in, `PassResult` out."""
 
-from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Hashable, Iterable, Mapping, Set
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
-from onnx import TensorProto
+import numpy as np
+from onnx import AttributeProto, TensorProto, ValueInfoProto, helper
 
-from onnxsurgeon_lite.model import Model, Written, save
+from onnxsurgeon_lite.graph.index import opset_versions, tensor_type
+from onnxsurgeon_lite.graph.schemas import fitting_version
+from onnxsurgeon_lite.model import Model, Written, save, walk
+from onnxsurgeon_lite.model.calls import plain_domain
 from onnxsurgeon_lite.shown import HIDDEN, Shown
+
+_OPTIONAL_INPUTS = 4  # the IR version since which an initializer need not be an input
+_NUMBERED_TYPES = 6  # the opset since which Cast has the number of a dtype, not its name
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,11 +68,38 @@ class PassResult(Shown):
         told = tuple(changes)
         if (is_told and not told) or result.proto == source.proto:
             return cls(source, changed=False, notes=tuple(notes), unsettled=left)
+        _complete(result, source)
         return cls(result, True, tuple(notes), told, left)
 
     def save(self, path: str | Path, external: bool | None = None, force: bool = False) -> Written:
         """Write the model; see `onnxsurgeon_lite.save`."""
         return save(self.model, path, external, force=force)
+
+
+def _complete(result: Model, source: Model) -> None:
+    """Declare new initializers as inputs and name dtypes, as early versions do; import ONNX's own operators."""
+    proto = result.proto
+    if proto.ir_version < _OPTIONAL_INPUTS:
+        before = {info.name: info for info in source.proto.graph.input}
+        declared = {info.name for info in proto.graph.input}
+        new = [tensor for tensor in proto.graph.initializer if tensor.name not in declared]
+        proto.graph.input.extend(
+            before.get(tensor.name) or ValueInfoProto(name=tensor.name, type=tensor_type(tensor))
+            for tensor in new
+        )
+    opset = opset_versions(proto.opset_import).get("")
+    if opset is not None and opset >= _NUMBERED_TYPES:
+        return
+    inner = (node for graph in walk.graphs(proto) for node in graph.node)
+    own = [node for node in inner if not plain_domain(node.domain)]
+    if opset is None:
+        version = fitting_version(own, "", proto.ir_version) if own else None
+        proto.opset_import.extend([] if version is None else [helper.make_opsetid("", version)])
+        return
+    for attribute in (a for node in own if node.op_type == "Cast" for a in node.attribute):
+        if attribute.type == AttributeProto.INT:
+            named = TensorProto.DataType.Name(attribute.i)
+            attribute.CopyFrom(helper.make_attribute(attribute.name, named))
 
 
 class Pass(Protocol):
@@ -95,3 +130,20 @@ class RetypingPass(Pass, Protocol):
             unsettled: in a pipeline, the values whose types do not fit yet; with None a misfit is an error.
         """
         ...
+
+
+def key(value: object) -> Hashable:
+    """Return what edits, or their options, share exactly if they are equal, down to each number of their arrays."""
+    match value:
+        case np.ndarray():
+            raw = repr(value.tolist()).encode() if value.dtype.hasobject else value.tobytes()
+            return value.dtype.name, value.shape, hashlib.blake2b(raw).digest()
+        case list() | tuple():
+            return tuple(map(key, value))
+        case Mapping():
+            return tuple((name, key(each)) for name, each in value.items())
+        case Model():
+            return id(value)
+    if is_dataclass(value):
+        return type(value), *(key(getattr(value, field.name)) for field in fields(value))
+    return type(value), repr(value)

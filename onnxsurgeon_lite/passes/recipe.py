@@ -6,12 +6,14 @@
     op_type = "Sub"
 
 Pairs are tables: `names = {"31" = "out"}`; where the second half is optional, a list of names suffices.
-Numbers may be the path of a file; a second model is a path.
+Numbers may be the path of a file; a second model is a path. A recipe is data, which anybody may have written:
+unless it is trusted, it runs no Python and names no URL, and no file outside its folder and the current one.
 """
 
 import dataclasses
+import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Literal, get_args, get_origin, get_type_hints
@@ -21,19 +23,44 @@ import numpy as np
 from onnxsurgeon_lite.errors import SurgeonError, UnknownNameError, UsageError
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.restore import Restore
 from onnxsurgeon_lite.passes.set_attr import AttributeValue
 from onnxsurgeon_lite.plugins import PASSES, brought
+from onnxsurgeon_lite.remote import is_url
 from onnxsurgeon_lite.surgery.constants import read_numbers
+from onnxsurgeon_lite.tensors.references.sets import require_regular
 
 _SYNONYMS = {"merge": "append"}  # a model behind another
 
 
-def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:
-    """Read a recipe into a pipeline."""
+_LARGEST = 1 << 22  # bytes of a file that people write
+_FILES = (".onnx", ".npy", ".npz", ".safetensors", ".pb")
+
+
+def read_toml(path: Path, folder: Path | None = None) -> dict[str, object]:
+    """Read a TOML file of usual size.
+
+    Args:
+        folder: where it must lie, links followed.
+
+    Raises:
+        UsageError, ReferenceSetError: it cannot be read, or is no regular file.
+    """
     try:
-        steps = tomllib.loads(path.read_text(encoding="utf-8")).get("step")
-    except (OSError, ValueError, RecursionError) as error:  # numbers too long, lists too deep
-        raise UsageError(f"cannot read the recipe {str(path)!r}: {error}") from error
+        return tomllib.loads(require_regular(path, folder, _LARGEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RuntimeError) as error:  # numbers too long, lists too deep
+        raise UsageError(f"cannot read {str(path)!r}: {error}") from error
+
+
+def read_recipe(
+    path: Path, passes: Mapping[str, type[Pass]], allow_scripts: bool = False
+) -> Pipeline:
+    """Read a recipe into a pipeline.
+
+    Args:
+        allow_scripts: it may run Python, and read URLs and files anywhere.
+    """
+    steps = read_toml(path).get("step")
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise UsageError(
             f"the recipe {str(path)!r} has no steps", 'write [[step]], then verb = "rename" ...'
@@ -42,6 +69,8 @@ def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:
     for number, step in enumerate(steps, 1):
         try:
             given = dict(step)
+            if not allow_scripts:
+                _require_data(given, path.parent)
             made.append(make_pass(str(given.pop("verb", "")), given, passes))
         except SurgeonError as error:
             error.add_note(f"in step {number} of {len(steps)} of {str(path)!r}")
@@ -49,15 +78,37 @@ def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:
     return Pipeline(tuple(made))
 
 
+def _require_data(step: Mapping[str, object], folder: Path) -> None:
+    """Raise `UsageError` if a step does what a recipe may not do unasked."""
+    asked = "if you trust it, write --allow-scripts (in Python allow_scripts=True)"
+    if step.get("verb") == "script":
+        raise UsageError(f"the recipe runs Python: {step.get('edit')!r}", asked)
+    near = folder.resolve(), Path.cwd()
+    for text in _texts(step):
+        is_file = Path(text).suffix in _FILES or (os.path.lexists(text) and not Path(text).is_dir())
+        real = os.path.realpath(text) if is_file else ""
+        if is_file and (is_url(text) or not any(Path(real).is_relative_to(own) for own in near)):
+            raise UsageError(f"the recipe reads {text!r}, which is not in its folder", asked)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text of a TOML value."""
+    if isinstance(value, str):
+        yield value.partition("\0")[0]
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
+
+
 def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[Pass]]) -> Pass:
     """Create a pass from its fields, as TOML or Python values."""
     verb = _SYNONYMS.get(verb, verb)
-    if verb not in passes:
+    if verb not in {*passes, Restore.name}:
         unknown = UnknownNameError(verb, "a recipe", passes, kind="verb")
         for line in brought(PASSES)[1]:
             unknown.add_note(line)
         raise unknown
-    kind = passes[verb]
+    kind = passes[verb] if verb != Restore.name else Restore
     if not dataclasses.is_dataclass(kind):
         raise TypeError(kind)  # every pass is one
     types = get_type_hints(kind)

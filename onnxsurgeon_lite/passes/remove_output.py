@@ -42,12 +42,10 @@ class RemoveOutput:
         if not index.outputs.keys() - names:
             raise EditError("a model needs an output: none would be left", "name fewer outputs")
         result = model.copy()
-        types = {name: index.outputs[name].type for name in names if name in index.producer}
         drop(result.proto.graph.output, lambda info: info.name in names)
         declared = {info.name for info in result.proto.graph.value_info}
-        for name, kind in types.items():
-            if name not in declared:
-                result.proto.graph.value_info.add(name=name, type=kind)
+        inner = [name for name in names if name in index.producer and name not in declared]
+        result.proto.graph.value_info.extend(index.outputs[name] for name in inner)
         idle = sorted(index.unread(names))
         notes = [f"nothing reads {', '.join(map(repr, idle))} now: onnxdbg edit clean removes it"]
         changes = [f"removed output {name!r}" for name in names]

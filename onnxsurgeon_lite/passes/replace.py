@@ -28,7 +28,7 @@ from onnxsurgeon_lite.passes.operands import Operands
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.runtime.feeds import required_inputs
-from onnxsurgeon_lite.surgery.edits import Taken, drop_declarations, reorder, settle
+from onnxsurgeon_lite.surgery.edits import Taken, drop_declarations, importing, reorder, settle
 from onnxsurgeon_lite.surgery.types import follow
 
 
@@ -71,10 +71,11 @@ class Replace:
             raise UsageError(
                 "a replacement is either an operator or a model", "give one of --op and --model"
             )
-        index = GraphIndex.of(model)
+        notes: list[str] = []
+        index = GraphIndex.of(importing(model, self.op_type and self.domain, notes))
         waiting = None if unsettled is None else set(unsettled)
         outputs = select_values(index, self.outputs)
-        notes = list(outputs.notes)
+        notes += outputs.notes
         base = f"{outputs.names[0]}_{self.op_type.lower()}" if outputs.names else ""
         inputs = Operands.read(index, self.inputs, base, Taken(index), notes)
         if self.model is not None and inputs.numbers:

@@ -23,10 +23,9 @@ from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import bound_nodes, graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import (
     GraphIndex,
-    call_key,
-    function_key,
     function_path,
     opset_versions,
+    reached_functions,
 )
 from onnxsurgeon_lite.graph.patterns import (
     Match,
@@ -48,6 +47,7 @@ from onnxsurgeon_lite.graph.schemas import (
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import call_key, function_key
 from onnxsurgeon_lite.model.messages import copied, drop, drop_at
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.fold import fold_positions
@@ -234,16 +234,20 @@ _Found = tuple[str, GraphIndex, list[Matcher], list[tuple[Rule, Match]]]
 
 def _matches(main: GraphIndex, rules: Sequence[Rule]) -> Iterator[_Found]:
     """Yield each graph of a model with its matches, inner graphs before those that hold them."""
-    for path, index in _scopes(main):
+    operators = {node.op_type for rule in rules for node in rule.pattern.function.node}
+    for path, index in _scopes(main, operators):
         matchers = matchers_of(index, rules)
         yield path, index, matchers, find_all(matchers)
 
 
-def _scopes(main: GraphIndex) -> Iterator[tuple[str, GraphIndex]]:
+def _scopes(main: GraphIndex, operators: Set[str]) -> Iterator[tuple[str, GraphIndex]]:
+    """Yield the graphs of a model, those of functions only where they have one of the operators."""
     model = main.model
     for function in model.proto.functions:
+        if operators.isdisjoint(node.op_type for node in walk.with_inner(function.node)):
+            continue
         made = ModelProto(ir_version=model.proto.ir_version, opset_import=function.opset_import)
-        made.functions.extend(model.proto.functions)
+        made.functions.extend(reached_functions(model.proto, function.node))
         made.graph.node.extend(function.node)
         made.graph.value_info.extend(function.value_info)
         made.graph.input.extend(ValueInfoProto(name=name) for name in function.input)

@@ -8,17 +8,12 @@ from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import function_model
-from onnxsurgeon_lite.graph.index import (
-    GraphIndex,
-    call_key,
-    described,
-    function_key,
-    function_path,
-)
+from onnxsurgeon_lite.graph.index import GraphIndex, described, function_path
 from onnxsurgeon_lite.graph.schemas import attribute_type, check_node, schema_of, type_text
 from onnxsurgeon_lite.graph.select import split_names
 from onnxsurgeon_lite.graph.text import attribute_text
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import call_key, function_key
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.names import listed, split
 from onnxsurgeon_lite.passes.in_bodies import in_bodies

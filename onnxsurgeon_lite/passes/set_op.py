@@ -12,6 +12,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
+from onnxsurgeon_lite.surgery.edits import importing
 from onnxsurgeon_lite.surgery.types import follow
 
 
@@ -46,12 +47,8 @@ class SetOp:
         known = {name for name in touched if name and name in before} if len(chosen) == 1 else set()
         before.foresee(known)
         waiting = None if unsettled is None else set(unsettled)
-        result = model.copy()
-        notes = []
-        imported = {opset.domain for opset in result.proto.opset_import}
-        if self.domain and self.domain not in imported | {"ai.onnx"}:
-            result.proto.opset_import.add(domain=self.domain, version=1)
-            notes.append(f"domain {self.domain!r} is imported at version 1")
+        notes: list[str] = []
+        result = importing(model, self.domain, notes).copy()
         index = GraphIndex.of(result)
         changes = []
         types: dict[str, TypeProto] = {}

@@ -196,7 +196,9 @@ class _Noops:
         first, second = (kind.tensor_type if kind is not None else None for kind in kinds)
         if first is None or second is None or first.elem_type != second.elem_type:
             return False
-        if not first.HasField("shape") or (first is not second and first.shape != second.shape):
+        if not (first.HasField("shape") and second.HasField("shape")):
+            return False  # no shape and a scalar's empty one are equal messages
+        if first is not second and first.shape != second.shape:
             return False
         return all(dim.WhichOneof("value") for dim in first.shape.dim)
 

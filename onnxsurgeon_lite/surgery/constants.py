@@ -56,7 +56,7 @@ def parse(text: str) -> Numbers:
     """Parse what a user typed: `3`, `0.5`, `[1, 2]`, `true`, or text."""
     try:
         value: Numbers = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return text if isinstance(value, dict) or value is None else value
 

@@ -11,8 +11,8 @@ from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import GraphIndex, function_path
 from onnxsurgeon_lite.graph.native import RejectedError, convert
 from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
-from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import plain_domain
 from onnxsurgeon_lite.model.messages import copied, drop, drop_at
 from onnxsurgeon_lite.names import few
 
@@ -316,11 +316,13 @@ def _restore(node: NodeProto, original: NodeProto) -> bool:
     if not inner and _same(node, original):
         node.CopyFrom(original)
         return False
-    for field in ("name", "doc_string", "overload"):
-        if original.HasField(field):
-            setattr(node, field, getattr(original, field))
-    del node.metadata_props[:]
-    node.metadata_props.extend(original.metadata_props)
+    converted = copied(node)
+    for field in ("name", "doc_string", "overload", "metadata_props"):
+        converted.ClearField(field)
+    node.CopyFrom(original)
+    for field in ("op_type", "domain", "input", "output", "attribute"):
+        node.ClearField(field)
+    node.MergeFrom(converted)
     return True
 
 

@@ -30,7 +30,8 @@ def decide(
         How many nodes changed.
     """
     changed = 0
-    types = {name: info.type for name, info in index.inputs.items()} | dict(types)
+    known = ((name, index.types.get(name)) for name in index.inputs)
+    types = {name: kind for name, kind in known if kind is not None} | dict(types)
     for node in graph.node:
         if node.domain not in ("", "ai.onnx"):
             continue

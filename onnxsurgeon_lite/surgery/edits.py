@@ -4,14 +4,17 @@ A name means the value of the innermost scope that defines it. So a rename follo
 capture it, and stops at bodies that define the name themselves. `''` is an omitted input, never a name.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, MutableSequence, Sequence, Set
 
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError, GraphError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.table import FEW, NodeTable, captured, plain_domain
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
+from onnxsurgeon_lite.graph.schemas import fitting_version
+from onnxsurgeon_lite.graph.table import FEW, NodeTable, captured
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import plain_domain
 from onnxsurgeon_lite.model.messages import drop
 
 Nodes = MutableSequence[NodeProto]
@@ -40,14 +43,18 @@ def sources(graph: GraphProto) -> Iterator[str]:
 def names_in(graphs: Iterable[GraphProto]) -> set[str]:
     """Return every value name in these graphs and the bodies below them, defined or used."""
     found: set[str] = set()
-    pending = list(graphs)
-    while pending:
-        graph = pending.pop()
-        found.update(sources(graph), (value.name for value in graph.output))
-        for node in graph.node:
-            found.update(node.input[:], node.output[:])
-            if node.attribute:
-                pending.extend(body for _, body in walk.bodies(node))
+    for graph in graphs:
+        found.update(sources(graph), (value.name for value in graph.output), names_of(graph.node))
+    return found
+
+
+def names_of(nodes: Iterable[NodeProto]) -> set[str]:
+    """Return every value name in these nodes and their bodies, defined or used."""
+    found: set[str] = set()
+    for node in nodes:
+        found.update(node.input[:], node.output[:])
+        if node.attribute:
+            found |= names_in(body for _, body in walk.bodies(node))
     return found
 
 
@@ -108,16 +115,42 @@ def fresh(base: str, taken: set[str] | Taken) -> str:
     return name
 
 
-def rename_values(proto: ModelProto, graph: GraphProto, names: Mapping[str, str]) -> None:
+def node_names(proto: ModelProto) -> list[str]:
+    """Return the names of all nodes of a model's graphs."""
+    return [node.name for graph in walk.graphs(proto) for node in graph.node]
+
+
+def name_apart(graphs: Iterable[GraphProto], before: Iterable[str] = ()) -> int:
+    """Rename nodes such that none has the name of another, unless as many had it before; return how many."""
+    nodes = [node for graph in graphs for node in graph.node]
+    spare, seen = Counter(before), Counter[str]()
+    taken = spare.keys() | {node.name for node in nodes}
+    renamed = 0
+    for node in nodes:
+        name = node.name
+        seen[name] += 1
+        if name and seen[name] > max(1, spare[name]):
+            node.name = fresh(name, taken)
+            renamed += 1
+    return renamed
+
+
+def rename_values(
+    proto: ModelProto, graph: GraphProto, names: Mapping[str, str], taken: set[str] | None = None
+) -> None:
     """Rename values of one graph of a model, all at once: definitions, uses, declarations, annotations.
 
     A body that defines one of the new names itself gets its own value renamed, so that it does not shadow the outer.
+
+    Args:
+        taken: see `clear_bodies`.
     """
     if not names:
         return
     nodes, table = graph.node, NodeTable.of(graph)
     if table.bodied:
-        clear_bodies(nodes, set(names.values()) - set(defined(graph)))
+        taken = names_in([graph]).union(names.values()) if taken is None else taken
+        clear_bodies(nodes, set(names.values()) - set(defined(graph)), taken)
     _rename_declarations(graph, names)
     touched = [nodes[place] for place in table.encoded.mentioning(names)]
     for node in touched:
@@ -167,7 +200,7 @@ def _rename_captures(body: GraphProto, names: Mapping[str, str]) -> None:
     visible = {old: new for old, new in names.items() if old not in local}
     clashes = local.intersection(visible.values())
     if clashes:
-        _rename_local(body, clashes, set(names) | set(names.values()))
+        _rename_local(body, clashes, names_in([body]).union(names, names.values()))
     for value in body.output:
         value.name = visible.get(value.name, value.name)
     rename_parameters(body, visible)
@@ -186,10 +219,15 @@ def has_bodies(nodes: Iterable[NodeProto]) -> bool:
     return any(node.attribute and walk.bodies(node) for node in nodes)
 
 
-def clear_bodies(nodes: Iterable[NodeProto], names: Container[str]) -> list[str]:
+def clear_bodies(
+    nodes: Iterable[NodeProto], names: Set[str], taken: set[str] | None = None
+) -> list[str]:
     """Rename the values that bodies define under one of these names: outer names must not be shadowed.
 
     Operators of other domains find the inputs and outputs of their bodies by name: those stay.
+
+    Args:
+        taken: the names that the new ones avoid, and are added to; by default `names` and all in the nodes.
 
     Returns:
         The old names.
@@ -200,13 +238,13 @@ def clear_bodies(nodes: Iterable[NodeProto], names: Container[str]) -> list[str]
         if plain_domain(node.domain):
             clashes.difference_update(value.name for value in (*body.input, *body.output))
         if clashes:
-            _rename_local(body, clashes, clashes)
+            taken = names_of(nodes).union(names) if taken is None else taken
+            _rename_local(body, clashes, taken)
             found += sorted(clashes)
     return found
 
 
-def _rename_local(body: GraphProto, clashes: Iterable[str], avoid: set[str]) -> None:
-    taken = names_in([body]) | avoid
+def _rename_local(body: GraphProto, clashes: Iterable[str], taken: set[str]) -> None:
     names = {name: fresh(name, taken) for name in sorted(clashes)}
     _rename_declarations(body, names)
     for node in body.node:
@@ -221,6 +259,17 @@ def _replace(slots: MutableSequence[str], names: Mapping[str, str]) -> None:
     for slot, name in enumerate(held):
         if name in names and name:
             slots[slot] = names[name]
+
+
+def importing(model: Model, domain: str | None, notes: list[str]) -> Model:
+    """Return a model that imports an operator's domain: this one, or a copy with the import, which a note names."""
+    proto, name = model.proto, plain_domain(domain or "")
+    if not name or name in opset_versions(proto.opset_import):
+        return model
+    result, version = model.copy(), fitting_version([], name, proto.ir_version) or 1
+    result.proto.opset_import.add(domain=name, version=version)
+    notes.append(f"domain {name!r} is imported at version {version}")
+    return result
 
 
 def drop_declarations(graph: GraphProto, names: Container[str]) -> None:

@@ -9,13 +9,18 @@ from onnx import FunctionProto, NodeProto, TypeProto, defs, parser
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
-from onnxsurgeon_lite.graph.index import FunctionKey, GraphIndex, function_key, opset_versions
-from onnxsurgeon_lite.graph.table import plain_domain
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
+from onnxsurgeon_lite.graph.schemas import schema_at
+from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.calls import FunctionKey, function_key, plain_domain
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.inlining import inline
 
 _DOMAIN = "onnxsurgeon_lite.expanded"  # of functions that are inlined at once
 _LAST = (1 << 63) - 1
+ALONG_AXIS = ("Softmax", "LogSoftmax")
+"""Operators that before opset 13 take all axes from `axis` on as one."""
 
 
 class Schema(Protocol):
@@ -73,7 +78,7 @@ def expand(model: Model, wanted: Callable[[str], bool]) -> tuple[Model, Counter[
 def _call(node: NodeProto, function: FunctionProto, version: int) -> None:
     """Make a node call its function: with the defaults of its attributes, its name and metadata inside."""
     given = {attribute.name for attribute in node.attribute}
-    attributes = defs.get_schema(node.op_type, version).attributes
+    attributes = schema_at(node.op_type, version).attributes
     defaults = (a.default_value for name, a in attributes.items() if name not in given)
     node.attribute.extend(default for default in defaults if default.name)
     pairs = zip(function.output, node.output, strict=False)
@@ -82,10 +87,14 @@ def _call(node: NodeProto, function: FunctionProto, version: int) -> None:
     kept = _needed(function)
     del function.node[:]
     function.node.extend(kept)
+    rest = copied(node)
+    for field in ("op_type", "domain", "input", "output", "attribute"):
+        rest.ClearField(field)
     for inner in function.node:
-        inner.metadata_props.extend(node.metadata_props)
-        if not results.keys().isdisjoint(inner.output):
-            inner.name, inner.doc_string = node.name, node.doc_string
+        if results.keys().isdisjoint(inner.output):
+            inner.metadata_props.extend(node.metadata_props)
+        else:
+            inner.MergeFrom(rest)
     node.op_type, node.domain = function.name, function.domain
     node.ClearField("name")  # so that it is free
 
@@ -96,6 +105,8 @@ def _function(index: GraphIndex, node: NodeProto, version: int) -> FunctionProto
         return _part_of_shape(node, version)
     if node.op_type == "Split":
         return _split_of_sizes(index, node, version)
+    if node.op_type in ALONG_AXIS and _is_last(index, node):
+        return None
     return definition(node, version, partial(_types, index, node), later=True)
 
 
@@ -116,7 +127,7 @@ def definition(
         known = [v for v in versions if v <= version]
         return max(known, default=min(versions, default=0) if later else 0)
 
-    schema, body = cast("Schema", defs.get_schema(node.op_type, version)), b""
+    schema, body = cast("Schema", schema_at(node.op_type, version)), b""
     if opset := latest(schema.function_opset_versions):
         body = schema.get_function_with_opset_version(opset)
     elif opset := latest(schema.context_dependent_function_opset_versions):
@@ -126,6 +137,13 @@ def definition(
         )
     function: FunctionProto | None = FunctionProto.FromString(body) if body else None
     return function
+
+
+def _is_last(index: GraphIndex, node: NodeProto) -> bool:
+    """Return whether the axis of a Softmax is the last one, on which all opsets agree."""
+    axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
+    kind = index.type_of(node.input[0]) if axis != -1 else None
+    return axis == -1 or (kind is not None and axis == len(kind.tensor_type.shape.dim) - 1)
 
 
 def _types(index: GraphIndex, node: NodeProto) -> list[TypeProto | None]:
@@ -183,5 +201,5 @@ def _needed(function: FunctionProto) -> list[NodeProto]:
     for node in reversed(function.node):
         if not wanted.isdisjoint(node.output):
             kept.append(node)
-            wanted.update(node.input)
+            wanted.update(node.input, captured(node))
     return kept[::-1]

@@ -15,16 +15,9 @@ from onnx import (
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import bound_nodes
-from onnxsurgeon_lite.graph.index import (
-    FUNCTION_PATH,
-    FunctionKey,
-    call_key,
-    function_key,
-    function_path,
-    opset_versions,
-)
-from onnxsurgeon_lite.graph.table import plain_domain
+from onnxsurgeon_lite.graph.index import FUNCTION_PATH, function_path, opset_versions
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import FunctionKey, call_key, function_key, plain_domain
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.surgery.conversion import convert_graph, redefined
 from onnxsurgeon_lite.surgery.edits import (
@@ -104,7 +97,7 @@ class _Caller:
         """Return a function's nodes for one call: with the caller's names, and free ones for inner values."""
         body = GraphProto(node=bound_nodes(function, call))
         self._fit(body, function)
-        clear_bodies(body.node, self.values)
+        clear_bodies(body.node, self.values, self.values)
         self.values.update(defined_inside(body.node))
         names = dict.fromkeys(function.input, "")
         names.update(zip(function.input, call.input, strict=False))
@@ -116,7 +109,7 @@ class _Caller:
                 names[name] = given
         body.value_info.extend(v for v in function.value_info if v.name not in names)
         names |= {name: fresh(name, self.values) for name in defined(body) if name not in names}
-        rename_values(ModelProto(), body, names)
+        rename_values(ModelProto(), body, names, self.values)
         for name, given in copies:  # an output that is an input, or another output
             body.node.append(helper.make_node("Identity", [names[name]], [given]))
         for node in body.node:

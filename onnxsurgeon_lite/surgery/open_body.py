@@ -21,13 +21,12 @@ from onnxsurgeon_lite.graph.bodies import body_model, function_model, graph_at, 
 from onnxsurgeon_lite.graph.index import (
     FUNCTION_PATH,
     GraphIndex,
-    call_key,
-    function_key,
     opset_versions,
     reached_functions,
 )
-from onnxsurgeon_lite.graph.table import captured_by, plain_domain
+from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import call_key, function_key, plain_domain
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.model.model import Enclosing
 from onnxsurgeon_lite.names import few

@@ -98,7 +98,7 @@ def _loosened(
     left: Mapping[str, TypeProto],
     outputs: Set[str],
 ) -> dict[str, TypeProto]:
-    """Return the types of which something does not remain, without that."""
+    """Return the types that lose something, without it."""
     nothing = TypeProto()
     kinds: dict[Hashable, TypeProto | None] = {}  # most values share a few types
     looser = {}

@@ -7,10 +7,11 @@ from onnx import GraphProto, NodeProto, TypeProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.declared import OUTPUT, declare_anew, declared_types
-from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, is_complete, serialized_part
+from onnxsurgeon_lite.graph.index import GraphIndex, is_complete, serialized_part
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.calls import check_functions
 
 BY_SHAPE_ALONE = frozenset((
     "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min",
@@ -233,7 +234,10 @@ def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
     if len(one.shape.dim) != len(two.shape.dim):
         return True
     return any(
-        a.HasField("dim_value") and b.HasField("dim_value") and a.dim_value != b.dim_value
+        a.HasField("dim_value")
+        and b.HasField("dim_value")
+        and a.dim_value != b.dim_value
+        and min(a.dim_value, b.dim_value) >= 0
         for a, b in zip(one.shape.dim, two.shape.dim, strict=True)
     )
 

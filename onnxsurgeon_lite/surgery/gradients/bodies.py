@@ -48,10 +48,10 @@ def through_if(
 
 @dataclass(frozen=True)
 class _Rows:
-    """A value of which each iteration reads or writes a row.
+    """A value that each iteration reads or writes a row of.
 
     Attributes:
-        outer: its name outside. slot: of which output of the node it is. inner: the row's name in the body.
+        outer: its name outside. slot: the number of the node's output. inner: the row's name in the body.
         backwards: the first iteration has the last row.
     """
 
@@ -223,10 +223,13 @@ class _Backwards:
         for read in loop.reads:
             names[read.inner] = self.row(body.value(read.outer), read).name
             types[names[read.inner]] = _row_type(body.type_of(read.outer), read.axis)
-        if loop.count:
-            names |= {loop.count: self.place.name, loop.going: self.going.name}
-            for term in (self.place, self.going):
+        for term, value in zip((self.place, self.going), loop.body.input, strict=False):
+            if loop.count:  # runtimes give a scalar, or one element where the body declares it so
+                dims = [1] * len(value.type.tensor_type.shape.dim)
                 types[term.name] = helper.make_tensor_type_proto(term.dtype, [])
+                given = body.op("Reshape", term, body.integers(dims)) if dims else term
+                types[given.name] = helper.make_tensor_type_proto(term.dtype, dims)
+                names[value.name] = given.name
         return names
 
 
@@ -263,7 +266,7 @@ def _saved(tape: Tape, node: NodeProto, loop: _Iteration) -> tuple[list[Term], T
     initial = [tape.value(name).dtype for name, *_ in loop.states]
     saved = [Term(tape, *pair) for pair in zip(outputs, initial, strict=False)]
     if loop.count:
-        return saved, tape.shape_of(Term(tape, outputs[-1], TensorProto.INT64))
+        return saved, tape.shape_of(Term(tape, outputs[-1], TensorProto.INT64), 0, 1)
     return saved, tape.dim(tape.value(loop.reads[0].outer), loop.reads[0].axis)
 
 
@@ -302,7 +305,7 @@ def _type_inputs(tape: Tape, node: NodeProto, loop: _Iteration, names: Mapping[s
 
 
 def _saving(body: Tape, inputs: Sequence[str], outputs: Sequence[str]) -> GraphProto:
-    """Return a body; each output is a value of its own, of which the dtype is declared."""
+    """Return a body; each output is a value of its own with a declared dtype."""
     graph = GraphProto(name="saving", node=body.nodes)
     for name in inputs:
         graph.input.add(name=name, type=body.type_of(name))

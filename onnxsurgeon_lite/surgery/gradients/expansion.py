@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.graph.bodies import bound_nodes
-from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of
+from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of, schema_at
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.edits import rename_uses
@@ -47,7 +47,7 @@ def expanded(tape: Tape, node: NodeProto) -> Expansion | None:
 def complete(tape: Tape, node: NodeProto) -> NodeProto:
     """Return a node with the attributes that its operator has by default."""
     known = {attribute.name for attribute in node.attribute}
-    schema = defs.get_schema(node.op_type, tape.opset)
+    schema = schema_at(node.op_type, tape.opset)
     made = copied(node)
     made.attribute.extend(
         a.default_value

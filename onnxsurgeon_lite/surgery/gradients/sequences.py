@@ -12,7 +12,7 @@ from onnxsurgeon_lite.surgery.gradients.tape import Tape
 
 
 def without_sequences(tape: Tape, nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
-    """Return nodes that make the same tensors, without the sequences of which the tensors are known."""
+    """Return nodes that make the same tensors, without the sequences whose tensors are known."""
     if not any(node.op_type in _MAKERS or node.op_type in _READERS for node in nodes):
         return nodes
     work = _Rewriting(tape)

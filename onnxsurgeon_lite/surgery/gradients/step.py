@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from onnx import AttributeProto, NodeProto, TensorProto, defs
+from onnx import AttributeProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.schemas import schema_at
 from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -117,7 +118,7 @@ class Step:
         """Return an attribute; by default what the operator's schema says, otherwise `default`."""
         if name in self.attributes:
             return float(self.attributes[name].f)
-        schema = defs.get_schema(self.node.op_type, self.tape.opset)
+        schema = schema_at(self.node.op_type, self.tape.opset)
         given = schema.attributes[name].default_value
         return float(given.f) if given.name else default
 

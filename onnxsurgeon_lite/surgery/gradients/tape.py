@@ -6,6 +6,7 @@ Differences between opsets that a rule would meet when it writes nodes stand her
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto, helper
@@ -307,9 +308,9 @@ class Tape:
 
     def total(self, terms: Sequence[Term]) -> Term:
         """Return the sum of terms of one shape."""
-        if len(terms) < 3:
-            return terms[0] if len(terms) == 1 else terms[0] + terms[1]
-        return self.op("Sum", *terms)
+        if len(terms) > 2 and terms[0].dtype != TensorProto.INT64:  # which Sum does not take
+            return self.op("Sum", *terms)
+        return reduce(Term.__add__, terms)
 
     def sum(self, term: Term, axes: Sequence[int] | Term, keepdims: bool = False) -> Term:
         """Return the sum over axes."""
@@ -417,7 +418,7 @@ class Tape:
 def _dim(dim: TensorShapeProto.Dimension) -> Dim:
     """Return a dimension; a name that inference made says nothing, because two inferences make the same."""
     if dim.HasField("dim_value"):
-        return int(dim.dim_value)
+        return int(dim.dim_value) if dim.dim_value >= 0 else None  # some files say -1
     return str(dim.dim_param) if dim.dim_param and not dim.dim_param.startswith(_MADE) else None
 
 

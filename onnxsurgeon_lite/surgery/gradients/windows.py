@@ -33,13 +33,17 @@ class Window:
         """Return the window of a node.
 
         Raises:
-            EditError: the padding depends on sizes that are not known.
+            EditError: the padding depends on sizes that are not known, or the node is malformed.
         """
         count = len(kernel)
         pads = s.integers("pads") or [0] * (2 * count)
         strides = s.integers("strides") or [1] * count
         dilations = s.integers("dilations") or [1] * count
-        sizes = _spatial(s, large), _spatial(s, small)
+        more = s.integers("output_padding") or strides
+        sizes = _spatial(s, large, count), _spatial(s, small, count)
+        listed: list[Sequence[Dim]] = [*sizes, pads[count:], strides, dilations, more]
+        if len(pads) != 2 * count or any(len(numbers) != count for numbers in listed):
+            raise s.refused("its attributes and inputs have different ranks")
         window = cls(*sizes, list(kernel), strides, dilations, pads[:count], pads[count:])
         auto = s.text("auto_pad", "NOTSET")
         shaped = "output_shape" in s.attributes
@@ -136,6 +140,6 @@ class Window:
         return {"strides": self.strides, "dilations": self.dilations, "pads": pads}
 
 
-def _spatial(s: Step, value: Term) -> list[Dim]:
+def _spatial(s: Step, value: Term, count: int) -> list[Dim]:
     shape = s.tape.shape(value.name)
-    return [None] if shape is None else shape[2:]
+    return [None] * count if shape is None else shape[2:]

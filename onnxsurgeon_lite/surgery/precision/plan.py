@@ -9,16 +9,10 @@ from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
-from onnxsurgeon_lite.graph.index import (
-    FunctionKey,
-    GraphIndex,
-    function_key,
-    function_path,
-    opset_versions,
-)
+from onnxsurgeon_lite.graph.index import GraphIndex, function_path, opset_versions
 from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import FunctionKey, function_key, plain_domain
 from onnxsurgeon_lite.surgery.precision.operators import (
     Schema,
     can,
@@ -35,6 +29,13 @@ _QUANTIZING = frozenset((
 _NESTED = frozenset(("If", "Loop", "Scan"))
 _CHOOSING = frozenset(("Cast", "ConstantOfShape"))
 """Operators that choose the dtype of their output by an attribute."""
+_LIKE = frozenset((
+    "Bernoulli", "EyeLike", "LinearAttention", "OptionalGetElement", "RandomNormalLike", "RandomUniformLike",
+))  # fmt: skip
+"""Operators whose output has the dtype of their input, unless an attribute chooses one."""
+
+
+_CHOICES = ("to", "dtype")
 
 
 class Plan:
@@ -126,6 +127,7 @@ class Plan:
             can(step.schema, slot, False, self.narrow) for slot in range(len(node.output))
         ]
         for name, body in walk.bodies(node):
+            _type_inputs(index, node, body)
             inner = InnerGraph.of(index, position, name).index
             step.bodies.append(self._scope(f"{node_id}/{name}", inner, body, scope))
         function = function_of(index, node)
@@ -137,7 +139,11 @@ class Plan:
 
     def _call(self, step: Step, index: GraphIndex, position: int, function: FunctionProto) -> None:
         key = function_key(function)
+        choices = {
+            a.ref_attr_name for n in function.node for a in n.attribute if a.name in _CHOICES
+        }
         types = tuple(_elem_type(index, name) if name else 0 for name in step.node.input)
+        types += tuple(a.i for a in step.node.attribute if a.name in choices)
         if key not in self.functions:
             inner = InnerGraph.of(index, position, FUNCTION).index
             target = next(f for f in self.model.proto.functions if function_key(f) == key)
@@ -171,6 +177,12 @@ class Plan:
         node = step.node
         if node.op_type in _NESTED:
             return "" if _slots_fit(step) else f"{node.op_type} at this opset"
+        if step.bodies or any(
+            a.t.data_type == TensorProto.FLOAT
+            for a in node.attribute
+            if node.op_type not in _CHOOSING
+        ):
+            return "it has float32 in attributes"
         if node.op_type in _QUANTIZING:
             return "a quantizer"
         if node.op_type == "BitCast":
@@ -309,8 +321,9 @@ def _bind(step: Step, schema: Schema) -> None:
         for slot, site in enumerate(step.inputs)
         if site is not None and step.takes[slot]
     }
+    follows = step.node.op_type in _LIKE and all(a.name != "dtype" for a in step.node.attribute)
     step.makes = [
-        makes and outputs[min(slot, len(outputs) - 1)].type_str in bound
+        makes and (follows or outputs[min(slot, len(outputs) - 1)].type_str in bound)
         for slot, makes in enumerate(step.makes)
     ]
 
@@ -344,6 +357,15 @@ def _becomes_integer(site: Site) -> bool:
         or (reader.schema is not None and not reader.takes[slot])
         for reader, slot in site.readers
     )
+
+
+def _type_inputs(index: GraphIndex, node: NodeProto, body: GraphProto) -> None:
+    """Declare the dtypes of the inputs of a Loop's or a Scan's body that leaves them out."""
+    first = 2 if node.op_type == "Loop" else 0
+    for value, name in zip(body.input[first:], node.input[first:], strict=False):
+        kind = 0 if value.type.WhichOneof("value") else _elem_type(index, name)
+        if kind > 0:
+            value.type.tensor_type.elem_type = kind
 
 
 def _is_float(index: GraphIndex, name: str) -> bool:

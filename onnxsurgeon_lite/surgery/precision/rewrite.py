@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.calls import plain_domain
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.model.narrowed import narrow_tensor
 from onnxsurgeon_lite.surgery.edits import fresh, value_names
@@ -15,6 +15,7 @@ from onnxsurgeon_lite.surgery.precision.sites import Scope, Site, Step
 from onnxsurgeon_lite.tensors import dtypes
 
 _SINCE = 13  # the first version whose Cast has every dtype
+_NUMBERS = 6  # the first version whose Cast has dtypes as numbers
 
 
 class Rewriting:
@@ -117,9 +118,14 @@ class Rewriting:
             yield helper.make_node("Constant", [], [names[True]], value=self._narrowed(site, ""))
         else:
             other = not site.is_narrow
-            to = self.plan.narrow if other else TensorProto.FLOAT
+            to = self._attribute(self.plan.narrow if other else TensorProto.FLOAT)
             result = names[other]
             yield helper.make_node("Cast", [names[not other]], [result], f"{result}/Cast", to=to)
+
+    def _attribute(self, data_type: int) -> int | str:
+        """Return a dtype as a Cast has it: by name before opset 6."""
+        version = opset_versions(self.model.proto.opset_import).get("", _SINCE)
+        return data_type if version >= _NUMBERS else TensorProto.DataType.Name(data_type)
 
     def _retype(self, step: Step) -> None:
         node = step.node
@@ -143,7 +149,8 @@ class Rewriting:
         """Make a node that chooses its dtype by an attribute choose the narrow one."""
         for attribute in node.attribute:
             if attribute.name == "to":
-                attribute.i = self.plan.narrow
+                to = self._attribute(self.plan.narrow)
+                attribute.CopyFrom(helper.make_attribute("to", to))
             elif attribute.name == "value":
                 narrow_tensor(self.model, attribute.t, self.plan.narrow)
         if node.op_type == "ConstantOfShape" and not node.attribute:

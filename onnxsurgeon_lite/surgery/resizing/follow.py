@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from onnxsurgeon_lite.errors import ShapeError
-from onnxsurgeon_lite.graph.index import function_key
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.calls import function_key
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.resizing.exports import differences
 from onnxsurgeon_lite.surgery.resizing.plan import Plan, Symbol
@@ -25,7 +25,7 @@ def follow(
     inlined: list[str] = []
     while True:
         try:
-            hints = {} if second is None else differences(model, second, symbols)
+            hints = None if second is None else differences(model, second, symbols)
             return model, trace(model, symbols, hints), inlined
         except Called as called:
             key = function_key(called.function)

@@ -7,6 +7,7 @@ from onnx import GraphProto
 from onnxsurgeon_lite.graph.index import described
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, ratio, varies
+from onnxsurgeon_lite.tensors.dtypes import Array
 
 Entry = int | Size
 """An element of a shape: a number (0 and -1 as in Reshape), or a size that the model must compute."""
@@ -100,6 +101,24 @@ class Stretch:
     reason: str
 
 
+@dataclass(frozen=True)
+class Ramp:
+    """An operand that counts along one axis, as far as the axis of another operand reaches.
+
+    Attributes:
+        base: the first slice along the axis.
+        step: from each slice to the next.
+    """
+
+    scope: Scope
+    position: int
+    slot: int
+    axis: int
+    base: Array
+    step: Array
+    entry: Entry
+
+
 @dataclass
 class Plan:
     """All changes to the traced graphs.
@@ -111,7 +130,7 @@ class Plan:
     symbols: list[Symbol]
     scopes: list[Scope] = field(default_factory=list)
     refills: list[Refill] = field(default_factory=list)
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[Stretch | Ramp] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
 
     def fixed(self, size: Size) -> Entry:

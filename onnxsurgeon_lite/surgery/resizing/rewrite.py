@@ -14,14 +14,19 @@ from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.surgery.resizing.inference import State
-from onnxsurgeon_lite.surgery.resizing.plan import Entry, Plan, Refill, Scope, Stretch, after
+from onnxsurgeon_lite.surgery.resizing.plan import Entry, Plan, Ramp, Refill, Scope, Stretch, after
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, product, ratio, varies
 from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
 
 _Sizes = list[tuple[int, TensorShapeProto.Dimension]]  # axes and their sizes
 _HEAD = -1  # before the first node
 _INLINE_INITIALIZERS = 4  # the first IR version in which an initializer need not be an input too
-_EXPAND, _SLICE_INPUTS = 8, 10  # the opsets that introduced Expand, and Slice with inputs
+_EXPAND, _SLICE_INPUTS, _RANGE = (
+    8,
+    10,
+    11,
+)  # opsets that introduced Expand, Slice with inputs, Range
 
 
 class Rewriting:
@@ -49,7 +54,10 @@ class Rewriting:
     def run(self) -> list[str]:
         """Carry out the plan; return a line for each constant that changed."""
         notes = self._refill_all()
-        notes += [self._stretch(stretch) for stretch in self.plan.stretches]
+        notes += [
+            self._ramp(change) if isinstance(change, Ramp) else self._stretch(change)
+            for change in self.plan.stretches
+        ]
         for scope in reversed(self.plan.scopes):  # bodies first: writing a graph copies its nodes
             self._declare(scope)
             self._place_nodes(scope)
@@ -114,6 +122,34 @@ class Rewriting:
         return (
             f"{name!r} is read {', '.join(how)} axis {stretch.axis} at {scope.describe(position)}: "
             f"{stretch.reason}"
+        )
+
+    def _ramp(self, ramp: Ramp) -> str:
+        """Let a node read `base + step * Range(size)`, or these numbers where the size is known."""
+        scope, position, entry = ramp.scope, ramp.position, ramp.entry
+        name = scope.graph.node[position].input[ramp.slot]
+        along = [-1 if axis == ramp.axis else 1 for axis in range(ramp.base.ndim)]
+        if isinstance(entry, int):
+            counted = np.add(ramp.base, np.multiply(ramp.step, np.arange(entry).reshape(along)))
+            value, what = self._constant(scope, position, counted, name), "the numbers"
+        else:
+            self._require_opset(_RANGE, "Range")
+            size = self._node(scope, position, "Squeeze", [self._size(scope, position, entry)], "n")
+            bounds = [self._constant(scope, position, number, f"{name}.bound") for number in (0, 1)]
+            numbers = self._node(
+                scope, position, "Range", [bounds[0], size, bounds[1]], f"{name}.range"
+            )
+            shape = self._constant(scope, position, along, f"{name}.shape")
+            value = self._node(scope, position, "Reshape", [numbers, shape], f"{name}.along")
+            for op, by in (("Mul", ramp.step), ("Add", ramp.base)):
+                if (by != (op == "Mul")).any() or by.size > 1:
+                    constant = self._constant(scope, position, by, f"{name}.{op.lower()}")
+                    value = self._node(scope, position, op, [value, constant], f"{name}.indices")
+            what = "a Range"
+        self._rewire(scope, position, ramp.slot, value)
+        return (
+            f"constant {name!r} is {what} of {self._text(entry)} along axis {ramp.axis} at "
+            f"{scope.describe(position)}: it counts the rows of what changes"
         )
 
     def _require_opset(self, version: int, what: str) -> None:
@@ -195,12 +231,15 @@ class Rewriting:
             self.computed[key] = self._node(scope, _HEAD, op, [value, other], f"{value}.times")
         return self.computed[key]
 
-    def _constant(self, scope: Scope, position: int, numbers: list[int], base: str) -> str:
-        key = (id(scope), *numbers)
+    def _constant(
+        self, scope: Scope, position: int, given: int | Sequence[int] | Array, base: str
+    ) -> str:
+        numbers = np.array(given, np.int64)
+        key = (id(scope), numbers.shape, numbers.tobytes())
         if key in self.computed:
             return self.computed[key]
         name = fresh(base, self.taken)
-        tensor = dtypes.from_array(np.array(numbers, np.int64), name)
+        tensor = dtypes.from_array(numbers, name)
         if self.proto.ir_version >= _INLINE_INITIALIZERS:
             scope.graph.initializer.append(tensor)
             return self.computed.setdefault(key, name)

@@ -1,5 +1,6 @@
 """Operators that hold sizes: the constants that they need for the sizes of their inputs."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -202,6 +203,30 @@ def _resize(visit: Visit) -> None:
         visit.refill(3, entries, effect, "it keeps the size of an axis that changes")
 
 
+def _gather(visit: Visit) -> None:
+    """Let an index that takes every row of an axis that changes, one after another, take all rows that there are."""
+    state, nested = visit.read(0), visit.node.op_type == "GatherND"
+    array = visit.array(visit.node.input[1])
+    if state is None or not state.axes or array is None or visit.attribute("batch_dims", 0):
+        return
+    numbers = array.astype(np.int64)
+    rows = state.axes[0 if nested else visit.attribute("axis", 0)]
+    if not rows or not varies(rows[0]) or any(map(varies, rows[1:])):
+        return
+    count, inner = rows[0][0], math.prod(size[0] for size in rows[1:])
+    step = np.zeros([1] * (numbers.ndim - nested) + [numbers.shape[-1]] * nested, np.int64)
+    step[..., :1] = inner
+    for axis in range(numbers.ndim - nested):
+        base = numbers.take([0], axis)
+        picked = base[..., :1] if nested else base
+        if not ((picked >= 0) & (picked < inner)).all() or numbers.shape[axis] != count:
+            continue
+        counted = np.arange(count).reshape([-1 if at == axis else 1 for at in range(numbers.ndim)])
+        if (numbers == base + step * counted).all():
+            visit.count(1, axis, base, step, rows[0])
+            return
+
+
 def _recurrent(visit: Visit) -> None:
     sizes = visit.sizes(0)
     if sizes is None or len(sizes) != 3:
@@ -248,6 +273,8 @@ RULES = {
     "Slice": _slice,
     "Split": _split,
     "Resize": _resize,
+    "Gather": _gather,
+    "GatherND": _gather,
     "Flatten": _flatten,
     **dict.fromkeys(_RECURRENT, _recurrent),
 }

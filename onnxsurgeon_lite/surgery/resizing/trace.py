@@ -22,17 +22,11 @@ from onnx import (
 
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, bound_nodes
-from onnxsurgeon_lite.graph.index import (
-    GraphIndex,
-    call_key,
-    check_functions,
-    function_key,
-    onnx_opset,
-    opset_versions,
-)
+from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset, opset_versions
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import Row, captured, rows_of
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.calls import call_key, check_functions, function_key
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.surgery.resizing.bodies import either, grown, sliced, stacked
 from onnxsurgeon_lite.surgery.resizing.inference import (
@@ -69,7 +63,7 @@ def trace(model: Model, symbols: Sequence[Symbol], hints: Hints | None = None) -
     demands: Demands = {}
     inference = Inference(model.proto, len(symbols[0].sizes))
     for _ in range(_MOST_ROUNDS):
-        tracer = _Tracer(model, list(symbols), demands, hints or {}, inference)
+        tracer = _Tracer(model, list(symbols), demands, hints, inference)
         tracer.main()
         if not tracer.context.outdated:
             return tracer.context.plan
@@ -82,7 +76,7 @@ class _Tracer:
         model: Model,
         symbols: list[Symbol],
         demands: Demands,
-        hints: Hints,
+        hints: Hints | None,
         inference: Inference,
     ) -> None:
         self.index = GraphIndex.of(model)

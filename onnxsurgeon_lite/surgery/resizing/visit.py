@@ -1,12 +1,13 @@
 """Trace one node: read its operands at every trial, repair them, and infer its outputs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import NodeProto, TypeProto
+from onnx import NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import ShapeError
+from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied
@@ -16,7 +17,7 @@ from onnxsurgeon_lite.surgery.resizing.inference import (
     State,
     tensor_state,
 )
-from onnxsurgeon_lite.surgery.resizing.plan import Entry, Plan, Refill, Scope, Stretch
+from onnxsurgeon_lite.surgery.resizing.plan import Entry, Plan, Ramp, Refill, Scope, Stretch
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, constant, varies
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -28,6 +29,9 @@ Hints = dict[tuple[int, int], list[Size] | ShapeError]
 """(node of the main graph, slot) -> the elements of the operand, or the error if they are unknown."""
 
 _CARRIED = ("Identity", "Cast")
+_SUMS: dict[str, Callable[..., Array]] = {
+    "Add": np.add, "Mul": np.multiply, "Identity": np.asarray,
+}  # fmt: skip
 _SOURCES = ("Expand", "ConstantOfShape", "Tile")
 
 
@@ -36,6 +40,7 @@ class TraceContext:
     """The state that all nodes of one trace share.
 
     Attributes:
+        hints: from a second export; None without one.
         outdated: an earlier node must produce another size, now in `demands`; the rest of this trace is ignored.
     """
 
@@ -43,7 +48,7 @@ class TraceContext:
     trials: int
     plan: Plan
     demands: Demands
-    hints: Hints
+    hints: Hints | None
     inference: Inference
     outdated: bool = False
 
@@ -120,7 +125,8 @@ class Visit:
         """Return the error for a node that blocks the change."""
         error = ShapeError(
             f"{self.scope.describe(self.position)} blocks the change: {what}",
-            hint or "look at it with onnxdbg inspect --node; it may need its size by design",
+            hint
+            or f"look at it: onnxdbg inspect MODEL --node {self.place}; it may need its size by design",
         )
         if detail:
             error.add_note(detail.splitlines()[0].partition("[ShapeInferenceError] ")[2] or detail)
@@ -175,6 +181,14 @@ class Visit:
         filled = tensor_state(kind, sizes, self.trials, data)
         self.overrides[slot] = State(filled.types, filled.axes, filled.data, True)
 
+    def count(self, slot: int, axis: int, base: Array, step: Array, size: Size) -> None:
+        """Replace a constant by one that counts in steps along an axis of this size."""
+        entry = self.plan.fixed(size)
+        self.plan.stretches.append(Ramp(self.scope, self.position, slot, axis, base, step, entry))
+        sizes = [constant(n, self.trials) for n in base.shape]
+        sizes[axis] = size
+        self.overrides[slot] = tensor_state(TensorProto.INT64, sizes, self.trials)
+
     def note_kept(self, slot: int, own: Sequence[int], effect: Sequence[Size]) -> None:
         """Note the elements that equal a changing size but do not depend on it."""
         changing = {
@@ -189,7 +203,7 @@ class Visit:
 
     def take_hints(self) -> None:
         """Apply hints to shape operands that no rule has changed."""
-        hints = self.context.hints if not self.scope.path else {}
+        hints = {} if self.scope.path else self.context.hints or {}
         for slot in range(len(self.node.input)) if hints else ():
             effect = hints.get((self.position, slot))
             if effect is None or slot in self.overrides:
@@ -217,6 +231,14 @@ class Visit:
             return
         sizes = self.sizes(slot)
         repeats = size[0] > 1
+        array = self.array(name) if repeats else None
+        if array is not None and array.dtype == np.int64:
+            base = array.take([0], axis).astype(np.int64)
+            step = array.take([1], axis).astype(np.int64) - base
+            counted = np.arange(size[0]).reshape([-1] + [1] * (array.ndim - axis - 1))
+            if step.any() and np.array_equal(array, base + step * counted):
+                self.count(slot, axis, base, step, size)
+                return
         if repeats:
             self._require_repeating(name, axis)
         if sizes is None:
@@ -261,14 +283,15 @@ class Visit:
         """Refuse an operand that depends on an input, and a constant with different slices along the axis."""
         state = self.reads.get(name)
         if state is not None and state.follows:
+            hint = "an export at another size can show how: --two-exports"
             raise self.blocked(
-                f"{name!r} must change, but its size is fixed on the way; an export at another size "
-                "can show how (--two-exports)"
+                f"{name!r} must change, but its size is fixed on the way",
+                hint=hint if self.context.hints is None else "",
             )
         given = self._inputs_of(name)
         if given:
             raise self.blocked(f"{name!r} must change too, but it comes from input {given[0]!r}")
-        array = self._array(name)
+        array = self.array(name)
         if array is not None and (array != np.take(array, [0], axis)).any():
             raise self.blocked(
                 f"constant {name!r} has different values along axis {axis}",
@@ -276,13 +299,25 @@ class Visit:
                 "or export the model with this dimension dynamic",
             )
 
-    def _array(self, name: str) -> Array | None:
-        """Return a constant's numbers; None for large computed values, which only a run can show."""
-        state = self.reads.get(name)
+    def array(self, name: str) -> Array | None:
+        """Return numbers that are the same at every trial; None for large ones that more than sums compute."""
+        state = self.scope.find(name)
         if state is not None and state.data is not None:
-            return state.data[0]
-        tensor = next((t for t in self.scope.graph.initializer if t.name == name), None)
-        return None if tensor is None else self.context.model.array(tensor)
+            first = state.data[0]
+            return first if all(np.array_equal(first, other) for other in state.data) else None
+        position = self.scope.producers.get(name)
+        if position is None:
+            tensor = next((t for t in self.scope.graph.initializer if t.name == name), None)
+            return None if tensor is None else self.context.model.array(tensor)
+        node = self.scope.graph.node[position]
+        held = constant_of(node)
+        if isinstance(held, TensorProto):
+            return self.context.model.array(held)
+        if node.op_type not in _SUMS:
+            return None
+        operands = [array for array in map(self.array, node.input) if array is not None]
+        known = len(operands) == len(node.input)
+        return _SUMS[node.op_type](*operands) if known else None
 
     def _inputs_of(self, name: str) -> list[str]:
         """Return the inputs without a default, of the graph or body, that a value depends on."""

@@ -19,7 +19,7 @@ from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import FEW
 from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model.messages import copied, declare, drop
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
@@ -39,6 +39,8 @@ _Made = list[tuple[list[tuple[int, TypeProto]], dict[int, Array] | None]]
 _known: WeakKeyDictionary[GraphIndex, tuple[Types, Expressions]] = WeakKeyDictionary()
 _onnx_known: WeakKeyDictionary[GraphIndex, Types] = WeakKeyDictionary()
 _begun: WeakKeyDictionary[GraphIndex, tuple[bytes, bool]] = WeakKeyDictionary()
+_DECLARED = "onnxsurgeon_lite.declared"
+"""The domain of operators whose outputs have the types that they declare."""
 _UNKNOWN = "unk__"  # how ONNX's inference names a size that it does not know
 _NUMBERS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL, TensorProto.FLOAT)
 
@@ -93,7 +95,47 @@ def _onnx_types(index: GraphIndex) -> Types:
         graph = native.infer_encoded(part, data_prop=data_prop)
     except RejectedError:
         return {}
-    return declared_types(graph, (INPUT, VALUE_INFO, OUTPUT))
+    types = declared_types(graph, (INPUT, VALUE_INFO, OUTPUT))
+    sequences = [kind for kind in distinct(types).values() if _is_sequence(kind)]
+    for kind in sequences:
+        native.open_sizes(kind)
+    return _elements_apart(index, types) if sequences else types
+
+
+def _is_sequence(kind: TypeProto) -> bool:
+    return bool(kind.HasField("sequence_type"))
+
+
+def _elements_apart(index: GraphIndex, types: Types) -> Types:
+    """Infer types anew where the elements of a sequence share an unknown size, which is another one in each."""
+    opened = {}
+    for position, row in enumerate(index.rows):
+        inner = position in index.bodied
+        if row.domain or not (
+            inner or any(_is_sequence(types[n]) for n in row.needs if n in types)
+        ):
+            continue
+        for name in row.outputs:
+            if name in types and any(map(is_unknown, _dims(types[name]))):
+                opened[name] = copied(types[name])
+                native.open_sizes(opened[name], names=True)
+    return onnx_types(as_declared(index, opened)) if opened else types
+
+
+def as_declared(index: GraphIndex, types: Types) -> GraphIndex:
+    """Return a model in which inference takes these types for the outputs of some nodes."""
+    model = index.model.copy()
+    graph = model.proto.graph
+    for position in index.makers(types):
+        graph.node[position].domain = _DECLARED
+    if not any(imported.domain == _DECLARED for imported in model.proto.opset_import):
+        model.proto.opset_import.add(domain=_DECLARED, version=1)
+    drop(graph.value_info, lambda info: info.name in types)
+    for info in graph.output:
+        if info.name in types:
+            info.type.CopyFrom(types[info.name])
+    declare(graph, types)
+    return GraphIndex.of(model)
 
 
 def _undeclared(index: GraphIndex) -> tuple[bytes, bool]:
@@ -231,7 +273,7 @@ class _Resolving:
         return node.op_type, node.domain, node.overload, tuple(attributes), reads, made
 
     def _known(self, name: str) -> Hashable:
-        """Return a key that is equal for values of which the same is known."""
+        """Return a key that is equal for values about which the same is known."""
         if name not in self.keys:
             kind, tensor = self.types.get(name), self._constant(name) if name else None
             encoded = None if kind is None else kind.SerializeToString(deterministic=True)
@@ -242,7 +284,11 @@ class _Resolving:
     def _at_trials(self, position: int) -> "_Made":
         """Infer a node at every trial that is left; trials that it alone refuses are none for the model."""
         live = self.expressions.live
-        states = {trial: self._states(position, trial) for trial in live}
+        states = {}
+        for trial in reversed(live):  # small numbers first: a size may be the number of axes
+            states[trial] = self._states(position, trial)
+            if _rank_varies(states.values()):
+                return [([], None) for _ in self.index.nodes[position].output]
         at = [(trial, found) for trial, found in states.items() if found is not None]
         if FEWEST <= len(at) < len(live):
             self.expressions.live = [trial for trial, _ in at]
@@ -328,6 +374,12 @@ class _Resolving:
         return self.expressions.symbol(name, size) if text is None else text
 
 
+def _rank_varies(at: Iterable[list[State] | None]) -> bool:
+    """Return whether every output of a node has other numbers of axes at other trials."""
+    known = ([len(_dims(state.types[0])) for state in states] for states in at if states)
+    return all(len({*column}) > 1 for column in zip(*known, strict=True))
+
+
 def _size(axis: int, at: Sequence[tuple[int, TypeProto]]) -> Size | None:
     """Return the size of an axis at the trials; None if one of them does not know it."""
     size = [0] * TRIALS
@@ -345,9 +397,9 @@ def _dims(kind: TypeProto | None) -> Sequence[TensorShapeProto.Dimension]:
 
 
 def is_unknown(dim: TensorShapeProto.Dimension) -> bool:
-    return not dim.HasField("dim_value") and (
-        not dim.dim_param or dim.dim_param.startswith(_UNKNOWN)
-    )
+    if dim.HasField("dim_value"):
+        return bool(dim.dim_value < 0)  # some exporters write -1
+    return not dim.dim_param or dim.dim_param.startswith(_UNKNOWN)
 
 
 def _complete(types: Types) -> set[str]:

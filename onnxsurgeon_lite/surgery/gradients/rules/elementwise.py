@@ -106,7 +106,7 @@ def _dropout(s: Step) -> Term:
         return s.dy
     if len(s.node.output) < 2:
         raise s.refused(
-            "it draws random numbers and its mask is not an output: set training_mode 0"
+            "it draws random numbers and its mask is not an output: onnxdbg edit inference"
         )
     kept = Term(s.tape, s.node.output[1], TensorProto.BOOL).where(s.dy, 0)
     return kept / (1 - s.b.cast(s.dy.dtype)) if s.has(1) else kept * 2

@@ -14,7 +14,7 @@ def _mean(s: Step) -> Term:
         count = s.dy.of(math.prod(sizes[0]) // max(math.prod(sizes[1]), 1))
     else:
         whole, left = (s.tape.size(term).cast(s.dy.dtype) for term in (s.a, s.y))
-        count = whole / left
+        count = s.tape.op("Squeeze", whole / left)
     return s.expanded(s.dy / count)
 
 
@@ -36,11 +36,11 @@ def _product(s: Step) -> Term:
     counted = zero.cast(s.a.dtype)
     zeros = s.tape.op("ReduceSum", counted, _axes_term(s), keepdims=1, noop_with_empty_axes=1)
     filled = zero.where(s.a.of(1), s.a)
-    again = [filled, _axes_term(s) if s.tape.opset >= 18 else None]
-    attributes = (
-        {"axes": s.fixed_axes() or None} if s.tape.opset < 18 else {"noop_with_empty_axes": 1}
-    )
-    others = s.tape.op("ReduceProd", *again, keepdims=1, **attributes) / filled
+    if s.tape.opset >= 18:
+        made = s.tape.op("ReduceProd", filled, _axes_term(s), keepdims=1, noop_with_empty_axes=1)
+    else:
+        made = s.tape.op("ReduceProd", filled, keepdims=1, axes=s.fixed_axes() or None)
+    others = made / filled
     alone = (zeros - counted).equals(0)
     return alone.where(s.spread(s.dy) * others, 0)
 
@@ -56,7 +56,7 @@ def _running_sum(s: Step) -> Term:
 
 
 def running_product(s: Step) -> list[Term]:
-    """Write CumProd as a product over all elements, of which those behind each element are 1."""
+    """Write CumProd as a product over all elements, with 1 for those after each element."""
     t, known = s.tape, s.numbers(1)
     if known is None:
         raise s.refused("the axis is computed when the model runs")

@@ -1,0 +1,93 @@
+"""Take an edit back: give a model the structure that it had before."""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import ClassVar
+
+from onnx import ModelProto, TensorProto
+
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.model import Model, loaded, walk
+from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model.model import external_tensors
+from onnxsurgeon_lite.passes.protocol import PassResult
+
+_EDITED = "onnxsurgeon_lite.edited"
+_HELD = "onnxsurgeon_lite.held"
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Give an edited model back the structure that it had before.
+
+    Attributes:
+        before: the earlier model, as `Restore.undoing` makes it, or the path of its file. A large tensor that the
+            edited model holds, too, has its place among that model's tensors instead of numbers.
+
+    Example:
+        >>> model = osl.load("whole_model.onnx")
+        >>> edited = osl.extract(model, outputs="28").model
+        >>> osl.Restore.undoing(model, edited).apply(edited).model.proto == model.proto
+        True
+    """
+
+    before: str | Model
+    name: ClassVar[str] = "restore"
+
+    @classmethod
+    def undoing(cls, before: Model, after: Model) -> "Restore":
+        """Return the pass that makes `before` out of `after`, which was made by editing `before`."""
+        spans = [_span(tensor) for tensor in walk.tensors(after.proto)]
+        places = {span: place for place, span in enumerate(spans) if span}
+        earlier = before.copy()
+        for tensor in external_tensors(earlier.proto):
+            place = places.get(_span(tensor))
+            if place is None:
+                earlier.fill([tensor])  # the edited model may be written over its file
+            else:
+                tensor.ClearField("external_data")
+                tensor.ClearField("data_location")
+                tensor.metadata_props.add(key=_HELD, value=str(place))
+        earlier.proto.metadata_props.add(key=_EDITED, value=_digest(after.proto))
+        return cls(earlier)
+
+    def apply(self, model: Model) -> PassResult:
+        """Restore.
+
+        Raises:
+            EditError: it was made for another edited model.
+        """
+        before = loaded(self.before)
+        edited = next((e.value for e in before.proto.metadata_props if e.key == _EDITED), None)
+        if edited != _digest(model.proto):
+            raise EditError(
+                "the recipe takes back an edit that did not make this model",
+                "give the model as the edit left it",
+            )
+        result = model.with_proto(copied(before.proto))
+        result.files.update(before.files)
+        drop(result.proto.metadata_props, lambda entry: entry.key == _EDITED)
+        held = {str(place): tensor for place, tensor in enumerate(walk.tensors(model.proto))}
+        for tensor in walk.tensors(result.proto):
+            place = next((e.value for e in tensor.metadata_props if e.key == _HELD), None)
+            if place is not None:
+                drop(tensor.metadata_props, lambda entry: entry.key == _HELD)
+                other = held.get(place, TensorProto())
+                if (other.data_type, other.dims) != (tensor.data_type, tensor.dims):
+                    raise EditError(f"the edited model has no numbers for tensor {tensor.name!r}")
+                tensor.external_data.extend(other.external_data)
+                tensor.data_location = other.data_location
+        return PassResult.of(model, result, ["restored the model as it was before the edit"])
+
+
+def _span(tensor: TensorProto) -> frozenset[tuple[str, str]]:
+    """Return where a tensor's numbers are in a file; nothing if they are in memory."""
+    return frozenset((entry.key, entry.value) for entry in tensor.external_data)
+
+
+def _digest(proto: ModelProto) -> str:
+    """Return a hash of a structure, wherever its numbers are."""
+    plain = copied(proto)
+    for tensor in walk.tensors(plain):
+        tensor.CopyFrom(TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type))
+    return sha256(plain.SerializeToString(deterministic=True)).hexdigest()
