@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
 from onnxsurgeon_lite.errors import EditError, FeedsError, UsageError
 
 HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -360,33 +359,6 @@ def test_the_report_lists_nodes_by_the_error_that_they_bring():
 def test_what_cannot_be_converted_is_said(text, how, error):
     with pytest.raises(error):
         osl.convert(model_of(text), "float16", **how)
-
-
-def test_a_node_is_worth_the_roundings_that_it_frees():
-    effects = [3.0, 4.0, 12.0, 0.5]
-    needs = [frozenset("ab"), frozenset("bc"), frozenset("d"), frozenset[str]()]
-
-    groups, left = by_worth(effects, needs)
-
-    assert groups == [{"d"}, {"b", "c"}, {"a"}]
-    assert left == pytest.approx([169.25**0.5, 25.25**0.5, 9.25**0.5, 0.5])
-
-
-@pytest.mark.parametrize("fewest", [1, 2, 17, 50, 99])
-def test_the_fewest_groups_are_found_where_the_prediction_is_right_up_to_a_power(fewest):
-    left = [100.0 - n for n in range(101)]
-    questions = []
-
-    def excess(count):
-        questions.append(count)
-        return ((100.5 - count) / (100.5 - fewest)) ** 1.7
-
-    assert shortest(left, excess) == fewest
-    assert len(questions) <= 8
-
-
-def test_what_can_be_left_out_is_left_out():
-    assert pruned(range(20), lambda some: {4, 9} <= {*some}) == [4, 9]
 
 
 def test_the_file_of_rank_is_a_list_to_keep(tmp_path):

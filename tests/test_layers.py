@@ -19,6 +19,7 @@ ROOMS = (
     "plugins",
     "atomic",
     "shown",
+    "search",
     "tensors",
     "model",
     "graph",

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxsurgeon_lite.debug.bisection.search import first_bad, origins, smallest, spread
+from onnxsurgeon_lite.search.origins import first_bad, origins, spread
+from onnxsurgeon_lite.search.subsets import by_worth, shortest, smallest
 
 
 def chain(length):
@@ -200,7 +201,7 @@ def test_the_smallest_subset_holds_and_nothing_in_it_can_be_left_out(items, need
     asked = []
 
     def holds(subset):
-        asked.append(subset)
+        asked.append(tuple(subset))
         return wanted <= set(subset)
 
     found = smallest(sorted(items), holds)
@@ -208,7 +209,75 @@ def test_the_smallest_subset_holds_and_nothing_in_it_can_be_left_out(items, need
     if wanted:
         assert set(found) == wanted
     assert len(asked) <= 4 * len(items) * max(1, needed) + 8
+    assert () not in asked
+
+
+@given(st.integers(2, 12), st.integers(1, 8), st.randoms(use_true_random=False))
+def test_no_single_item_can_be_left_out_whatever_the_predicate_is(size, kept, random):
+    answers = {frozenset(range(size)): True}
+
+    def holds(subset):
+        return answers.setdefault(frozenset(subset), len(subset) > kept or random.random() < 0.3)
+
+    found = smallest(range(size), holds)
+
+    assert answers[frozenset(found)]
+    if len(found) > 1:
+        assert not any(holds([other for other in found if other != item]) for item in found)
+
+
+@pytest.mark.parametrize("culprit", range(0, 1000, 37))
+def test_one_of_a_thousand_items_is_found_with_few_questions(culprit):
+    asked = []
+
+    def holds(subset):
+        asked.append(subset)
+        return culprit in subset
+
+    assert smallest(range(1000), holds) == [culprit]
+    assert len(asked) <= 2 * math.ceil(math.log2(1000)) + 1
+
+
+def test_equal_items_count_separately_and_keep_their_order():
+    assert smallest("abcabc", lambda some: "".join(some).count("a") == 2) == ["a", "a"]
+
+
+def test_the_smallest_subset_so_far_holds_when_no_question_is_left():
+    asked = []
+
+    def holds(subset):
+        asked.append(subset)
+        return {4, 9} <= set(subset)
+
+    found = smallest(range(20), holds, most=6)
+
+    assert {4, 9} < set(found)
+    assert len(asked) == 6
 
 
 def test_a_subset_that_never_holds_is_empty():
     assert smallest([1, 2, 3], lambda _: False) == []
+    assert smallest([], lambda _: True) == []
+
+
+def test_a_node_is_worth_the_roundings_that_it_frees():
+    effects = [3.0, 4.0, 12.0, 0.5]
+    needs = [frozenset("ab"), frozenset("bc"), frozenset("d"), frozenset[str]()]
+
+    groups, left = by_worth(effects, needs)
+
+    assert groups == [{"d"}, {"b", "c"}, {"a"}]
+    assert left == pytest.approx([169.25**0.5, 25.25**0.5, 9.25**0.5, 0.5])
+
+
+@pytest.mark.parametrize("fewest", [1, 2, 17, 50, 99])
+def test_the_fewest_groups_are_found_where_the_prediction_is_right_up_to_a_power(fewest):
+    left = [100.0 - n for n in range(101)]
+    questions = []
+
+    def excess(count):
+        questions.append(count)
+        return ((100.5 - count) / (100.5 - fewest)) ** 1.7
+
+    assert shortest(left, excess) == fewest
+    assert len(questions) <= 8

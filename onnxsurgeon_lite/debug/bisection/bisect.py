@@ -21,7 +21,6 @@ from onnxsurgeon_lite.debug.bisection.quantized.repairs import add_causes
 from onnxsurgeon_lite.debug.bisection.quantized.search import QuantizedSearch, are_own
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look, settle
-from onnxsurgeon_lite.debug.bisection.search import Origin
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.targets import require_same_sizes, targets_of
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
@@ -36,6 +35,7 @@ from onnxsurgeon_lite.runtime.observe import BUDGET, Observer
 from onnxsurgeon_lite.runtime.optimized import optimized_graph
 from onnxsurgeon_lite.runtime.options import ORT, words_of
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.search.origins import Origin
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet

@@ -3,6 +3,7 @@
 The runtime's log does not name the node, so a probe fails when the process died or timed out.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeTimeout
@@ -29,16 +30,10 @@ def crashing_node(
     """
     nodes = sorted(index.ancestors(targets, stop=given), key=index.places.__getitem__)
     part = _Prefix(index, feeds, runtime, nodes, given)
-    survives, dies = 0, len(nodes)
-    if part.runs(dies):
+    if part.runs(len(nodes)):
         return None
-    while dies - survives > 1:
-        middle = (survives + dies) // 2
-        if part.runs(middle):
-            survives = middle
-        else:
-            dies = middle
-    return nodes[dies - 1]
+    survives = bisect_left(range(1, len(nodes)), True, key=lambda count: not part.runs(count))
+    return nodes[survives]
 
 
 class _Prefix:

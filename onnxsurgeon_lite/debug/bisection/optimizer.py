@@ -12,7 +12,6 @@ from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
 from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
 from onnxsurgeon_lite.debug.bisection.result import Culprit, Finding, in_order
-from onnxsurgeon_lite.debug.bisection.search import smallest
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZE, Quantizers, quantum_of
@@ -22,6 +21,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.optimized import RULES
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.search.subsets import smallest
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
 from onnxsurgeon_lite.tensors.grid import is_biased
 

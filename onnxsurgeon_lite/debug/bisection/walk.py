@@ -11,12 +11,12 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.debug.bisection.judge import Judge
-from onnxsurgeon_lite.debug.bisection.search import Origin, SearchResult, first_bad, origins, spread
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeTimeout
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Held
+from onnxsurgeon_lite.search.origins import Origin, SearchResult, first_bad, origins, spread
 from onnxsurgeon_lite.tensors.dtypes import RunValue, fits, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from onnxsurgeon_lite.debug.conversion.effects import Effect, Effects
 from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
-from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
 from onnxsurgeon_lite.debug.conversion.simulation import Simulating
 from onnxsurgeon_lite.debug.conversion.spool import Spooled
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -18,6 +17,7 @@ from onnxsurgeon_lite.model.saving import embedded_size
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.search.subsets import by_worth, shortest, smallest
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.precision import EXACT, Plan, Site, Step
 from onnxsurgeon_lite.surgery.precision.losses import extremes
@@ -103,9 +103,8 @@ class Guard:
         )
         chosen = [frozenset[str]().union(*groups[:count]) for count in range(len(groups) + 1)]
         count = shortest(left, lambda n: self.simulated(chosen[n])[0], most)
-        if not self._suffices(chosen[count]):
-            return chosen[count]
-        return frozenset(pruned(sorted(chosen[count]), self._suffices, most - len(self._known)))
+        fewest = smallest(sorted(chosen[count]), self._suffices, most - len(self._known))
+        return frozenset(fewest) or chosen[count]
 
     def _suffices(self, ids: Collection[str]) -> bool:
         return self.simulated(frozenset(ids))[0] <= 1

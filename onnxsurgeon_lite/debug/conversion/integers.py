@@ -14,7 +14,6 @@ from onnx import NodeProto, TensorProto
 from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
 from onnxsurgeon_lite.debug.conversion.layer import Layer, Value
 from onnxsurgeon_lite.debug.conversion.result import Conversion, Kept
-from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
 from onnxsurgeon_lite.debug.conversion.slopes import Slopes, measured
 from onnxsurgeon_lite.debug.conversion.spool import Spooled
 from onnxsurgeon_lite.errors import EditError, SurgeonError
@@ -29,6 +28,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.quantizing import Quantizing
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.search.subsets import by_worth, shortest, smallest
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.surgery.inlining import inline
 
@@ -140,7 +140,8 @@ class Integers:
             return list(chain.from_iterable(groups[:count]))
 
         count = shortest(left, lambda n: self._excess(first(n)), _QUESTIONS)
-        return pruned(first(count), lambda some: self._excess(some) <= 1, _QUESTIONS)
+        fewest = smallest(first(count), lambda some: self._excess(some) <= 1, _QUESTIONS)
+        return fewest or first(count)
 
     def _excess(self, left: Sequence[str]) -> float:
         """Return the error as a multiple of the limit, with these nodes in float."""

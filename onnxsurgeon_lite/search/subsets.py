@@ -1,4 +1,4 @@
-"""Find the few of many nodes to keep. The search knows no model: it asks for the error of a choice."""
+"""Find a few of many items, by questions about subsets or by the error of a choice."""
 
 import heapq
 from collections import defaultdict
@@ -6,25 +6,52 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from math import exp, hypot, inf, log
 from typing import TypeVar
 
-T = TypeVar("T")
+Item = TypeVar("Item")
 H = TypeVar("H", bound=Hashable)
 
 _MOST = 60  # questions
 
 
-def pruned(items: Iterable[T], suffices: Callable[[list[T]], bool], most: int = _MOST) -> list[T]:
-    """Return those items that cannot be left out, tried in groups, then in halves of them."""
-    kept = list(items)
+def smallest(
+    items: Iterable[Item], holds: Callable[[list[Item]], bool], most: float = inf
+) -> list[Item]:
+    """Return a subset for which `holds`, from which no single item can be left out; empty if all items do not hold.
+
+    What could not be left out is tried again after others were.
+
+    Args:
+        items: in the order that the subsets keep; equal items count separately.
+        holds: asked about all items first, then about ever smaller subsets, never about the empty one.
+        most: questions; after them, the smallest subset so far is returned.
+
+    Source: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002 (ddmin), complements alone.
+    """
+    kept = dict(enumerate(items))
+    if not kept or not holds(list(kept.values())):
+        return []
+    asked = 1
+
+    # groups to leave out, the next one last: first everything, halved wherever it cannot be left out
     pending = [list(kept)]
-    while pending and (most := most - 1) >= 0:
+    needed: set[int] = set()
+    while pending and asked < most:
         group = pending.pop()
-        rest = [item for item in kept if item not in group]
-        if group and suffices(rest):
+        left_out = set(group)
+        rest = {place: item for place, item in kept.items() if place not in left_out}
+        asked += bool(rest)
+        if rest and holds(list(rest.values())):
             kept = rest
-        elif len(group) > 1:
+            needed.clear()
+        elif len(group) == 1:
+            needed.add(group[0])
+        else:
             middle = len(group) // 2
             pending += [group[middle:], group[:middle]]
-    return kept
+
+        # what was needed before another item was left out may not be needed any more
+        if not pending:
+            pending = [[place] for place in kept if place not in needed]
+    return list(kept.values())
 
 
 def by_worth(

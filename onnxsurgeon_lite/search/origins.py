@@ -7,9 +7,6 @@ below a bad one may be good again (masked), and several items may be bad indepen
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeVar
-
-Item = TypeVar("Item")
 
 Probe = Callable[[list[int]], dict[int, bool]]
 """Items -> item: True when good. Items without an answer could not be tested."""
@@ -223,28 +220,3 @@ def _crossing(last_use: list[int]) -> list[int]:
 
 def _evenly(items: Sequence[int], width: int) -> list[int]:
     return [items[len(items) * (2 * i + 1) // (2 * width)] for i in range(width)]
-
-
-def smallest(items: Sequence[Item], holds: Callable[[Sequence[Item]], bool]) -> list[Item]:
-    """Return a minimal subset for which `holds`; empty when it does not hold for all items.
-
-    Source: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002 (ddmin).
-    """
-    left = list(items)
-    if not left or not holds(left):
-        return []
-    parts = 2
-    while len(left) > 1:
-        size = -(-len(left) // parts)
-        pieces = [left[i : i + size] for i in range(0, len(left), size)]
-        rests = [[item for item in left if item not in piece] for piece in pieces]
-        for candidate in (*pieces, *(rests if parts > 2 else ())):
-            if candidate and holds(candidate):
-                left = candidate
-                parts = 2 if candidate in pieces else max(parts - 1, 2)
-                break
-        else:
-            if parts >= len(left):
-                break
-            parts = min(len(left), 2 * parts)
-    return left
