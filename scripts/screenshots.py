@@ -18,10 +18,9 @@ from onnx import numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from browsing import Visit, started
-
 import onnxsurgeon_lite as osl
-from faults import Output, export
+from kit.browsing import Visit, started
+from kit.faults import Output, export
 
 ROOT = Path(__file__).parents[1]
 REPORTS, PICTURES = ROOT / "build" / "reports", ROOT / "docs" / "assets"

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,28 +9,25 @@ import onnx
 import pytest
 from onnx import parser, shape_inference
 
-from onnxsurgeon_lite import Model, Runtime, RuntimeOptions, load
+from kit import AS_WRITTEN
+from onnxsurgeon_lite import Model, Runtime, load
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
-COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
-AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
+TESTS = Path(__file__).parent
 INSIDE = ("test_fixtures.py", "test_pages.py")  # what they run imports torch
+NEEDS_TORCH = re.compile(
+    r"^(import|from) (torch|transformers|onnxscript|onnx_ir|kit\.faults)\b", re.MULTILINE
+)
 LEFT_OUT = [
-    path.name
-    for path in sorted(Path(__file__).parent.glob("test_*.py"))
-    if path.name in INSIDE
-    or re.search(
-        r"^(import|from) (torch|transformers|onnxscript|onnx_ir|faults)\b",
-        path.read_text(),
-        re.MULTILINE,
-    )
+    str(path.relative_to(TESTS))
+    for path in sorted(TESTS.rglob("test_*.py"))
+    if path.name in INSIDE or NEEDS_TORCH.search(path.read_text())
 ]
 if all(map(find_spec, ("torch", "transformers", "onnxscript"))):
-    LEFT_OUT = [] if find_spec("captum") else ["test_attribution.py"]
+    LEFT_OUT = [] if find_spec("captum") else ["passes/test_attribution.py"]
 if not all(map(find_spec, ("plotly", "igraph"))):
-    LEFT_OUT += ["test_page.py", "test_browser_page.py"]
+    LEFT_OUT += ["report/test_page.py", "report/test_browser_page.py"]
 if not find_spec("playwright"):
-    LEFT_OUT += [path.name for path in sorted(Path(__file__).parent.glob("test_browser*.py"))]
+    LEFT_OUT += ["report/test_browser_page.py", "report/test_browser_view.py"]
 collect_ignore = LEFT_OUT
 
 
@@ -81,7 +77,7 @@ def own_state(tmp_path_factory):
 @pytest.fixture(scope="module")
 def browser():
     """One Chromium for a file; not for the session, because its event loop would be in the way of IPython's."""
-    from browsing import started
+    from kit.browsing import started
 
     with started() as browser:
         yield browser
@@ -90,7 +86,7 @@ def browser():
 @pytest.fixture
 def visit(browser):
     """Opens files with the network off; a page that complains, or asks for anything else, fails its test."""
-    from browsing import Visit
+    from kit.browsing import Visit
 
     with Visit(browser) as visit:
         yield visit

@@ -19,7 +19,7 @@ import transformers
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import onnxsurgeon_lite as osl
-from faults import Output
+from kit.faults import Output
 
 COMMANDS = {
     "inspect": "inspect right.onnx",

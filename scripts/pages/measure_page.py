@@ -16,9 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from browsing import Visit, started
-
 import onnxsurgeon_lite as osl
+from kit.browsing import Visit, started
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import loaded
 from onnxsurgeon_lite.report.page import Sight, page_of

@@ -1,6 +1,6 @@
 """JSON Schemas of what every `--json` prints, from the types of the results: docs/schemas/*.json.
 
-`python scripts/pages/schemas.py` writes them; tests/test_schemas.py holds them against real output.
+`python scripts/pages/schemas.py` writes them; tests/report/test_schemas.py holds them against real output.
 """
 
 import dataclasses

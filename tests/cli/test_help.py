@@ -1,0 +1,74 @@
+"""`--help`: the same panels everywhere, two examples a command, and every example runs."""
+
+import re
+import shlex
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from kit import FIXTURES
+from kit.commands import HELP
+from onnxsurgeon_lite.cli.app import app
+
+FILES = {
+    "model.onnx": "whole_model.onnx",
+    "quantized.onnx": "low_precision.onnx",
+    "faulty.onnx": "faulty_attribute.onnx",
+    "dynamo.onnx": "whole_model_dynamo.onnx",
+    "block.onnx": "transformer_block.onnx",
+    "fixed.onnx": "frozen_batch.onnx",
+    "linear.onnx": "linear_func.onnx",
+    "weights.safetensors": "whole_model.safetensors",
+    "model.py": "whole_model.py",
+    **{name: name for name in ("detector.onnx", "external.onnx", "external.data")},
+    "whole_model.safetensors": "whole_model.safetensors",
+}
+RECIPE = '[[step]]\nverb = "set-op"\nnodes = "Add_7"\nop_type = "Sub"\n'
+SUITE = '[[check]]\nname = "whole"\nmodel = "model.onnx"\nreference = "refs"\n'
+PATCH = 'def edit(graph):\n    graph.nodes[7].op = "Sub"\n'
+
+
+def helped(command: str, monkeypatch) -> str:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = CliRunner().invoke(app, [*command.split(), "--help"])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("command", HELP)
+def test_every_command_has_panels_and_two_examples(command, monkeypatch):
+    told = helped(command, monkeypatch)
+
+    panels = [line.split()[1] for line in told.splitlines() if line.startswith("╭─")]
+    assert panels == [p for p in ("Arguments", "Main", "Feeds", "Runtime", "Output") if p in panels]
+    assert "Options" not in panels
+    assert told.count("$ onnxdbg") == 2
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def test_brackets_in_a_help_text_are_shown(monkeypatch):
+    assert "A TOML file: [[step]], verb = ..." in helped("edit apply", monkeypatch)
+    assert "[1,2]" in helped("edit freeze", monkeypatch)
+
+
+def test_every_example_runs(tmp_path, monkeypatch):
+    for name, source in FILES.items():
+        shutil.copy(FIXTURES / source, tmp_path / name)
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    (tmp_path / "onnxdbg.toml").write_text(SUITE)
+    (tmp_path / "patch.py").write_text(PATCH)
+    (tmp_path / "result.json").write_text("{}")
+    np.save(tmp_path / "a.npy", np.eye(10, dtype=np.float32))
+    np.save(tmp_path / "hidden.npy", np.ones((1, 8, 16), np.float32))
+    monkeypatch.chdir(tmp_path)
+
+    for line in re.findall(r"^\$ (.*)", "\n".join(HELP.values()), re.MULTILINE):
+        words, _, file = line.partition(" > ")
+        done = CliRunner().invoke(app, shlex.split(words)[1:])
+        if file:
+            (tmp_path / file).write_text(done.stdout)
+
+        assert done.exit_code in (0, 1), f"{line}\n{done.output}"
+        assert isinstance(done.exception, SystemExit | None), f"{line}\n{done.exception!r}"

@@ -1,0 +1,88 @@
+"""Signals at any moment: the exit code says which, nothing is half written, no traceback is printed."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import onnxsurgeon_lite as osl
+from kit import FIXTURES
+from onnxsurgeon_lite.errors import RuntimeTimeout
+
+READY = "import os; from onnxsurgeon_lite.cli import main, process; process.end_at_once(); os.write(1, b'.'); main()"
+SETUP = (
+    "import os, signal, time; from onnxsurgeon_lite.cli import process; process.end_on_signals()\n"
+)
+
+
+def python(code, *words, **how):
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        **how,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_at_any_moment_leaves_nothing(number, tmp_path):
+    shutil.copy(FIXTURES / "linear_func.onnx", tmp_path / "m.onnx")
+    chance = random.Random(int(number))
+    words = ["edit", "rename", "m.onnx", "x=z", "-o", "out.onnx", "--force"]
+
+    for _ in range(4):
+        with python(READY, *words, cwd=tmp_path) as process:
+            process.stdout.read(1)
+            time.sleep(chance.random())
+            process.send_signal(number)
+            said = process.communicate(timeout=60)[0].decode()
+
+        assert process.returncode in (0, 2, 128 + number), said
+        assert "Traceback" not in said
+        assert {*os.listdir(tmp_path)} <= {"m.onnx", "out.onnx"}
+
+
+def test_a_signal_waits_for_the_end_of_an_import(tmp_path):
+    (tmp_path / "slow.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(0.1)\nprint('imported', flush=True)\n"
+    )
+
+    with python(f"{SETUP}import slow\ntime.sleep(60)", cwd=tmp_path) as process:
+        assert process.communicate()[0] == b"imported\n"
+
+    assert process.returncode == 143
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143)])
+def test_a_signal_in_a_callback_ends_the_command(number, code):
+    callback = (
+        f"import ctypes\nctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.{number}))()\n"
+    )
+
+    with python(f"{SETUP}{callback}time.sleep(60)") as process:
+        process.communicate()
+
+    assert process.returncode == code
+
+
+def test_a_program_that_never_answers_ends_with_all_that_it_started(tmp_path):
+    program = tmp_path / "program"
+    program.write_text('#!/bin/sh\nsleep 300 &\necho $! > "$0.grandchild"\nwait\n')
+    program.chmod(0o755)
+
+    with pytest.raises(RuntimeTimeout) as error:
+        osl.run(FIXTURES / "linear_func.onnx", runtime=f"command:{program}", timeout=3)
+
+    assert "it was in" not in str(error.value)
+    grandchild = int((tmp_path / "program.grandchild").read_text())
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{grandchild}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{grandchild}").exists()

@@ -1,0 +1,397 @@
+"""After every verb a semantic diff against the original shows exactly the edit, whatever else the model carries."""
+
+from collections import Counter
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from kit.verbs import LOSSLESS
+from onnxsurgeon_lite import (
+    AddConstant,
+    Freeze,
+    Model,
+    Opset,
+    Promote,
+    RemoveOutput,
+    SetType,
+    load,
+)
+from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.matching.diff import Change, ModelDiff, diff, edit_diff, models
+from onnxsurgeon_lite.matching.diff.trimming import trim
+from onnxsurgeon_lite.model.storage import stripping
+from onnxsurgeon_lite.passes import Fold
+
+TEXT = """
+<ir_version: 10, opset_import: ["" : 18, "local" : 1], producer_name: "maker", producer_version: "1",
+ domain: "some.where", model_version: 7, doc_string: "of the model", metadata_props: ["key" : "value"]>
+g (float[N,4] x) => (float[N,4] y, float[N,4] z)
+<float[4] w = {1,2,3,4}, float[4] same = {1,2,3,4}, float[4] twin = {1,2,3,4},
+ float[N,4] a, float[N,4] b, float[N,4] c, float[N,4] d> {
+    [add] a = Add(x, w)
+    [scale] b = LeakyRelu<alpha = 0.5>(a)
+    [call] c = local.twice(b)
+    [again] e = local.twice(c)
+    [dead] nothing = Add(x, twin)
+    ["/part/sparse"] d = Add(e, s)
+    ["/part/last"] y = Relu(d)
+    [other] z = Add(b, same)
+}
+<domain: "local", opset_import: ["" : 18], overload: "one">
+twice (p) => (q) { q = Add(p, p) }
+<domain: "local", opset_import: ["" : 18], overload: "two">
+twice (p) => (q) { half = Abs(p) q = Sub(p, half) }
+"""
+UNKNOWN = b"\xba\x3e\x03abc"  # field 999
+
+
+def shuffled() -> Model:
+    model = rich()
+    nodes = list(model.proto.graph.node)
+    del model.proto.graph.node[:]
+    model.proto.graph.node.extend(reversed(nodes))
+    return model
+
+
+def redundant() -> Model:
+    """A rich model with nodes that can go."""
+    model = rich()
+    graph = model.proto.graph
+    more = onnx.parser.parse_graph("""more (float[N,4] b) => (float[N,4] r) {
+        [const] k = Add(same, same)
+        [times] t = Mul(b, k)
+        [idle] i = Identity(t)
+        [one] j = Neg(i)
+        [other] l = Neg(i)
+        [sum] r = Add(j, l)
+    }""")
+    graph.node.extend(more.node)
+    graph.output.extend(more.output)
+    return model
+
+
+def opened() -> Model:
+    """A rich model with an input that has a default."""
+    model = rich()
+    kind = onnx.helper.make_tensor_type_proto(TensorProto.FLOAT, [4])
+    model.proto.graph.input.add(name="same", type=kind)
+    return model
+
+
+def model_for(verb: str) -> Model:
+    if verb in ("fold", "cse", "skip-noops", "infer", "simplify", "unshare"):
+        return redundant()
+    if verb == "remove-input":
+        return opened()
+    if verb == "dequantize":
+        return quantized()
+    return shuffled() if verb in ("sort", "fix") else rich()
+
+
+def quantized() -> Model:
+    """The same, with a pair of quantizers before a node."""
+    model = rich()
+    graph = model.proto.graph
+    last = graph.node[-1]
+    pair = [("QuantizeLinear", last.input[0], "q"), ("DequantizeLinear", "q", "dq")]
+    nodes = [helper.make_node(op, [name, "qs", "qz"], [made]) for op, name, made in pair]
+    last.input[0] = "dq"
+    graph.initializer.append(helper.make_tensor("qs", TensorProto.FLOAT, [], [0.5]))
+    graph.initializer.append(helper.make_tensor("qz", TensorProto.INT8, [], [0]))
+    kept = [*list(graph.node)[:-1], *nodes, last]
+    model.proto.graph.ClearField("node")
+    graph.node.extend(kept)
+    return model
+
+
+def rich() -> Model:
+    """A model with everything that tools lose."""
+    proto = onnx.parser.parse_model(TEXT)
+    graph = proto.graph
+    graph.node[2].overload, graph.node[3].overload = "one", "two"
+    values = helper.make_tensor("s", TensorProto.FLOAT, [1], [5.0])
+    indices = helper.make_tensor("at", TensorProto.INT64, [1], [2])
+    graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4]))
+    annotation = graph.quantization_annotation.add(tensor_name="c")
+    annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="w")
+    training = proto.training_info.add()
+    training.algorithm.name = "step"
+    training.algorithm.node.append(helper.make_node("Neg", ["w"], ["new"]))
+    training.update_binding.add(key="w", value="new")
+    graph.node[1].attribute[0].doc_string = "of the attribute"
+    for number, message in enumerate((*graph.node, *graph.value_info, *graph.input, *graph.output,
+                                      *graph.initializer, graph, *proto.functions)):  # fmt: skip
+        message.doc_string = f"doc {number}"
+        message.metadata_props.add(key="number", value=str(number))
+        message.MergeFromString(UNKNOWN)
+    twin = graph.initializer[2]
+    twin.CopyFrom(graph.initializer[1])
+    twin.name = "twin"
+    proto.MergeFromString(UNKNOWN)
+    onnx.checker.check_model(proto)
+    return Model(proto)
+
+
+STORAGE = ("external_data", "data_location")
+
+
+def full() -> onnx.ModelProto:
+    """A model with a field of nearly every kind."""
+    proto = rich().proto
+    graph, node = proto.graph, proto.graph.node[0]
+    proto.ir_version = 11
+    proto.configuration.add(name="two", num_devices=2, device=["a", "b"])
+    sharding = node.device_configurations.add(configuration_id="two", pipeline_stage=1)
+    spec = sharding.sharding_spec.add(tensor_name=node.output[0], device=[0])
+    spec.index_to_device_group_map.add(key=-1, value=[0, 1])
+    spec.sharded_dim.add(axis=0).simple_sharding.add(dim_param="N", num_shards=2)
+    graph.input[0].type.denotation = "IMAGE"
+    graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    declared = graph.value_info.add(name=graph.initializer[0].name, doc_string="of a constant")
+    declared.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, [4]))
+    listed = helper.make_sequence_type_proto(
+        helper.make_tensor_type_proto(TensorProto.FLOAT, ["M"])
+    )
+    graph.input.add(name="listed", type=listed)
+    graph.input.add(name="maybe", type=helper.make_optional_type_proto(listed))
+    chosen = helper.make_node("If", ["cond"], ["chosen"], name="if")
+    for branch in ("then_branch", "else_branch"):
+        body = onnx.parser.parse_graph(
+            f"{branch} () => (float[4] r) {{ r = Constant<value = float[4] {{1,2,3,4}}>() }}"
+        )
+        body.doc_string = f"doc of {branch}"
+        chosen.attribute.append(helper.make_attribute(branch, body))
+    graph.node.append(chosen)
+    graph.input.add(name="cond", type=helper.make_tensor_type_proto(TensorProto.BOOL, []))
+    graph.output.add(name="chosen", type=helper.make_tensor_type_proto(TensorProto.FLOAT, [4]))
+    return proto
+
+
+def changed_anywhere(message, path=()):
+    """Change each field of a message in turn, in place; yield what was changed, and put it back."""
+    for field in message.DESCRIPTOR.fields:
+        here = (*path, field.name)
+        if field.name in STORAGE:
+            continue
+        many = (
+            field.is_repeated
+            if hasattr(field, "is_repeated")
+            else field.label == field.LABEL_REPEATED
+        )
+        if field.message_type is not None and not many:
+            if message.HasField(field.name):
+                yield from changed_anywhere(getattr(message, field.name), here)
+            continue
+        before = type(message)()
+        before.CopyFrom(message)
+        if many:
+            values = getattr(message, field.name)
+            if field.message_type is not None:
+                for place, each in enumerate(values):
+                    yield from changed_anywhere(each, (*here, place))
+            for place in {0, len(values) - 1} if values else ():
+                del values[place]
+                yield (*here, place, "removed")
+                message.CopyFrom(before)
+                values = getattr(message, field.name)
+            continue
+        value = getattr(message, field.name)
+        numbers = {
+            float: value + 1.5 if isinstance(value, float) else 0,
+            int: 1,
+            bytes: b"z",
+            str: "z",
+        }
+        kind = type(value)
+        setattr(
+            message,
+            field.name,
+            value + numbers[kind] if kind in (bytes, str, int) else numbers[float],
+        )
+        yield here
+        message.CopyFrom(before)
+
+
+def test_a_change_of_any_field_is_seen():
+    original, proto = Model(full()), full()
+    unseen, kinds = [], Counter()
+    for path in changed_anywhere(proto):
+        kind = tuple(part for part in path if isinstance(part, str))
+        kinds[kind] += 1
+        if kinds[kind] > 1:
+            continue
+        try:
+            found = diff(original, Model(proto))
+        except SurgeonError:
+            continue
+        if not (found.differences or found.notes or found.renamed):
+            unseen.append(path)
+
+    assert len(kinds) > 100
+    assert not unseen
+
+
+def test_what_is_no_text_of_a_type_is_shown():
+    texts = [
+        f"g (float[{a}] x, float[{b}] z) => (float[4] y) {{ s = Add(x, z) y = Relu(s) }}"
+        for a, b in (("N", "N"), ("N", "M"))
+    ]
+    one, two = (
+        Model(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>{t}'))
+        for t in texts
+    )
+    denoted = one.copy()
+    denoted.proto.graph.input[0].type.tensor_type.shape.dim[0].denotation = "BATCH"
+
+    assert lines(diff(two, one)) != []
+    for found in (diff(one, two), diff(two, one), diff(one, denoted)):
+        changes = [c for d in found.differences for c in d.changes]
+        assert changes
+        assert all(c.before != c.after for c in changes)
+
+
+def lines(found: ModelDiff) -> list[str]:
+    """Each difference as `status kind subject: what before -> after`."""
+    shown = [
+        (f"{d.status} {d.kind} {d.subject}", map(change, d.changes)) for d in found.differences
+    ]
+    return [f"{what}: {'; '.join(changes)}" for what, changes in shown]
+
+
+def change(one: Change) -> str:
+    return f"{one.what} {one.before} -> {one.after}" if one.before or one.after else one.what
+
+
+@pytest.mark.parametrize(
+    ("step", "expected", "added"), LOSSLESS, ids=lambda value: getattr(value, "name", "")
+)
+def test_the_difference_is_exactly_the_edit(step, expected, added, monkeypatch):
+    model = model_for(step.name)
+
+    result = step.apply(model)
+    onnx.checker.check_model(result.model.proto)
+    found = lines(diff(model, result.model))
+
+    assert result.changed
+    new = [line for line in found if line.startswith("added node")]
+    assert sorted(line for line in found if line not in new) == sorted(expected)
+    assert len(new) == added
+
+
+@pytest.mark.parametrize("step", [step for step, *_ in LOSSLESS], ids=lambda step: step.name)
+def test_the_difference_of_a_large_model_is_found_around_the_edit(step, monkeypatch):
+    model = model_for(step.name)
+    del model.proto.training_info[:]
+    result = step.apply(model).model
+    whole = diff(model, result)
+
+    monkeypatch.setattr(models, "_SMALL", 0)
+    found = edit_diff(model, result)
+
+    assert found is not None
+    assert sorted(lines(found)) == sorted(lines(whole))
+    assert found.notes == whole.notes
+
+
+def test_of_the_many_readers_of_a_folded_value_few_are_looked_at():
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18]> '
+        "many (float[4] x) => (float[4] y) <float[4] one = {1,1,1,1}> {two = Mul(one, one)}"
+    )
+    values = ["x", *(f"v{number}" for number in range(3000)), "y"]
+    for before, after in zip(values, values[1:], strict=False):
+        model.graph.node.append(helper.make_node("Add", [before, "two"], [after]))
+    before = Model(model)
+
+    after = Fold().apply(before).model
+    found, trimmed = edit_diff(before, after), trim(before, after)
+    assert found is not None
+    assert lines(found) == lines(diff(before, after))
+    assert trimmed is not None
+    assert len(trimmed.pairs) < 100
+
+
+def decorated(text: str) -> Model:
+    """A model with a doc, and a field of the future, on every message of its graph."""
+    proto = onnx.parser.parse_model(text)
+    graph = proto.graph
+    for message in (*graph.node, *graph.input, *graph.output, *graph.initializer):
+        message.doc_string = f"doc of {message.name}"
+        message.MergeFromString(UNKNOWN)
+    return Model(proto)
+
+
+OLD = """<ir_version: 3, opset_import: ["" : 8]>
+g (float[2] x, float[2] w) => (float[2] y, float[2] h) <float[2] w = {1,2}> {
+    h = Add(x, w) k = Add(w, w) y = Mul(h, k)
+}"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [AddConstant((("half", 0.5),)), Freeze((("x", [1, 2]),)), Fold()],
+    ids=lambda step: step.name,
+)
+def test_below_ir_version_4_a_new_initializer_is_an_input_too(step):
+    model = decorated(OLD)
+
+    result = step.apply(model).model.proto
+
+    onnx.checker.check_model(result, full_check=True)
+    kept = {info.name: info for info in result.graph.input}
+    assert all(kept[info.name] == info for info in model.proto.graph.input)
+
+
+def test_an_output_that_is_removed_keeps_its_declaration():
+    model = decorated(OLD)
+
+    result = RemoveOutput(("h",)).apply(model).model.proto
+
+    assert list(result.graph.value_info) == [model.proto.graph.output[1]]
+
+
+def test_a_weight_that_is_an_input_too_comes_back_as_it_was():
+    model = decorated(OLD)
+
+    opened = Promote(("w",)).apply(model).model
+    result = Freeze((("w", [1, 2]),)).apply(opened).model.proto
+
+    assert result.graph.initializer[0].doc_string == "doc of w"
+    assert UNKNOWN in result.graph.initializer[0].SerializeToString()
+
+
+def test_another_opset_keeps_fields_of_the_future():
+    model = decorated(OLD.replace('"" : 8', '"" : 6').replace("Add(x, w)", "Add(x, x)"))
+
+    result = Opset(7).apply(model).model.proto
+
+    assert all(UNKNOWN in node.SerializeToString() for node in result.graph.node)
+
+
+def test_stripped_weights_come_back_with_each_field_once(tmp_path):
+    model = decorated(OLD)
+    stripping.strip(model, tmp_path / "bare.onnx", keep_sources=True)
+
+    stripping.unstrip(load(tmp_path / "bare.onnx"), model, tmp_path / "whole.onnx")
+
+    assert load(tmp_path / "whole.onnx").proto.graph.initializer == model.proto.graph.initializer
+
+
+def test_a_cast_at_the_border_imports_the_operators_that_no_node_had():
+    text = """<ir_version: 10, opset_import: ["ai.onnx.ml" : 5]>
+    g (float[2] x) => (float[2] y) { y = ai.onnx.ml.Scaler<offset = [0.0], scale = [2.0]>(x) }"""
+
+    result = SetType({"x": "double"}).apply(Model(onnx.parser.parse_model(text))).model.proto
+
+    onnx.checker.check_model(result, full_check=True)
+
+
+def test_below_opset_6_a_new_cast_names_its_dtype():
+    model = Model(
+        onnx.parser.parse_model(OLD.replace('"" : 8', '"" : 1').replace("(x, w)", "(x, x)"))
+    )
+
+    result = SetType({"x": "double"}).apply(model).model.proto
+
+    onnx.checker.check_model(result, full_check=True)

@@ -1,0 +1,144 @@
+"""Print and build: the model comes back, and edits of the text are all that changes."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from test_nothing_lost import rich
+
+import onnxsurgeon_lite as osl
+from kit import FIXTURES
+from onnxsurgeon_lite.errors import BuildError
+from onnxsurgeon_lite.matching.diff import diff
+from onnxsurgeon_lite.model import walk
+
+
+def payloads(model: osl.Model) -> list[bytes]:
+    return [model.raw(tensor) for tensor in walk.tensors(model.proto)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "whole_model",
+        "whole_model_dynamo",
+        "external",
+        "control_flow",
+        "low_precision",
+        "linear_func",
+    ],
+)
+def test_a_printed_model_is_built_again(name, tmp_path):
+    model = osl.load(FIXTURES / f"{name}.onnx")
+
+    text = osl.text(model, tmp_path / "w.safetensors")
+    built = osl.build(text, weights=tmp_path / "w.safetensors")
+
+    assert diff(model, built).differences == []
+    assert payloads(model) == payloads(built)
+
+
+def test_what_text_cannot_say_comes_back_too_and_edits_are_all_that_changes(tmp_path):
+    model = rich()
+    text = osl.text(model, tmp_path / "w.safetensors")
+
+    same = osl.build(text, weights=tmp_path / "w.safetensors")
+    edited = osl.build(text.replace("= 0.5>", "= 0.25>"), weights=tmp_path / "w.safetensors")
+
+    assert same.materialize() == model.materialize()
+    (changed,) = diff(model, edited).differences
+    assert "alpha" in str(changed)
+
+
+def test_numbers_come_back_in_the_field_that_held_them(tmp_path):
+    """Tools that quantize write scales and zero points as numbers, others as raw data."""
+    kinds = ("FLOAT", "DOUBLE", "INT8", "UINT16", "INT32", "INT64", "UINT64", "BOOL", "FLOAT16", "BFLOAT16", "INT4",
+             "FLOAT8E4M3FN", "COMPLEX64")  # fmt: skip
+    model = osl.build("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    for kind in kinds:
+        numbers = [number % 2 for number in range(200)]
+        tensor = helper.make_tensor(kind, TensorProto.DataType.Value(kind), [200], numbers)
+        assert not tensor.raw_data
+        model.proto.graph.initializer.append(tensor)
+
+    text = osl.text(model, tmp_path / "w.safetensors")
+    built = osl.build(text, weights=tmp_path / "w.safetensors")
+
+    assert built.proto == model.proto
+
+
+def attributes() -> Iterator[AttributeProto]:
+    """What ONNX's printer drops, or writes so that its parser refuses it."""
+    yield helper.make_attribute("value", numpy_helper.from_array(np.ones(200, np.float32)))
+    yield helper.make_attribute("value", numpy_helper.from_array(np.ones(2, np.float16)))
+    values = helper.make_tensor("", TensorProto.FLOAT, [1], [5.0])
+    at = helper.make_tensor("", TensorProto.INT64, [1], [3])
+    yield helper.make_attribute("sparse_value", helper.make_sparse_tensor(values, at, [4]))
+    yield helper.make_attribute("text", "two\nlines")
+    yield helper.make_attribute("text", b"\xff")
+    yield AttributeProto(name="texts", type=AttributeProto.STRINGS)
+
+
+@pytest.mark.parametrize("attribute", [*attributes()], ids=lambda a: f"{a.name} {a.type}")
+def test_an_attribute_that_text_cannot_hold_comes_back(attribute, tmp_path):
+    model = osl.load(FIXTURES / "linear_func.onnx").copy()
+    model.proto.opset_import.add(domain="own", version=1)
+    node = model.proto.graph.node.add(op_type="Own", domain="own", output=["own"])
+    node.attribute.append(attribute)
+
+    text = osl.text(model, tmp_path / "w.safetensors")
+    built = osl.build(text, weights=tmp_path / "w.safetensors")
+
+    assert built.materialize() == model.materialize()
+    if "text cannot hold" in text:
+        with pytest.raises(BuildError, match="'own' has an attribute that text cannot hold"):
+            osl.build(text.replace("own.Own", "own.Other"), weights=tmp_path / "w.safetensors")
+        with pytest.raises(BuildError, match="'own' has an attribute that text cannot hold"):
+            osl.build(osl.text(model))
+
+
+def test_the_defaults_of_a_function_are_printed():
+    text = """<ir_version: 10, opset_import: ["" : 18, "own" : 1]> g (float[2] x) => (float[2] y) { y = own.f (x) }
+    <domain: "own", opset_import: ["" : 18]> f <a, b: float = 0.5, c: ints = [1, 2], d: string = "q>"> (x) => (y) {
+        y = LeakyRelu <alpha: float = @b> (x) }"""
+
+    printed = osl.text(osl.build(text))
+
+    assert 'f <a,b: float = 0.5, c: ints = [1, 2], d: string = "q>">(x) => (y)' in printed
+    assert osl.build(printed).proto == osl.build(text).proto
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_text_without_its_weights_says_how_to_keep_them(kept, tmp_path):
+    text = osl.text(FIXTURES / "whole_model.onnx", tmp_path / "w.safetensors" if kept else None)
+
+    with pytest.raises(BuildError, match="elides the numbers of 10 tensors") as refused:
+        osl.build(text)
+
+    assert "--weights" in refused.value.hint
+
+
+def test_a_file_of_another_text_is_refused(tmp_path):
+    text = osl.text(FIXTURES / "whole_model.onnx", tmp_path / "w.safetensors")
+    osl.save_tensors(tmp_path / "other.safetensors", {"x": np.ones(2, np.float32)})
+
+    with pytest.raises(BuildError, match="has no tensor 'convs1"):
+        osl.build(text, weights=tmp_path / "other.safetensors")
+
+
+def test_names_in_attributes_that_text_takes_no_quotes_for_come_back(tmp_path):
+    model = osl.build("""g (float[2] x, bool c) => (float[2] y) {
+        k = Constant <value = float[2] {1, 2}> ()
+        y = If (c) <then_branch = t () => (float[2] p) { p = Add(x, k) },
+                    else_branch = e () => (float[2] q) { q = Abs(k) }> }""")
+    constant, branch = model.proto.graph.node
+    constant.attribute[0].t.name = "scope/const:0"
+    branch.attribute[0].g.name = "2 of/a.branch"
+
+    text = osl.text(model, tmp_path / "w.safetensors")
+    same = osl.build(text, weights=tmp_path / "w.safetensors")
+    edited = osl.build(text.replace("Abs (", "Neg ("), weights=tmp_path / "w.safetensors")
+
+    assert same.proto == model.proto
+    assert edited.proto.graph.node[0] == constant

@@ -1,0 +1,253 @@
+"""Processes that are started end with who started them, leave nothing, and are told from each other."""
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import pkgutil
+import re
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import onnxsurgeon_lite
+from kit import FIXTURES
+from onnxsurgeon_lite import errors, load
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.limits import limited
+from onnxsurgeon_lite.matching.values.run_both import match_models
+from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, run_model
+from onnxsurgeon_lite.tensors import dtypes
+
+COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
+
+
+def gone(process: int, seconds: float = 10) -> bool:
+    """Whether a process ends within some seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def process_of(runtime: Runtime) -> int:
+    runtime.about()
+    return runtime._child._process.pid
+
+
+# errors travel between processes
+
+
+def all_errors() -> list[type[BaseException]]:
+    for module in pkgutil.walk_packages(onnxsurgeon_lite.__path__, "onnxsurgeon_lite."):
+        if not module.name.endswith(("__main__", "worker", "inference", "evaluator", "guard")):
+            import_module(module.name)
+    found, pending = [], [errors.SurgeonError]
+    while pending:
+        found.append(pending.pop())
+        pending += found[-1].__subclasses__()
+    return found
+
+
+def example(kind: type[BaseException]) -> BaseException:
+    if issubclass(kind, errors.UnknownNameError):
+        return errors.UnknownNameError("a", "the model", ["ab"])
+    if issubclass(kind, errors.AmbiguousNameError):
+        return kind("a", ["ab", "ac"])
+    if issubclass(kind, errors.OpenCutError):
+        return kind("wrong", "try", ["a"], ["a", "b"])
+    if issubclass(kind, errors.NoKernel):
+        return kind("wrong", "try", "custom", "Asinh")
+    return kind("wrong", "try")
+
+
+@pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
+def test_an_error_is_the_same_after_pickling(kind):
+    error = example(kind)
+    error.add_note("where")
+
+    again = pickle.loads(pickle.dumps(error))
+
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+
+
+def test_an_error_comes_out_of_a_pool():
+    with multiprocessing.get_context("fork").Pool(1) as pool, pytest.raises(errors.ModelFileError):
+        pool.apply_async(load, ["missing.onnx"]).get(30)
+
+
+# a runtime lives as long as it is used
+
+
+def test_a_runtime_lives_on_when_the_thread_that_made_it_ends():
+    made: list[Runtime] = []
+    thread = threading.Thread(target=lambda: made.append(Runtime()))
+    thread.start()
+    thread.join()
+    process = process_of(made[0])
+
+    assert not gone(process, 1)
+    with made[0]:
+        assert made[0].about()["version"]
+    assert gone(process)
+
+
+def test_a_runtime_that_is_dropped_ends_its_process():
+    runtime = Runtime()
+    process = process_of(runtime)
+
+    del runtime
+
+    assert gone(process)
+
+
+@pytest.mark.parametrize("given", [0, 3 << 30], ids=["the machine's", "given"])
+def test_a_runtime_has_a_limit_of_memory(given):
+    with limited(None, given), Runtime() as runtime:
+        runtime.about()
+        limits = Path(f"/proc/{process_of(runtime)}/limits").read_text()
+
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert re.search(r"Max data size +(\d+)", limits)[1] == str(given or machine)
+
+
+def test_several_threads_share_one_runtime():
+    with Runtime() as runtime, ThreadPoolExecutor(4) as pool:
+
+        def ask(number: int) -> bool:
+            name, array = f"value {number}", np.full(1000, number, np.float32)
+            for _ in range(20):
+                runtime.put(name, array)
+                ((_, found),) = runtime.get([name])
+                if not np.array_equal(found, array):
+                    return False
+            return True
+
+        assert all(pool.map(ask, range(8)))
+
+
+def test_a_child_ends_with_a_parent_that_is_killed(tmp_path):
+    (tmp_path / "busy.py").write_text("while True: pass\n")
+    code = (
+        "import subprocess, sys, time\n"
+        "from onnxsurgeon_lite.runtime.guard import guarded\n"
+        "print(subprocess.Popen(guarded(sys.argv[1])).pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "busy.py")], stdout=subprocess.PIPE, text=True
+    )
+    child = int(parent.stdout.readline())
+    assert not gone(child, 0.5)
+
+    parent.kill()
+    parent.communicate()
+
+    assert gone(child)
+
+
+def test_a_run_writes_nothing_into_the_home_folder(tmp_path):
+    given = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    given.pop("ORT_DISABLE_TELEMETRY", None)
+
+    done = subprocess.run(
+        [*COMMAND, "run", str(FIXTURES / "whole_model.onnx")], env=given, capture_output=True
+    )
+
+    assert done.returncode == 0
+    assert not list(tmp_path.rglob("*"))
+
+
+# both sides of a match
+
+
+@pytest.fixture
+def endless_or_refused(model_of):
+    good = model_of("g (float[2] x) => (float[2] y) { h = Relu (x) y = Neg (h) }", "good.onnx")
+    bad = model_of("g (float[2] x) => (float[2] y) { h = Relu (x) y = Neg (h) }", "bad.onnx")
+    bad.proto.graph.node[0].op_type, bad.proto.graph.node[0].domain = "Nothing", "of.this"
+    bad.proto.opset_import.add(domain="of.this", version=1)
+    return GraphIndex.of(good), GraphIndex.of(bad)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (1, 1)])
+def test_a_match_ends_when_a_side_cannot_run(order, endless_or_refused):
+    a, b = (endless_or_refused[i] for i in order)
+    outcome: list[object] = []
+
+    def work() -> None:
+        with Runtime(RuntimeOptions(opt="none")) as runtime:
+            try:
+                outcome.append(match_models(a, b, {"x": np.ones(2, np.float32)}, runtime))
+            except errors.RuntimeFailure as error:
+                outcome.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(60)
+
+    assert not thread.is_alive()
+    assert isinstance(outcome[0], errors.RuntimeFailure)
+
+
+# tensors without an element
+
+
+FED = [t for t in TensorProto.DataType.values() if t not in (0,)]
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3, 4)])
+@pytest.mark.parametrize("data_type", FED, ids=dtypes.dtype_name)
+def test_a_tensor_without_an_element_is_fed_and_comes_back(data_type, shape):
+    x = helper.make_tensor_value_info("x", data_type, shape)
+    y = helper.make_tensor_value_info("y", data_type, shape)
+    nodes = [helper.make_node("Identity", ["x"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    opset = [helper.make_opsetid("", 25)]
+    model = onnxsurgeon_lite.Model(helper.make_model(graph, opset_imports=opset, ir_version=12))
+    array = np.zeros(shape, dtypes.numpy_dtype(data_type))
+
+    try:
+        found = run_model(model, {"x": array})["y"]
+    except errors.RuntimeFailure as error:
+        if "cannot run Identity" not in error.message and "refuses the model" not in error.message:
+            raise
+        pytest.skip(error.message)  # the runtime lacks the dtype
+
+    assert (found.shape, found.dtype) == (array.shape, array.dtype)
+
+
+@pytest.mark.parametrize("moment", range(20))
+def test_closing_a_process_lets_go_whoever_waits_for_it(moment):
+    child = Child()
+    child.ask("about")
+
+    def ask() -> None:
+        with contextlib.suppress(errors.RuntimeCrash, ValueError):
+            while True:
+                child.ask("about")
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    time.sleep(0.001 * (moment % 7))
+    child.close()
+    thread.join(10)
+
+    assert not thread.is_alive()
