@@ -12,7 +12,7 @@ from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult, JudgeSamples, Search
-    from onnxsurgeon_lite.debug.bisection.result import BesideEager
+    from onnxsurgeon_lite.debug.result import BesideEager
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.values import Alignment
     from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -88,7 +88,7 @@ def other_side(
     index: "GraphIndex", feeds: "Feeds", how: "RuntimeOptions", fused: bool = False
 ) -> "Iterator[ReferenceSet]":
     """Return the references that a model gives under some settings; `fused` as of `computed_references`."""
-    from onnxsurgeon_lite.debug.bisection import computed_references
+    from onnxsurgeon_lite.debug.computed_references import computed_references
     from onnxsurgeon_lite.runtime.choice import runtime_of
 
     with ExitStack() as stack:
@@ -180,7 +180,7 @@ class Bisecting:
 
     def beside_eager(self, folder: Path) -> "Iterator[tuple[str, BesideEager]]":
         """Yield how far the compiled module and the export are from the eager module, which is recorded in a folder."""
-        from onnxsurgeon_lite.debug.bisection.result import BesideEager
+        from onnxsurgeon_lite.debug.result import BesideEager
         from onnxsurgeon_lite.matching.sets import compare_value
         from onnxsurgeon_lite.matching.values import aligned
         from onnxsurgeon_lite.runtime.run import run

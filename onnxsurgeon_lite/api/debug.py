@@ -44,12 +44,12 @@ from onnxsurgeon_lite.runtime.options import (
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult, JudgeSamples
-    from onnxsurgeon_lite.debug.bisection.bisect import Case
     from onnxsurgeon_lite.debug.bisection.reproducer import Reproducer
-    from onnxsurgeon_lite.debug.bits import BitsPerLayer
-    from onnxsurgeon_lite.debug.float16 import Float16Risks
-    from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
-    from onnxsurgeon_lite.debug.rank import Ranking
+    from onnxsurgeon_lite.debug.conversion.float16 import Float16Risks
+    from onnxsurgeon_lite.debug.ranking.bits import BitsPerLayer
+    from onnxsurgeon_lite.debug.ranking.leave_one_out import LeaveOneOut
+    from onnxsurgeon_lite.debug.ranking.rank import Ranking
+    from onnxsurgeon_lite.debug.result import Case
     from onnxsurgeon_lite.debug.shares import Blame
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.sets import SetComparison
@@ -247,7 +247,7 @@ def _share(
     progress: Progress,
 ) -> None:
     """Share the error of the worst output among the nodes; note why where it has no shares."""
-    from onnxsurgeon_lite.debug.blame import blame
+    from onnxsurgeon_lite.debug.ranking.blame import blame
 
     try:
         result.blame = blame(index, references, feeds, runtime, None, progress)
@@ -472,23 +472,23 @@ def rank(
         )
     with Call(html=html, node_data=node_data, force=force, **how) as call:
         child = call.child()
-        from onnxsurgeon_lite.debug import rank as ranking
+        from onnxsurgeon_lite.debug.ranking import rank as ranking
 
         index = call.index(model)
         runtime = call.started(child, "none")
         if leave_one_out and against is not None:
-            from onnxsurgeon_lite.debug import leave_one_out as leaving
+            from onnxsurgeon_lite.debug.ranking import leave_one_out as leaving
 
             other, given = call.index(against), _one(call, index, feeds)
             found = leaving.leave_one_out(index, other, given, runtime, reach, call.progress)
             return call.done(found)
         if bits is not None:
-            from onnxsurgeon_lite.debug.bits import bits_per_layer
+            from onnxsurgeon_lite.debug.ranking.bits import bits_per_layer
 
             given = _one(call, index, feeds)
             return call.done(bits_per_layer(index, [given], runtime, bits, of))
         if fp16_risk:
-            from onnxsurgeon_lite.debug.float16 import float16_risk
+            from onnxsurgeon_lite.debug.conversion.float16 import float16_risk
 
             given = _one(call, index, feeds)
             return call.done(float16_risk(index, given, runtime, call.progress))
@@ -503,7 +503,7 @@ def rank(
             other = call.index(against)
             stored = call.stack.enter_context(other_side(other, given, runtime.options))
         if by == "output":
-            from onnxsurgeon_lite.debug.blame import blame
+            from onnxsurgeon_lite.debug.ranking.blame import blame
 
             return call.done(blame(index, stored, given, runtime, of, call.progress))
         ranked = ranking.rank(index, stored, given, runtime, call.progress)
@@ -514,8 +514,8 @@ def _ranked_samples(
     call: Call, job: "JudgeSamples", other: "Model | None", below: float
 ) -> "Ranking":
     """Rank over several samples."""
-    from onnxsurgeon_lite.debug.rank import ranking
-    from onnxsurgeon_lite.debug.rank_samples import RankSamples, over_samples
+    from onnxsurgeon_lite.debug.ranking.rank import ranking
+    from onnxsurgeon_lite.debug.ranking.rank_samples import RankSamples, over_samples
 
     ranks = RankSamples(
         model=job.model,

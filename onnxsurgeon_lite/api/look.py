@@ -71,7 +71,7 @@ def inspect(
         from onnxsurgeon_lite.graph import summary as inspecting
         from onnxsurgeon_lite.graph.bodies import enter
         from onnxsurgeon_lite.graph.index import GraphIndex
-        from onnxsurgeon_lite.graph.select import select_node, select_values
+        from onnxsurgeon_lite.graph.selecting.select import select_node, select_values
         from onnxsurgeon_lite.model import loaded
 
         known = loaded(cast("ModelLike", model))

@@ -186,7 +186,7 @@ def _compare(
     tolerance: "Tolerance | None",
 ) -> None:
     """Compare values; draw the first that mismatch, and the outputs."""
-    from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences, coarse_values
+    from onnxsurgeon_lite.debug.judge import AgainstReferences, coarse_values
     from onnxsurgeon_lite.report.page.measures import against_references
     from onnxsurgeon_lite.report.page.tensors import tensor_part
 
@@ -209,7 +209,7 @@ def _compare(
 
 def _compare_quantized(sight: "Sight", observer: "Observer", values: "FloatValues") -> None:
     """Measure the noise of values behind their quantizers, as `rank` does."""
-    from onnxsurgeon_lite.debug.rank import measured, sqnr
+    from onnxsurgeon_lite.debug.ranking.rank import measured, sqnr
     from onnxsurgeon_lite.report.page.measures import Point, of_nodes
 
     places = measured(values)
@@ -224,7 +224,7 @@ def _compare_quantized(sight: "Sight", observer: "Observer", values: "FloatValue
 
 def _measure(sight: "Sight", observer: "Observer", find: str) -> None:
     """Take the largest magnitude of each value, as far as it is finite."""
-    from onnxsurgeon_lite.debug.bisection.judge import Finds
+    from onnxsurgeon_lite.debug.judge import Finds
     from onnxsurgeon_lite.report.page.measures import largest
     from onnxsurgeon_lite.tensors.statistics import magnitude
 

@@ -63,7 +63,7 @@ def run(
     with Call(opt=opt, **how) as call:
         child = call.child()
         from onnxsurgeon_lite.graph.bodies import BodyName
-        from onnxsurgeon_lite.graph.select import select_values
+        from onnxsurgeon_lite.graph.selecting.select import select_values
         from onnxsurgeon_lite.names import few
         from onnxsurgeon_lite.runtime import run as running
         from onnxsurgeon_lite.runtime.wider import computed_wider
@@ -197,7 +197,7 @@ def record(
         torch_only |= {"--model": names_of, "args": args, "kwargs": kwargs}
         _refuse("an ONNX model", torch_only, "--value scope:layer.4.* chooses")
         child = call.child()
-        from onnxsurgeon_lite.graph.select import select_values
+        from onnxsurgeon_lite.graph.selecting.select import select_values
         from onnxsurgeon_lite.recording import from_model
         from onnxsurgeon_lite.recording.from_model import Recording
         from onnxsurgeon_lite.surgery.exposing import exposable

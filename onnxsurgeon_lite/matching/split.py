@@ -10,7 +10,7 @@ from onnxsurgeon_lite.atomic import NewFolder
 from onnxsurgeon_lite.errors import CutError
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import select_values
+from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.matching.sets import compare_value
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.passes.extract import submodel

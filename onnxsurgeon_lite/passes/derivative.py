@@ -15,7 +15,7 @@ from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inline import Inline
 from onnxsurgeon_lite.passes.opset import Opset
 from onnxsurgeon_lite.surgery.edits import name_apart, node_names, value_names
-from onnxsurgeon_lite.surgery.gradients.reverse import MissingRule, Reverse
+from onnxsurgeon_lite.surgery.gradients.reverse_mode.reverse import MissingRule, Reverse
 from onnxsurgeon_lite.surgery.gradients.rules import BY_SIZE
 from onnxsurgeon_lite.surgery.gradients.step import is_float
 from onnxsurgeon_lite.surgery.gradients.tape import OLDEST, Names, Tape, Term

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.errors import OpenCutError
 from onnxsurgeon_lite.graph.bodies import enter
 from onnxsurgeon_lite.graph.cut import Cut, boundary, close, missing_inputs
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
-from onnxsurgeon_lite.graph.select import select_nodes, select_values, split_names
+from onnxsurgeon_lite.graph.selecting.select import select_nodes, select_values, split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.model import Enclosing
 from onnxsurgeon_lite.model.wire import unknown_fields

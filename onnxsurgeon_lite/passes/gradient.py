@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import select_values
+from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.passes.protocol import PassResult

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.bodies import place_of
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import split_names
+from onnxsurgeon_lite.graph.selecting.select import split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import few, listed
 from onnxsurgeon_lite.passes.operands import literal

@@ -8,7 +8,7 @@ from onnx import NodeProto, TensorProto, TypeProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import Schema, schema_of
-from onnxsurgeon_lite.graph.select import split_names
+from onnxsurgeon_lite.graph.selecting.select import split_names
 from onnxsurgeon_lite.passes.targets import one_value
 from onnxsurgeon_lite.surgery.constants import (
     Numbers,

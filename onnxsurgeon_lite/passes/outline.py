@@ -9,7 +9,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import modules_of_class, select_nodes
+from onnxsurgeon_lite.graph.selecting.select import modules_of_class, select_nodes
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.names import glob, is_glob

@@ -6,7 +6,7 @@ from typing import ClassVar
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.select import select_nodes, split_names
+from onnxsurgeon_lite.graph.selecting.select import select_nodes, split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import listed

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, described
-from onnxsurgeon_lite.graph.select import select_node
+from onnxsurgeon_lite.graph.selecting.select import select_node
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult

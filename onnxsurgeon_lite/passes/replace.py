@@ -10,7 +10,7 @@ from onnxsurgeon_lite.errors import EditError, UsageError
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import check_node
-from onnxsurgeon_lite.graph.select import select_values
+from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import listed

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import function_model
 from onnxsurgeon_lite.graph.index import GraphIndex, described, function_path
 from onnxsurgeon_lite.graph.schemas import attribute_type, check_node, schema_of, type_text
-from onnxsurgeon_lite.graph.select import split_names
+from onnxsurgeon_lite.graph.selecting.select import split_names
 from onnxsurgeon_lite.graph.text import attribute_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.calls import call_key, function_key

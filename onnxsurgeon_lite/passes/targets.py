@@ -7,7 +7,12 @@ from onnx import GraphProto, NodeProto, ValueInfoProto
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, GraphError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import select_node, select_nodes, select_values, split_names
+from onnxsurgeon_lite.graph.selecting.select import (
+    select_node,
+    select_nodes,
+    select_values,
+    split_names,
+)
 from onnxsurgeon_lite.names import glob, is_count, is_glob
 
 

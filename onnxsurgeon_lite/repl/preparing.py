@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure
-from onnxsurgeon_lite.graph.browse import Graph
 from onnxsurgeon_lite.graph.complete import Names
+from onnxsurgeon_lite.graph.selecting.browse import Graph
 
 _LARGE = 5_000  # nodes from which on a look does not wait for all types
 _TURN = 0.0005  # seconds that a busy thread may keep the others waiting: a key needs some ten turns

@@ -7,7 +7,7 @@ from pprint import pformat
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.bisection.result import BisectResult
+from onnxsurgeon_lite.debug.result import BisectResult
 from onnxsurgeon_lite.debug.stepping import Debugger
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.complete import Names

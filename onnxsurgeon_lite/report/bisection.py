@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from onnxsurgeon_lite.debug.bisection.result import (
+from onnxsurgeon_lite.debug.result import (
     HARMLESS,
     WORKAROUND,
     BisectResult,

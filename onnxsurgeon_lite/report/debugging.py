@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.bisection.result import BisectResult
+from onnxsurgeon_lite.debug.result import BisectResult
 from onnxsurgeon_lite.debug.stepping import (
     Breakpoint,
     Breakpoints,

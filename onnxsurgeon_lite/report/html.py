@@ -5,7 +5,7 @@ from html import escape
 
 from onnxsurgeon_lite.debug.stepping import Breakpoints, Reading, Readings, Stack, Stop
 from onnxsurgeon_lite.debug.stepping.results import Listing
-from onnxsurgeon_lite.graph.browse import Graph, Node, Nodes, Value
+from onnxsurgeon_lite.graph.selecting.browse import Graph, Node, Nodes, Value
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.debugging import text_of
 from onnxsurgeon_lite.report.picture import picture

@@ -10,10 +10,10 @@ from onnxsurgeon_lite.report.tables import show_items, show_table
 from onnxsurgeon_lite.tensors.metrics import number_text
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.bits import BitsPerLayer
-    from onnxsurgeon_lite.debug.float16 import Float16Risk, Float16Risks
-    from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut, LeftOut
-    from onnxsurgeon_lite.debug.rank import RankedNode, Ranking
+    from onnxsurgeon_lite.debug.conversion.float16 import Float16Risk, Float16Risks
+    from onnxsurgeon_lite.debug.ranking.bits import BitsPerLayer
+    from onnxsurgeon_lite.debug.ranking.leave_one_out import LeaveOneOut, LeftOut
+    from onnxsurgeon_lite.debug.ranking.rank import RankedNode, Ranking
     from onnxsurgeon_lite.debug.shares import Blame, BlamedNode
 
 _WORTH = 0.01  # a sentence

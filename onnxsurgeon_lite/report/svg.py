@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from onnxsurgeon_lite.graph.browse import Nodes
+from onnxsurgeon_lite.graph.selecting.browse import Nodes
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.page import Sight, page_of
 from onnxsurgeon_lite.report.page.data import Layout, Measure, TensorPart

@@ -24,4 +24,4 @@ def started(options: RuntimeOptions) -> Child:
     if options.runtime == REFERENCE and options.ops:
         settings["ops"] = options.ops
     path = os.pathsep.join(sys.path)
-    return Child(memory, "host.py", (options.runtime, json.dumps(settings), path))
+    return Child(memory, "backends/host.py", (options.runtime, json.dumps(settings), path))

@@ -22,8 +22,8 @@ from drawn import drawn
 
 import onnxsurgeon_lite as osl
 from models import network
-from onnxsurgeon_lite.debug.bisection.result import Culprit
 from onnxsurgeon_lite.debug.causes import finding
+from onnxsurgeon_lite.debug.result import Culprit
 from onnxsurgeon_lite.passes import Pipeline
 from onnxsurgeon_lite.recording.torch_recorder import record_module
 

@@ -24,13 +24,13 @@ Schema = dict[str, Any]
 
 def outputs() -> Iterator[tuple[str, str, Any]]:
     """(schema, command, type); a dict stands for an object with these keys."""
-    from onnxsurgeon_lite.debug.bisection.result import BisectResult
-    from onnxsurgeon_lite.debug.bits import BitsPerLayer
+    from onnxsurgeon_lite.debug.conversion.float16 import Float16Risks
     from onnxsurgeon_lite.debug.conversion.result import Conversion
-    from onnxsurgeon_lite.debug.float16 import Float16Risks
-    from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
     from onnxsurgeon_lite.debug.profiling import Profile, ProfileComparison
-    from onnxsurgeon_lite.debug.rank import Ranking
+    from onnxsurgeon_lite.debug.ranking.bits import BitsPerLayer
+    from onnxsurgeon_lite.debug.ranking.leave_one_out import LeaveOneOut
+    from onnxsurgeon_lite.debug.ranking.rank import Ranking
+    from onnxsurgeon_lite.debug.result import BisectResult
     from onnxsurgeon_lite.debug.shares import Blame
     from onnxsurgeon_lite.graph.check import CheckResult
     from onnxsurgeon_lite.graph.modules import Module

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.modules import module_tree
 from onnxsurgeon_lite.graph.scopes import Provenance, Provenances
 from onnxsurgeon_lite.graph.scopes.origin import fits_scope, fits_source, origin_of
-from onnxsurgeon_lite.graph.select import select_nodes, select_values
+from onnxsurgeon_lite.graph.selecting.select import select_nodes, select_values
 from onnxsurgeon_lite.graph.summary import summarize_value
 
 CONVS = [f"convs{i}.{j}" for i, many in ((1, 3), (2, 2), (3, 2), (4, 3)) for j in range(many)]

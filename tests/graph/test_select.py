@@ -4,7 +4,7 @@ import pytest
 
 from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import select_node, select_nodes, select_values
+from onnxsurgeon_lite.graph.selecting.select import select_node, select_nodes, select_values
 
 TEXT = """
 g (float[4] x) => (float[4] out) {

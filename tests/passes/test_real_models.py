@@ -9,8 +9,8 @@ from test_cut import run
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import Extract, Model
 from onnxsurgeon_lite.errors import UnknownNameError
-from onnxsurgeon_lite.graph.browse import Graph
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.selecting.browse import Graph
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]>'
 X = {"x": np.array([1, -2], np.float32)}

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.graph.bodies import bound_nodes
 from onnxsurgeon_lite.graph.patterns import read_rules
 from onnxsurgeon_lite.graph.patterns.match import COMMUTATIVE, attribute_of
 from onnxsurgeon_lite.graph.patterns.rule import shipped
-from onnxsurgeon_lite.graph.select import select_nodes, select_values
+from onnxsurgeon_lite.graph.selecting.select import select_nodes, select_values
 from onnxsurgeon_lite.passes.build import add_initializers, parse_text
 
 NO_NEGATIONS = "pattern (x) => (y) { h = Neg(x) y = Neg(h) } replacement (x) => (x) {}"

@@ -7,7 +7,7 @@ from typing import get_args
 
 from test_layers import ROOMS
 
-from onnxsurgeon_lite.debug.bisection.result import Verdict
+from onnxsurgeon_lite.debug.result import Verdict
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import METRICS
 

@@ -11,8 +11,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import onnxsurgeon_lite as osl
 from kit import FIXTURES
-from onnxsurgeon_lite.graph.browse import Graph
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.selecting.browse import Graph
 from onnxsurgeon_lite.report import svg
 from onnxsurgeon_lite.report.html import html_of
 from onnxsurgeon_lite.report.picture import picture

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 from kit import FIXTURES
 from onnxsurgeon_lite import compare
-from onnxsurgeon_lite.debug.bisection.result import Finding, in_order
+from onnxsurgeon_lite.debug.result import Finding, in_order
 from onnxsurgeon_lite.report.tables import table
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import METRICS, gap, texts, titles

@@ -15,7 +15,7 @@ from onnxsurgeon_lite import Expose, Model, load
 from onnxsurgeon_lite.errors import EditError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.bodies import InnerGraph, at, iterations_of
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import select_values
+from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.surgery.exposing import exposable

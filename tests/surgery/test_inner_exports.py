@@ -10,7 +10,7 @@ from torch._higher_order_ops.while_loop import while_loop
 from onnxsurgeon_lite import load, open_references
 from onnxsurgeon_lite.debug.bisection import bisect
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import select_values
+from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.passes.targets import chosen_nodes
 from onnxsurgeon_lite.recording.from_model import record
 from onnxsurgeon_lite.runtime.run import run

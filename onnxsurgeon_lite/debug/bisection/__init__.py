@@ -1,20 +1,20 @@
 """Bisect a mismatch to its nodes and reasons: looks, search, verdicts, reproducer."""
 
 from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
-from onnxsurgeon_lite.debug.bisection.computed_references import (
-    ChangedInitializers,
-    computed_references,
-)
 from onnxsurgeon_lite.debug.bisection.find import find
 from onnxsurgeon_lite.debug.bisection.parts import agreeing_in_parts
 from onnxsurgeon_lite.debug.bisection.reproducer import strip_weights, write_reproducer
-from onnxsurgeon_lite.debug.bisection.result import BisectResult
 from onnxsurgeon_lite.debug.bisection.samples import (
     JudgeSamples,
     agreeing,
     explain_samples,
     judged,
 )
+from onnxsurgeon_lite.debug.computed_references import (
+    ChangedInitializers,
+    computed_references,
+)
+from onnxsurgeon_lite.debug.result import BisectResult
 
 __all__ = [
     "BisectResult",

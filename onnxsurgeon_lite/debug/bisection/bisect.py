@@ -9,22 +9,22 @@ from types import MappingProxyType
 
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch, Sample
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
-from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis, cast_like, culprit_at, unlike
+from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis, culprit_at
 from onnxsurgeon_lite.debug.bisection.fork import first_to_blame, one_for_each_fault
 from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
-from onnxsurgeon_lite.debug.bisection.judge import HALF, AgainstReferences, coarse_values
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
 from onnxsurgeon_lite.debug.bisection.quantized.expanding import as_written, expanded
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
 from onnxsurgeon_lite.debug.bisection.quantized.repairs import add_causes
-from onnxsurgeon_lite.debug.bisection.quantized.search import QuantizedSearch, are_own
+from onnxsurgeon_lite.debug.bisection.quantized_search import QuantizedSearch, are_own
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look, settle
-from onnxsurgeon_lite.debug.bisection.search_space import Space
-from onnxsurgeon_lite.debug.bisection.targets import require_same_sizes, targets_of
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
 from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
+from onnxsurgeon_lite.debug.judge import HALF, AgainstReferences, cast_like, coarse_values, unlike
+from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit, Finding, Look, settle
+from onnxsurgeon_lite.debug.search_space import Space
+from onnxsurgeon_lite.debug.targets import require_same_sizes, targets_of
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
@@ -74,29 +74,9 @@ class Search:
     memory: int = BUDGET
     journal: Path | None = None
     resume: bool = False
-    explain: "Callable[[BisectResult, Case], None] | None" = None
+    explain: Callable[[BisectResult, Case], None] | None = None
     settings: bool = False
     agreeing: Callable[[], set[str]] | None = None
-
-
-@dataclass(frozen=True)
-class Case:
-    """What a result was found with.
-
-    Attributes:
-        samples: references and feeds, the explained sample first.
-        memory: bytes of values that one run may compute. seconds: how long the search took.
-        changed: initializers that have other numbers in the model that computed the references: name -> those.
-    """
-
-    index: GraphIndex
-    judge: AgainstReferences
-    samples: Sequence[tuple[ReferenceSet, Feeds]]
-    runtime: Runtime
-    memory: int
-    seconds: float
-    progress: Progress
-    changed: Mapping[str, Array]
 
 
 def bisect(

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences, Finds
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
+from onnxsurgeon_lite.debug.judge import AgainstReferences, Finds
+from onnxsurgeon_lite.debug.result import BisectResult, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.bodies import InnerGraph, at, bodies, iterations_of
 from onnxsurgeon_lite.graph.index import GraphIndex

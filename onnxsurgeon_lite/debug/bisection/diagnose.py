@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict, TypeVar
+from typing import TypedDict
 
 import ml_dtypes
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, ValueReport
-from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.structure import Explained, Region
 from onnxsurgeon_lite.debug.bisection.unobserved import same
 from onnxsurgeon_lite.debug.bisection.verdicts import TIES, Evidence, Wide, judge, last_places
+from onnxsurgeon_lite.debug.judge import AgainstReferences, cast_like
+from onnxsurgeon_lite.debug.result import BisectResult, Culprit, ValueReport
+from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -26,8 +26,6 @@ from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
 from onnxsurgeon_lite.tensors.statistics import magnitude
-
-_Value = TypeVar("_Value", Stored, RunValue)
 
 _LACKING = 8  # reported names
 _FOLDING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add")  # end with what was normalized
@@ -336,25 +334,6 @@ def place_of(space: Space, position: int, region: Sequence[int]) -> Place:
             for other in index.operators[node.op_type]
         ),
     )
-
-
-def cast_like(actual: RunValue, reference: _Value) -> _Value:
-    """Cast the reference to the model's dtype."""
-    if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
-        with np.errstate(all="ignore"):
-            return reference.astype(actual.dtype, copy=False)
-    return reference
-
-
-def unlike(actual: RunValue, reference: Stored) -> bool:
-    """Return whether a reference cannot take a value's place: its shape is another, or the dtype cannot hold it."""
-    if not isinstance(actual, np.ndarray) or not isinstance(reference, np.ndarray):
-        return False
-    if actual.shape != reference.shape:
-        return True  # what reads the value may refuse it
-    if actual.dtype == reference.dtype or actual.dtype.kind in "OUSiub":
-        return False
-    return bool((np.isinf(cast_like(actual, reference)) & ~np.isinf(reference)).any())
 
 
 def _rounding(

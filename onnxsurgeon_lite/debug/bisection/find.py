@@ -7,17 +7,17 @@ import numpy as np
 from onnxsurgeon_lite.debug.bisection.bisect import ENTERED, Search
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.diagnose import culprit_at
-from onnxsurgeon_lite.debug.bisection.judge import Finds
-from onnxsurgeon_lite.debug.bisection.result import (
+from onnxsurgeon_lite.debug.bisection.verdicts import operands
+from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
+from onnxsurgeon_lite.debug.judge import Finds
+from onnxsurgeon_lite.debug.result import (
     BisectResult,
     Culprit,
     Finding,
     ValueReport,
     Verdict,
 )
-from onnxsurgeon_lite.debug.bisection.search_space import Space
-from onnxsurgeon_lite.debug.bisection.verdicts import operands
-from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
+from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds

@@ -6,8 +6,8 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 
 from onnxsurgeon_lite.debug.bisection.diagnose import place_of
-from onnxsurgeon_lite.debug.bisection.result import Culprit
-from onnxsurgeon_lite.debug.bisection.search_space import Space
+from onnxsurgeon_lite.debug.result import Culprit
+from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
 from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
 

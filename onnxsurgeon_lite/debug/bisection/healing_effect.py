@@ -4,10 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.bisection.diagnose import cast_like, unlike
-from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
-from onnxsurgeon_lite.debug.bisection.result import Culprit
 from onnxsurgeon_lite.debug.bisection.walk import Walk
+from onnxsurgeon_lite.debug.judge import AgainstReferences, cast_like, unlike
+from onnxsurgeon_lite.debug.result import Culprit
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 
-from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
 from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
-from onnxsurgeon_lite.debug.bisection.result import Culprit, Finding, in_order
+from onnxsurgeon_lite.debug.judge import AgainstReferences
+from onnxsurgeon_lite.debug.result import Culprit, Finding, in_order
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZE, Quantizers, quantum_of

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences, coarse_values
 from onnxsurgeon_lite.debug.bisection.samples import JudgeSamples
-from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.walk import Walk
+from onnxsurgeon_lite.debug.judge import AgainstReferences, coarse_values
+from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.samples import Sample
 from onnxsurgeon_lite.runtime.choice import runtime_of

@@ -14,8 +14,8 @@ from typing import TypeVar
 import numpy as np
 
 from onnxsurgeon_lite.atomic import NewFolder, write_text
-from onnxsurgeon_lite.debug.bisection.judge import LARGEST
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
+from onnxsurgeon_lite.debug.judge import LARGEST
+from onnxsurgeon_lite.debug.result import BisectResult, Culprit
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnxsurgeon_lite.debug.bisection.healing_effect import output_error
-from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences, coarse_values
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, CulpritGroup, Samples
+from onnxsurgeon_lite.debug.judge import AgainstReferences, coarse_values
+from onnxsurgeon_lite.debug.result import BisectResult, CulpritGroup, Samples
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.matching.metric import Values
 from onnxsurgeon_lite.matching.over_samples import (

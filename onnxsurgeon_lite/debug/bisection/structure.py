@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.step import step_between
 from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
@@ -22,6 +21,7 @@ from onnxsurgeon_lite.debug.causes.operators import (
 )
 from onnxsurgeon_lite.debug.causes.place import Place, Sample
 from onnxsurgeon_lite.debug.causes.trying import Bench
+from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import fixed_shape
 from onnxsurgeon_lite.passes.protocol import Pass

@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
-from onnxsurgeon_lite.debug.bisection.result import BisectResult
+from onnxsurgeon_lite.debug.judge import AgainstReferences
+from onnxsurgeon_lite.debug.result import BisectResult
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds

@@ -10,9 +10,9 @@ from ml_dtypes import finfo
 from numpy.typing import NDArray
 from onnx import NodeProto
 
-from onnxsurgeon_lite.debug.bisection.judge import largest_of
-from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict, in_order
 from onnxsurgeon_lite.debug.bisection.structure import Explained
+from onnxsurgeon_lite.debug.judge import largest_of
+from onnxsurgeon_lite.debug.result import Finding, Verdict, in_order
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
 from onnxsurgeon_lite.tensors.grid import is_biased

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.bisection.journal import Journal
-from onnxsurgeon_lite.debug.bisection.judge import Judge
-from onnxsurgeon_lite.debug.bisection.search_space import Space
+from onnxsurgeon_lite.debug.judge import Judge
+from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeTimeout
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.runtime.observe import Observer

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.debug.causes.parts import parts_of
 from onnxsurgeon_lite.debug.causes.place import selected
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.select import select_node
+from onnxsurgeon_lite.graph.selecting.select import select_node
 from onnxsurgeon_lite.passes import Pass, Rewire, SetAttr, SetConstant, SetOp
 from onnxsurgeon_lite.passes.protocol import key
 

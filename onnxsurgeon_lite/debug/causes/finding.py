@@ -9,8 +9,6 @@ from typing import cast
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.bisection.bisect import Case
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
 from onnxsurgeon_lite.debug.causes.attributes import WINDOWS, attributes
 from onnxsurgeon_lite.debug.causes.everywhere import edited, everywhere, merged
 from onnxsurgeon_lite.debug.causes.families import (
@@ -32,6 +30,7 @@ from onnxsurgeon_lite.debug.causes.repairing import repairs
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
 from onnxsurgeon_lite.debug.causes.training import dropped
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
+from onnxsurgeon_lite.debug.result import BisectResult, Case, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError, reported
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant

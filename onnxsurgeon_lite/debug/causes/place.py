@@ -26,7 +26,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
 if TYPE_CHECKING:  # the search for culprits tries mistakes, too
-    from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+    from onnxsurgeon_lite.debug.judge import AgainstReferences
 
 Wide = NDArray[np.float64]
 Indices = NDArray[np.intp]

@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.bisection.bisect import Case
-from onnxsurgeon_lite.debug.bisection.result import Cause, Culprit
 from onnxsurgeon_lite.debug.causes.everywhere import everywhere, merged
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, wide
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
+from onnxsurgeon_lite.debug.result import Case, Cause, Culprit
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Insert, Pass, Pipeline, SetConstant

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit, Repair
 from onnxsurgeon_lite.debug.causes.everywhere import merged
+from onnxsurgeon_lite.debug.result import BisectResult, Cause, Culprit, Repair
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UsageError
 from onnxsurgeon_lite.model import Model, save
 from onnxsurgeon_lite.model.sharing import require_replaceable

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.bisection.bisect import Case
-from onnxsurgeon_lite.debug.bisection.diagnose import cast_like
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.debug.causes.layers import is_sum
 from onnxsurgeon_lite.debug.causes.masks import shown
 from onnxsurgeon_lite.debug.causes.operations import RESHAPING
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits
+from onnxsurgeon_lite.debug.judge import cast_like
+from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant

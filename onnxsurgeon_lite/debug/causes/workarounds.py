@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from onnxsurgeon_lite.debug.bisection.result import WORKAROUND, BisectResult, Cause, Culprit
+from onnxsurgeon_lite.debug.result import WORKAROUND, BisectResult, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.patterns.rule import shipped

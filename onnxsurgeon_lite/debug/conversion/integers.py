@@ -19,7 +19,7 @@ from onnxsurgeon_lite.debug.conversion.spool import Spooled
 from onnxsurgeon_lite.errors import EditError, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.select import select_nodes, split_names
+from onnxsurgeon_lite.graph.selecting.select import select_nodes, split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.calls import function_key
 from onnxsurgeon_lite.model.saving import embedded_size

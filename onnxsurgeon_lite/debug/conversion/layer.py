@@ -6,8 +6,8 @@ from math import sqrt
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from onnxsurgeon_lite.debug.bits import rounded
 from onnxsurgeon_lite.debug.conversion.slopes import Slopes
+from onnxsurgeon_lite.debug.ranking.bits import rounded
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.passes.derivative import Derivative

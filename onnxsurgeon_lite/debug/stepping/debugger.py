@@ -22,7 +22,7 @@ from onnxsurgeon_lite.debug.stepping.stepping import Halt, Stepper
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.graph.bodies import at
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import required, select_node
+from onnxsurgeon_lite.graph.selecting.select import required, select_node
 from onnxsurgeon_lite.matching.given import require_same_inputs
 from onnxsurgeon_lite.matching.values import aligned, feeds_in_order, needs_alignment
 from onnxsurgeon_lite.model import Model, ModelLike, loaded

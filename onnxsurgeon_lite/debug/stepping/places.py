@@ -17,7 +17,7 @@ from onnxsurgeon_lite.graph.bodies import (
     unknown_body,
 )
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, MAIN, GraphIndex, function_path
-from onnxsurgeon_lite.graph.select import select_nodes, unknown
+from onnxsurgeon_lite.graph.selecting.select import select_nodes, unknown
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from onnxsurgeon_lite.debug.stepping.control import iterations
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.bodies import BodyName, iterations_in
-from onnxsurgeon_lite.graph.select import select_values
+from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.names import listed
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
+from onnxsurgeon_lite.debug.result import BisectResult, Culprit
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.bisection import (
     BESIDE_EAGER,

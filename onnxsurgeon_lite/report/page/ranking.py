@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from onnxsurgeon_lite.debug.bits import BitsPerLayer
-from onnxsurgeon_lite.debug.float16 import Float16Risks
-from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
-from onnxsurgeon_lite.debug.rank import Ranking
+from onnxsurgeon_lite.debug.conversion.float16 import Float16Risks
+from onnxsurgeon_lite.debug.ranking.bits import BitsPerLayer
+from onnxsurgeon_lite.debug.ranking.leave_one_out import LeaveOneOut
+from onnxsurgeon_lite.debug.ranking.rank import Ranking
 from onnxsurgeon_lite.debug.shares import Blame
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.report.page import data

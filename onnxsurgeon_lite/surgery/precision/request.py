@@ -7,7 +7,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.errors import EditError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import checked
-from onnxsurgeon_lite.graph.select import select_nodes, split_names
+from onnxsurgeon_lite.graph.selecting.select import select_nodes, split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.surgery.precision.plan import Plan
 

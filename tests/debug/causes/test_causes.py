@@ -12,12 +12,12 @@ from onnx import parser
 
 import onnxsurgeon_lite as osl
 from kit import COMMAND, FIXTURES
-from onnxsurgeon_lite.debug.bisection.computed_references import _Computed
 from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.families import FAMILIES
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.rotary import missing_rotary
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome
+from onnxsurgeon_lite.debug.computed_references import _Computed
 from onnxsurgeon_lite.recording.torch_recorder import record_module
 
 REFERENCES = FIXTURES / "references" / "whole_model.npz"

@@ -24,7 +24,7 @@ from onnxsurgeon_lite.debug.bisection.quantized.parameters import (
     steps_to,
 )
 from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken, shifted
-from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict
+from onnxsurgeon_lite.debug.result import Finding, Verdict
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE
 from onnxsurgeon_lite.passes.protocol import Pass

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from onnxsurgeon_lite.debug.bisection.result import BisectResult
+from onnxsurgeon_lite.debug.result import BisectResult
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, PRODUCTS, QUANTIZE, constant_of
 from onnxsurgeon_lite.graph.text import node_title

@@ -9,7 +9,7 @@ from onnx import NodeProto, TensorProto
 from onnxsurgeon_lite.debug.bisection.quantized.expanding import UNIT
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
 from onnxsurgeon_lite.debug.bisection.quantized.parameters import own_numbers
-from onnxsurgeon_lite.debug.bisection.result import Finding
+from onnxsurgeon_lite.debug.result import Finding
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZE, grid_of
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float, numpy_dtype

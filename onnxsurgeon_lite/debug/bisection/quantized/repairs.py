@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
+from onnxsurgeon_lite.debug.result import BisectResult, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.pipeline import Pipeline

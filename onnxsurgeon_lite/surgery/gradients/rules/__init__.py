@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from onnxsurgeon_lite.surgery.gradients import recurrent
 from onnxsurgeon_lite.surgery.gradients.rules import (
     convolution,
     elementwise,
@@ -11,6 +10,7 @@ from onnxsurgeon_lite.surgery.gradients.rules import (
     normalization,
     pooling,
     products,
+    recurrent,
     reductions,
     resizing,
     sampling,

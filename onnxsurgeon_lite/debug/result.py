@@ -1,20 +1,24 @@
 """The result of a bisection, as data."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 
+from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.shares import Blame
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.over_samples import MeasuredMetric
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Shown, versions
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 from onnxsurgeon_lite.tensors.references.sets import ReferenceSet, Stored
 
 _NAMED = 5  # names in one note
@@ -386,3 +390,23 @@ def settle(
     compared = any(name in outputs for name in targets)
     if result.verdict == "agrees" and (left or references.exchanged or not compared):
         result.verdict = "inconclusive"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a result was found with.
+
+    Attributes:
+        samples: references and feeds, the explained sample first.
+        memory: bytes of values that one run may compute. seconds: how long the search took.
+        changed: initializers that have other numbers in the model that computed the references: name -> those.
+    """
+
+    index: GraphIndex
+    judge: AgainstReferences
+    samples: Sequence[tuple[ReferenceSet, Feeds]]
+    runtime: Runtime
+    memory: int
+    seconds: float
+    progress: Callable[[str], None]
+    changed: Mapping[str, Array]

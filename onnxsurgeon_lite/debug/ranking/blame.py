@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.debug.bisection.computed_references import computed_references
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
-from onnxsurgeon_lite.debug.rank import alone, measured, sqnr
+from onnxsurgeon_lite.debug.computed_references import computed_references
+from onnxsurgeon_lite.debug.ranking.rank import alone, measured, sqnr
+from onnxsurgeon_lite.debug.ranking.smooth import smoothed, widened
 from onnxsurgeon_lite.debug.shares import Blame, BlamedNode
-from onnxsurgeon_lite.debug.smooth import smoothed, widened
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers

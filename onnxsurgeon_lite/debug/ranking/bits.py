@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from onnxsurgeon_lite.debug.rank import sqnr
+from onnxsurgeon_lite.debug.ranking.rank import sqnr
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model

@@ -5,25 +5,25 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.bisection.computed_references import (
-    ChangedInitializers,
-    computed_references,
-)
 from onnxsurgeon_lite.debug.bisection.diagnose import Diagnosis, culprit_at
 from onnxsurgeon_lite.debug.bisection.fork import one_for_each_fault
-from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.quantized.examine import Examination, Fault
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues, Isolated
 from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
-from onnxsurgeon_lite.debug.bisection.result import (
+from onnxsurgeon_lite.debug.computed_references import (
+    ChangedInitializers,
+    computed_references,
+)
+from onnxsurgeon_lite.debug.judge import AgainstReferences
+from onnxsurgeon_lite.debug.result import (
     BisectResult,
     Culprit,
     Finding,
     in_order,
     settle,
 )
-from onnxsurgeon_lite.debug.bisection.search_space import Space
-from onnxsurgeon_lite.debug.bisection.targets import require_same_sizes, targets_of
+from onnxsurgeon_lite.debug.search_space import Space
+from onnxsurgeon_lite.debug.targets import require_same_sizes, targets_of
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS, computes_quantized
 from onnxsurgeon_lite.graph.text import node_title

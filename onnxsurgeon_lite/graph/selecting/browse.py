@@ -9,7 +9,7 @@ from typing import overload
 
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import required, select_node, select_nodes, unknown
+from onnxsurgeon_lite.graph.selecting.select import required, select_node, select_nodes, unknown
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.names import first, fitting, glob, shown
 

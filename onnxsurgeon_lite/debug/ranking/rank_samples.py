@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from statistics import median_low
 
-from onnxsurgeon_lite.debug.bisection.computed_references import computed_references
-from onnxsurgeon_lite.debug.rank import RankedNode, rank
+from onnxsurgeon_lite.debug.computed_references import computed_references
+from onnxsurgeon_lite.debug.ranking.rank import RankedNode, rank
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.samples import Sample, SampleJob
 from onnxsurgeon_lite.model import Model

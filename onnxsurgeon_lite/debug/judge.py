@@ -4,7 +4,7 @@ from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.narrow import largest
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import InFile, Stored
+
+_Value = TypeVar("_Value", Stored, RunValue)
 
 HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _END = 0.99  # of the largest number of a dtype: it stands for Inf, also with a score added
@@ -307,3 +309,22 @@ def _pairs(actual: RunValue, reference: RunValue) -> list[tuple[Array, Array]]:
     if isinstance(actual, list) and isinstance(reference, list) and len(actual) == len(reference):
         return list(zip(actual, reference, strict=True))
     return [(np.empty((0, 1)), np.empty((0, 2)))]
+
+
+def cast_like(actual: RunValue, reference: _Value) -> _Value:
+    """Cast the reference to the model's dtype."""
+    if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
+        with np.errstate(all="ignore"):
+            return reference.astype(actual.dtype, copy=False)
+    return reference
+
+
+def unlike(actual: RunValue, reference: Stored) -> bool:
+    """Return whether a reference cannot take a value's place: its shape is another, or the dtype cannot hold it."""
+    if not isinstance(actual, np.ndarray) or not isinstance(reference, np.ndarray):
+        return False
+    if actual.shape != reference.shape:
+        return True  # what reads the value may refuse it
+    if actual.dtype == reference.dtype or actual.dtype.kind in "OUSiub":
+        return False
+    return bool((np.isinf(cast_like(actual, reference)) & ~np.isinf(reference)).any())

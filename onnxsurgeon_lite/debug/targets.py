@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
-from onnxsurgeon_lite.debug.bisection.search_space import Space
+from onnxsurgeon_lite.debug.judge import AgainstReferences
+from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text

@@ -8,10 +8,10 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.table import captured
-from onnxsurgeon_lite.surgery.gradients.bodies import through_if, through_loop
 from onnxsurgeon_lite.surgery.gradients.expansion import Expansion, expanded, learn
+from onnxsurgeon_lite.surgery.gradients.reverse_mode.bodies import through_if, through_loop
+from onnxsurgeon_lite.surgery.gradients.reverse_mode.sequences import without_sequences
 from onnxsurgeon_lite.surgery.gradients.rules import BROADCAST, RULES, SEVERAL, WRITTEN, ZERO
-from onnxsurgeon_lite.surgery.gradients.sequences import without_sequences
 from onnxsurgeon_lite.surgery.gradients.step import Step, is_float
 from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
 

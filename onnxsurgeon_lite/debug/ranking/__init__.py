@@ -1,0 +1,1 @@
+"""Rank nodes and layers by the accuracy that they cost."""
