@@ -383,7 +383,7 @@ class Table:
 
 
 _COLUMNS = ("models", "changed", *KINDS, "refused")
-_MARK = "<!-- (scripts/sweep writes what follows) -->"
+_MARK = "<!-- (`scripts/sweep` writes what follows) -->"
 
 
 if __name__ == "__main__":

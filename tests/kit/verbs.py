@@ -225,7 +225,7 @@ LOSSLESS = [
         + LOST.replace("6", "5"), LAST, "added function 'local::part': "], 0),
     (Clean(), [DEAD, TWIN], 0),
     (Sort(), [], 0),
-    (Inference(), [], 0),
+    (Inference(), ["changed node Dropout @7: input 2 'train' -> "], 0),
     (Fix(), [], 0),
     (Attribution("saliency", of="b"), [
         f"added output 'heatmap' ({N}): ", "added initializer 'gradient/3' (float []): ",

@@ -4,7 +4,7 @@ from collections import Counter
 
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from kit.verbs import LOSSLESS
 from onnxsurgeon_lite import (
@@ -86,21 +86,37 @@ def model_for(verb: str) -> Model:
         return opened()
     if verb == "dequantize":
         return quantized()
+    if verb == "inference":
+        return training()
     return shuffled() if verb in ("sort", "fix") else rich()
 
 
 def quantized() -> Model:
     """The same, with a pair of quantizers before a node."""
     model = rich()
+    name = model.proto.graph.node[-1].input[0]
+    pair = [("QuantizeLinear", name, "q"), ("DequantizeLinear", "q", "dq")]
+    nodes = [helper.make_node(op, [name, "qs", "qz"], [made]) for op, name, made in pair]
+    return put_before_last(model, nodes, qs=(TensorProto.FLOAT, 0.5), qz=(TensorProto.INT8, 0))
+
+
+def training() -> Model:
+    """The same, with a Dropout in training mode before a node."""
+    model = rich()
+    name = model.proto.graph.node[-1].input[0]
+    nodes = [helper.make_node("Dropout", [name, "", "train"], ["dropped"])]
+    return put_before_last(model, nodes, train=(TensorProto.BOOL, True))
+
+
+def put_before_last(model: Model, nodes: list[NodeProto], **constants: tuple[int, float]) -> Model:
+    """The model with nodes whose last output the last node reads."""
     graph = model.proto.graph
     last = graph.node[-1]
-    pair = [("QuantizeLinear", last.input[0], "q"), ("DequantizeLinear", "q", "dq")]
-    nodes = [helper.make_node(op, [name, "qs", "qz"], [made]) for op, name, made in pair]
-    last.input[0] = "dq"
-    graph.initializer.append(helper.make_tensor("qs", TensorProto.FLOAT, [], [0.5]))
-    graph.initializer.append(helper.make_tensor("qz", TensorProto.INT8, [], [0]))
+    last.input[0] = nodes[-1].output[0]
+    for name, (data_type, number) in constants.items():
+        graph.initializer.append(helper.make_tensor(name, data_type, [], [number]))
     kept = [*list(graph.node)[:-1], *nodes, last]
-    model.proto.graph.ClearField("node")
+    graph.ClearField("node")
     graph.node.extend(kept)
     return model
 
