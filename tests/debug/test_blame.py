@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 from onnx import ModelProto
-from test_cut import run
-from test_quantized import Quantized, attention
-from test_trust import half_model
-from test_verdicts import parsed, random
 
 import onnxsurgeon_lite as osl
 from kit import FIXTURES
+from kit.bisecting import half_model, parsed, random
+from kit.graphs import run
+from kit.quantized import Quantized, attention
 from onnxsurgeon_lite import Model
 from onnxsurgeon_lite.errors import SurgeonError
 

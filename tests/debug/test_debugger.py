@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from kit import AS_WRITTEN, FIXTURES
+from kit.bodies import ENDLESS
 from kit.busy import interrupt_after
 from onnxsurgeon_lite import load, open_references
 from onnxsurgeon_lite.debug.stepping import Debugger
@@ -29,14 +30,6 @@ FORK = """fork (float[4] x) => (float[4] y, float[4] z) {
     d = Exp(a)
     y = Add(c, d)
     z = Mul(d, d)
-}"""
-ENDLESS = """endless (float[1] x, bool go) => (float[1] z) {
-    n = Neg(x)
-    y = Loop (, go, n) <body = body (int64 i, bool before, float[1] v) => (bool after, float[1] w) {
-        w = Identity(v)
-        after = Identity(before)
-    }>
-    z = Abs(y)
 }"""
 X = np.array([-1, 0, 1, 2], np.float32)
 

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from onnx import parser
-from test_backend_cases import RANDOM, ROUNDED, cases, fed, ops_of, outcome, same
 
 from kit import AS_WRITTEN
+from kit.backend import RANDOM, ROUNDED, cases, fed, ops_of, outcome, same
 from onnxsurgeon_lite.debug.stepping import Debugger
 from onnxsurgeon_lite.errors import RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import iterations_of

@@ -3,9 +3,9 @@
 import numpy as np
 import onnx
 import pytest
-from test_bisect_inner import BRANCH, CALLS, LOOP, PLANTED, SCAN, loaded
 from typer.testing import CliRunner
 
+from kit.bodies import BRANCH, CALLS, LOOP, PLANTED, SCAN, loaded
 from onnxsurgeon_lite import SetOp
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.debug.stepping import Debugger

@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from test_cut import run
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from kit import FIXTURES
+from kit.graphs import run
 from onnxsurgeon_lite import Model
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import EditError, UnknownNameError

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from kit import FIXTURES
+from kit.graphs import model_of, models
 from onnxsurgeon_lite import Tolerance, load
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -43,49 +44,6 @@ def line(difference: Difference) -> str:
 
 
 # one random graph, shuffled, renamed, and edited once
-
-UNARY = ("Relu", "Neg", "LeakyRelu", "Tanh")
-BINARY = ("Add", "Mul", "Sub")
-
-
-@st.composite
-def models(draw: st.DrawFn) -> ModelProto:
-    """Nodes that read whatever came before, some through constants, some twice; every value has a reader."""
-    count = draw(st.integers(2, 14))
-    values, nodes, constants = ["in0", "in1"], [], []
-    for i in range(count):
-        source = draw(st.sampled_from(values[-4:]))
-        if draw(st.booleans()):
-            operator = draw(st.sampled_from(UNARY))
-            options = (
-                {"alpha": draw(st.sampled_from([0.1, 0.2]))} if operator == "LeakyRelu" else {}
-            )
-            node = helper.make_node(operator, [source], [f"v{i}"], f"n{i}", **options)
-        else:
-            operator = draw(st.sampled_from(BINARY))
-            other = draw(st.sampled_from([*values[-4:], "constant"]))
-            if other == "constant":
-                other = f"w{i}"
-                number = draw(st.sampled_from([1.0, 2.0]))
-                constants.append(numpy_helper.from_array(np.full(4, number, np.float32), other))
-            node = helper.make_node(operator, [source, other], [f"v{i}"], f"n{i}")
-        nodes.append(node)
-        values.append(f"v{i}")
-    read = {name for node in nodes for name in node.input}
-    ends = [name for name in values if name not in read and name.startswith("v")]
-    return model_of(nodes, ["in0", "in1"], ends, constants)
-
-
-def model_of(nodes, inputs, outputs, constants=()) -> ModelProto:
-    vector = helper.make_tensor_type_proto(TensorProto.FLOAT, [4])
-    graph = helper.make_graph(
-        nodes,
-        "random",
-        [helper.make_value_info(name, vector) for name in inputs],
-        [helper.make_value_info(name, vector) for name in outputs],
-        list(constants),
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
 def disguised(proto: ModelProto, seed: int, *, keep_ends: bool = True) -> ModelProto:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_diff import models
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from kit import FIXTURES
+from kit.graphs import models
 from onnxsurgeon_lite import GraphIndex, Recipe, load, make_feeds
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import CutError, UnknownNameError

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from test_cut import run
 from torch import nn
 
+from kit.graphs import run
 from onnxsurgeon_lite import Attribution, Model
 from onnxsurgeon_lite.errors import SurgeonError
 

@@ -1,31 +1,16 @@
 """The onnx package's backend node cases: round trips, and a cut at every inner value."""
 
-import functools
 import os
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-from onnx import ModelProto, shape_inference
+from onnx import shape_inference
 
+from kit.backend import RANDOM, ROUNDED, cases, fed, ops_of, outcome, same
 from onnxsurgeon_lite import Extract, load, save
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-
-RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomUniform"}
-RANDOM |= {"RandomNormalLike", "RandomUniformLike", "Dropout"}
-
-
-@functools.cache
-def cases() -> dict[str, object]:
-    """Every case by name."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from onnx.backend.test.case.node import collect_testcases
-
-        return {case.name: case for case in collect_testcases(None)}
 
 
 def test_every_case_is_saved_byte_for_byte(tmp_path):
@@ -37,38 +22,6 @@ def test_every_case_is_saved_byte_for_byte(tmp_path):
 
         same = (tmp_path / "in.onnx").read_bytes() == (tmp_path / "out.onnx").read_bytes()
         assert same, name
-
-
-def ops_of(model: ModelProto) -> set[str]:
-    return {node.op_type for node in model.graph.node}
-
-
-def fed(runtime: Runtime, model: ModelProto, values) -> list[str] | None:
-    """Put a case's inputs; None where one of them is an optional, which numpy cannot say."""
-    names = [value.name for value in model.graph.input]
-    for declared, value in zip(model.graph.input, values, strict=False):
-        if declared.type.HasField("optional_type") or value is None:
-            return None
-        element = declared.type.sequence_type.elem_type.tensor_type.elem_type or None
-        array = list(map(np.asarray, value)) if isinstance(value, list) else np.asarray(value)
-        runtime.put(declared.name, array, element)
-    return names[: len(values)]
-
-
-def outcome(runtime: Runtime, model: Model, feeds: list[str], fetch: list[str], keep=()):
-    runtime.open(model)
-    return runtime.run(feeds, fetch, keep)
-
-
-def same(one, other) -> bool:
-    """Bit for bit."""
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if one is None or other is None:
-        return one is other
-    if one.dtype.kind == "O":
-        return one.tolist() == other.tolist()
-    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 # Models of a hundred nodes take minutes; two or three values of each keep the suite short.
@@ -98,18 +51,6 @@ def cut_at_values(runtime: Runtime, model: Model, feeds: list[str], whole) -> li
         if not all(same(actual[name], whole[name]) for name in index.outputs):
             wrong.append(value)
     return wrong
-
-
-# Half precision that the CPU provider computes in float32 between nodes: a cut rounds where the whole does not.
-ROUNDED = {
-    "test_attention_24_qk_matmul_output_mode3_softmax_precision_expanded",
-    "test_attention_4d_causal_fp16_expanded",
-    "test_attention_4d_fp16_expanded",
-    "test_attention_4d_gqa_causal_nonpad_decode_fp16_expanded",
-    "test_attention_4d_gqa_with_past_and_present_fp16_expanded",
-    "test_causal_conv_with_state_silu_fp16_expanded",
-    "test_flexattention_fp16_expanded_ver26",
-}
 
 
 def cut_case(runtime: Runtime, case, path) -> list[str] | None:

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from test_cut import FEEDS, run
 
 import onnxsurgeon_lite
 from kit.commands import HELP
+from kit.graphs import FEEDS, run
 from kit.verbs import CONTRACT, CUSTOM_WORDS, LOSSLESS, ONCE
 from onnxsurgeon_lite import PASSES, Expose, passes
 from onnxsurgeon_lite.graph.check import check

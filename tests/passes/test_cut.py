@@ -1,14 +1,13 @@
 """Cuts: the tutorial's own, open ones, broken graphs, and random graphs whose parts run as the whole does."""
 
-from pathlib import Path
-
-import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
+from kit import FIXTURES
+from kit.graphs import FEEDS, SLOW, random_models, run
 from onnxsurgeon_lite import (
     Expose,
     Extract,
@@ -20,10 +19,9 @@ from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.cut import close, missing_inputs
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.types import downstream
 
-WHOLE = Path(__file__).parents[2] / "fixtures" / "whole_model.onnx"
+WHOLE = FIXTURES / "whole_model.onnx"
 
 
 def cut(inputs: str, outputs: str, **options):
@@ -233,89 +231,10 @@ def test_a_name_that_a_body_defines_itself_is_not_captured(model_of):
     assert values_of(part) == ["y"]
 
 
-OPS = ("Add", "Mul", "Relu", "Neg", "Split", "Clip", "If")
-ODD = (
-    "a,b",
-    "a b",
-    "a:b",
-    "a/b",
-    "it's",
-    'say "x"',
-    "new\nline",
-    "-dash",
-    "[red]",
-    "naïve",
-    "a\\b",
-)
-
-
-@st.composite
-def random_models(draw) -> onnx.ModelProto:
-    """Dags of small float ops: bodies with captures, omitted inputs, odd names, any order."""
-    nodes, values = [], ["x0", "x1"]
-    for i in range(draw(st.integers(3, 14))):
-        one, two = draw(st.sampled_from(values)), draw(st.sampled_from(values))
-        name = f"{draw(st.sampled_from(ODD))}{i}"
-        match draw(st.sampled_from(OPS)):
-            case "Split":
-                nodes.append(
-                    helper.make_node(
-                        "Split", [one], [f"{name}l", f"{name}r"], axis=0, num_outputs=2
-                    )
-                )
-                nodes.append(helper.make_node("Concat", [f"{name}r", f"{name}l"], [name], axis=0))
-            case "Clip":
-                nodes.append(helper.make_node("Clip", [one, "", "six"], [name]))
-            case "If":
-                branch = _branch(one, two)
-                nodes.append(
-                    helper.make_node("If", ["yes"], [name], then_branch=branch, else_branch=branch)
-                )
-            case "Relu" | "Neg" as unary:
-                nodes.append(helper.make_node(unary, [one], [name]))
-            case binary:
-                nodes.append(helper.make_node(binary, [one, two], [name]))
-        values.append(name)
-    vector = helper.make_tensor_type_proto(1, [4])
-    graph = helper.make_graph(
-        draw(st.permutations(nodes)),
-        "random",
-        [helper.make_value_info(name, vector) for name in ("x0", "x1")],
-        [helper.make_value_info(values[-1], vector)],
-        [helper.make_tensor("six", 1, [], [6.0]), helper.make_tensor("yes", 9, [], [True])],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-
-
-def _branch(one: str, two: str) -> onnx.GraphProto:
-    """A body that captures two values."""
-    vector = helper.make_tensor_type_proto(1, [4])
-    nodes = [
-        helper.make_node("Add", [one, two], ["inner"]),
-        helper.make_node("Neg", ["inner"], ["out"]),
-    ]
-    return helper.make_graph(nodes, "branch", [], [helper.make_value_info("out", vector)])
-
-
 def index_ancestors(model: Model, values: list[str]) -> set[str]:
     """What the values are computed from."""
     index = GraphIndex.of(model)
     return {name for p in index.ancestors(values) for name in index.nodes[p].output}
-
-
-FEEDS = {"x0": np.array([1, -2, 3, 0.5], np.float32), "x1": np.array([-1, 4, 0.25, 2], np.float32)}
-
-
-def run(runtime: Runtime, model: Model, feeds) -> dict:
-    runtime.open(model)
-    for name, value in feeds.items():
-        runtime.put(name, value)
-    return runtime.run(list(feeds), [o.name for o in model.proto.graph.output]).values
-
-
-SLOW = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 
 @SLOW

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper, parser
-from test_cut import FEEDS, random_models, run
 from typer.testing import CliRunner
 
 from kit import FIXTURES
+from kit.graphs import FEEDS, random_models, run
 from kit.verbs import CONTRACT
 from onnxsurgeon_lite import (
     PASSES,

@@ -4,10 +4,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, parser
-from test_cut import run
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
+from kit.graphs import run
 from onnxsurgeon_lite import Dedupe, Fix, Model
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import GraphError

@@ -4,9 +4,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import parser
-from test_cut import run
 
 import onnxsurgeon_lite as osl
+from kit.graphs import run
 from onnxsurgeon_lite import Extract, Model
 from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex

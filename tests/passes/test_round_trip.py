@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
-from test_nothing_lost import rich
 
 import onnxsurgeon_lite as osl
 from kit import FIXTURES
+from kit.rich import rich
 from onnxsurgeon_lite.errors import BuildError
 from onnxsurgeon_lite.matching.diff import diff
 from onnxsurgeon_lite.model import walk

@@ -5,8 +5,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from test_layers import ROOMS
-
+from kit.rooms import ROOMS
 from onnxsurgeon_lite.debug.result import Verdict
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import METRICS

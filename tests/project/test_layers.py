@@ -9,31 +9,11 @@ from pathlib import Path
 import pytest
 
 import onnxsurgeon_lite
+from kit import ROOT
+from kit.rooms import ROOMS
 
 PACKAGE = Path(onnxsurgeon_lite.__file__).parent
 
-ROOMS = (
-    "errors",
-    "names",
-    "remote",
-    "plugins",
-    "atomic",
-    "shown",
-    "search",
-    "tensors",
-    "model",
-    "graph",
-    "surgery",
-    "runtime",
-    "recording",
-    "passes",
-    "matching",
-    "debug",
-    "report",
-    "api",
-    "repl",
-    "cli",
-)
 OWNERS = {
     "onnxruntime": {"runtime"},
     "rich": {"report"},
@@ -131,3 +111,15 @@ def test_the_front_door_loads_nothing_heavy(code, allowed):
 
     loaded = set(done.stdout.rpartition("loaded")[2].split())
     assert loaded & heavy <= allowed
+
+
+def test_no_test_file_imports_another():
+    files = [p for p in (ROOT / "tests").rglob("*.py") if "plugin" not in p.parts]
+    stems = {path.stem for path in files if path.name.startswith("test_")}
+    importers = [
+        f"{path.relative_to(ROOT)} imports {name}: what both need belongs in tests/kit"
+        for path in files
+        for name in imports_of(path)
+        if name.split(".")[0] in {*stems, "conftest"} or name.split(".")[-1] in stems
+    ]
+    assert not importers

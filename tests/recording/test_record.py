@@ -7,10 +7,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from test_verdicts import parsed, random
 
 import onnxsurgeon_lite as osl
 from kit import FIXTURES
+from kit.bisecting import parsed, random
 from onnxsurgeon_lite import (
     Expose,
     Recipe,

@@ -5,9 +5,9 @@ import shutil
 import pexpect
 import pytest
 from onnx import parser, save
-from test_debugger import ENDLESS
 
 from kit import FIXTURES
+from kit.bodies import ENDLESS
 from kit.terminal import Terminal
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from test_verdicts import parsed
 
 import onnxsurgeon_lite as osl
+from kit.bisecting import parsed
 from onnxsurgeon_lite.debug.causes.workarounds import work_around
 from onnxsurgeon_lite.errors import (
     NoKernel,

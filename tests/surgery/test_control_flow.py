@@ -3,8 +3,8 @@
 import numpy as np
 import onnx
 import pytest
-from test_inner import X, same
 
+from kit.bodies import X, same
 from onnxsurgeon_lite import Fold, Freeze
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.run import run

@@ -10,10 +10,10 @@ import pytest
 import torch
 from gradient_checks import HEAD, PAGE, cases, measured, operator_of, status
 from gradient_torch import TORCH, compared
-from test_cut import run
 
 import onnxsurgeon_lite as osl
 from kit import FIXTURES
+from kit.graphs import run
 from onnxsurgeon_lite import Gradient
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.model import walk

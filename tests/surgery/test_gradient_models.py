@@ -8,9 +8,9 @@ import onnx
 import pytest
 import torch
 import transformers
-from test_cut import run
 from torch import nn
 
+from kit.graphs import run
 from onnxsurgeon_lite import Gradient, Model
 
 SMALL = {

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import parser
-from test_inner import X, programs, same
 
 import onnxsurgeon_lite as osl
+from kit.bodies import X, programs, same
 from onnxsurgeon_lite import (
     Extract,
     Insert,

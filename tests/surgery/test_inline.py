@@ -5,9 +5,9 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from onnx import AttributeProto
-from test_cut import run
-from test_inner import X, programs
 
+from kit.bodies import X, programs
+from kit.graphs import run
 from onnxsurgeon_lite import Inline, Model, Rename, load
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.model import walk

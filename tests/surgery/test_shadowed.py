@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cut import FEEDS, SLOW, random_models, run
 
+from kit.graphs import FEEDS, SLOW, random_models, run
 from onnxsurgeon_lite import Extract, Fix, GraphIndex, Model, Promote, Rewire, Sort, bisect
 from onnxsurgeon_lite.errors import CutError
 from onnxsurgeon_lite.passes import Expose

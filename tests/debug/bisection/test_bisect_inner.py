@@ -9,6 +9,7 @@ import pytest
 from onnx import parser
 
 import onnxsurgeon_lite as osl
+from kit.bodies import BRANCH, CALLS, LOOP, PLANTED, loaded
 from onnxsurgeon_lite import Model, SetOp, load, open_references
 from onnxsurgeon_lite.debug.bisection import bisect, computed_references, find, write_reproducer
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
@@ -20,65 +21,7 @@ from onnxsurgeon_lite.recording.from_model import record
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.surgery.exposing import exposable
 
-HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>\n'
 X = np.array([-1, 2], np.float32)
-
-BRANCH = """
-g (float[2] x, bool c) => (float[2] y) {
-    h = Relu(x)
-    k = If(c) <
-        then_branch = yes () => (float[2] o) { q = Add(h, h) r = Sub(q, x) o = Neg(r) },
-        else_branch = no () => (float[2] p) { p = Abs(x) }>
-    y = Neg(k)
-}"""
-LOOP = """
-g (float[2] x, bool c) => (float[2] y) {
-    n = Constant <value = int64 {4}> ()
-    y = Loop(n, c, x) <body = b (int64 i, bool go, float[2] a) => (bool on, float[2] o) {
-        on = Identity(go)
-        two = Constant <value = int64 {2}> ()
-        early = Less(i, two)
-        o = If (early) <
-            then_branch = yes () => (float[2] s) { s = Add(a, x) },
-            else_branch = no () => (float[2] u) { t = Sub(a, x) u = Add(t, t) }>
-    }>
-}"""
-SCAN = """
-g (float[2] x, bool c) => (float[2] y, float[2] zs) {
-    y, zs = Scan(x, x) <num_scan_inputs = 1, scan_input_directions = [1],
-        body = b (float[2] a, float e) => (float[2] o, float z) {
-            q = Mul(a, e)
-            o = Neg(q)
-            z = Identity(e)
-        }>
-}"""
-CALLS = """
-g (float[2] x, bool c) => (float[2] y) {
-    h = local.twice(x)
-    y = local.twice(h)
-}
-<domain: "local", opset_import: ["" : 21, "local" : 1]> twice (a) => (b) {
-    q = Neg(a)
-    b = local.inner(q)
-}
-<domain: "local", opset_import: ["" : 21]> inner (a) => (b) { k = Add(a, a) b = Mul(k, k) }
-"""
-
-PLANTED = {
-    "branch": (BRANCH, "@1/then_branch/@1", "Add", "@1/then_branch/@1", "@1/then_branch/r"),
-    "second branch": (LOOP, "@1/body/@3/else_branch/@0", "Mul", "@1/body/@3/else_branch/@0",
-                      "@1/body/@3/else_branch/t[2]"),
-    "first branch": (LOOP, "@1/body/@3/then_branch/@0", "Mul", "@1/body/@3/then_branch/@0",
-                     "@1/body/@3/then_branch/s[0]"),
-    "scan": (SCAN, "@0/body/@0", "Add", "@0/body/@0", "@0/body/q[0]"),
-    "function in a function": (CALLS, "fn:local::inner/@0", "Mul", "@0/function/@1/function/@0",
-                               "@0/function/@1/function/k"),
-}  # fmt: skip
-
-
-def loaded(text: str, folder) -> Model:
-    onnx.save(parser.parse_model(HEADER + text), folder / "model.onnx")
-    return load(folder / "model.onnx")
 
 
 def recorded(model: Model, feeds, runtime, folder, inner: bool = True):

@@ -3,10 +3,10 @@
 import numpy as np
 import onnx
 import pytest
-from test_verdicts import parsed, random
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
+from kit.bisecting import parsed, random
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.debug.causes.finding import Finder
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError

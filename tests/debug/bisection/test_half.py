@@ -5,9 +5,9 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from test_verdicts import parsed, random
 
 import onnxsurgeon_lite as osl
+from kit.bisecting import parsed, random
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.mapping import renamed

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 import numpy as np
 import onnx
 import pytest
-from test_verdicts import altered, parsed, random
 
 import onnxsurgeon_lite as osl
+from kit.bisecting import altered, parsed, random
 from onnxsurgeon_lite.api import narrow
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex

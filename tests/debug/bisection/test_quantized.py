@@ -11,7 +11,6 @@ import onnx
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnxruntime.quantization import (
-    CalibrationDataReader,
     QuantFormat,
     QuantType,
     qdq_loss_debug,
@@ -19,9 +18,10 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-from test_verdicts import altered, parsed, random
 
 import onnxsurgeon_lite as osl
+from kit.bisecting import altered, parsed, random
+from kit.quantized import Quantized, Samples, attention
 from onnxsurgeon_lite.debug.bisection.quantized import expanding
 from onnxsurgeon_lite.debug.bisection.quantized.examine import Examination
 from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
@@ -44,30 +44,6 @@ def convolutions(relu: bool) -> ModelProto:
     lines += [f"m = ReduceMean <keepdims = 0> ({stream}, axes)", "[fc] y = Gemm (m, wf, bf)"]
     text = f"net (float[1,3,10,10] x) => (float[1,5] y) {{ {chr(10).join(lines)} }}"
     return parsed(text, **constants, axes=np.int64([2, 3]))
-
-
-def attention() -> ModelProto:
-    """A block of a transformer: normalization, attention, Gelu, residuals."""
-    constants = {f"w{name}": random(16, 16, seed=i) / 4 for i, name in enumerate("qkvo")}
-    constants |= {"up": random(16, 32, seed=5) / 4, "down": random(32, 16, seed=6) / 4}
-    constants |= {"gamma": 1 + random(16, seed=7) / 10, "beta": random(16, seed=8) / 10}
-    text = """net (float[6,16] x) => (float[6,16] y) {
-        [n] n = LayerNormalization (x, gamma, beta)
-        [q] q = MatMul (n, wq)
-        [k] k = MatMul (n, wk)
-        [v] v = MatMul (n, wv)
-        [t] t = Transpose <perm = [1, 0]> (k)
-        [scores] scores = MatMul (q, t)
-        [p] p = Softmax (scores)
-        [a] a = MatMul (p, v)
-        [o] o = MatMul (a, wo)
-        [h] h = Add (o, x)
-        [u] u = MatMul (h, up)
-        [g] g = Gelu (u)
-        [d] d = MatMul (g, down)
-        [y] y = Add (d, h)
-    }"""
-    return parsed(text, **constants)
 
 
 def reshaped() -> ModelProto:
@@ -153,40 +129,6 @@ def enlarged(mode: str) -> ModelProto:
     constants |= {"w2": random(8, 8, 1, 1, seed=2) / 3, "sizes": np.int64([1, 8, 4, 4])}
     constants |= {f"b{i}": random(8, seed=5 + i) / 5 for i in range(3)}
     return parsed(text, **constants)
-
-
-class Samples(CalibrationDataReader):
-    def __init__(self, samples: list[dict[str, np.ndarray]]) -> None:
-        self.samples = iter(samples)
-
-    def get_next(self):
-        return next(self.samples, None)
-
-
-class Quantized:
-    """A float model, copies of it that onnxruntime quantized, and references of the float model."""
-
-    def __init__(self, folder: Path, model: ModelProto) -> None:
-        self.folder, self.float = folder, folder / "float.onnx"
-        onnx.save(model, self.float)
-        shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
-        self.samples = [{"x": random(*shape, seed=60 + i)} for i in range(4)]
-        self.feeds = self.samples[0]
-        osl.record(self.float, folder / "refs", feeds=self.feeds)
-
-    def quantize(self, name: str, **how) -> Path:
-        path = self.folder / f"{name}.onnx"
-        if not path.exists():
-            quantize_static(self.float, path, Samples(self.samples), **how)
-        return path
-
-    def bisect(self, model: Path | ModelProto, against: bool = False, **how):
-        if isinstance(model, ModelProto):
-            onnx.save(model, self.folder / "wrong.onnx")
-            model = self.folder / "wrong.onnx"
-        if against:
-            return osl.bisect(model, against=self.float, feeds=self.feeds, **how)
-        return osl.bisect(model, self.folder / "refs", **how)
 
 
 @pytest.fixture(scope="module")

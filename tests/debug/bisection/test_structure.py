@@ -7,10 +7,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, helper
-from test_verdicts import Case, altered, parsed, random, verdicts
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
+from kit.bisecting import Case, altered, parsed, random, verdicts
 from onnxsurgeon_lite import load, open_references, save_tensors
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.graph.index import GraphIndex

@@ -9,10 +9,10 @@ import onnx
 import pytest
 import torch
 from onnx import ModelProto, helper, numpy_helper
-from test_verdicts import Case, altered, parsed, random
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
+from kit.bisecting import Case, altered, half_model, parsed, random
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import ReferenceSetError, RuntimeTimeout, UsageError
 
@@ -358,25 +358,6 @@ def test_a_wrong_reference_set_is_told_as_such(tmp_path):
 
     with pytest.raises(ReferenceSetError, match="belongs to another model"):
         osl.bisect(tmp_path / "m.onnx", tmp_path / "refs.npz")
-
-
-def half_model(keep_io: bool, scale: float = 1.0) -> tuple[ModelProto, ModelProto]:
-    """A float32 model, and its copy in float16, with inputs and outputs of either dtype."""
-    body = """h = MatMul (in, w1) a = Add (h, b) square = Mul (a, a) m = MatMul (square, w2)
-        p = Softmax (m) out = MatMul (p, w3)"""
-    names = {"float": ("x", "y"), "float16": ("x16", "y16") if keep_io else ("x", "y")}
-    constants = {f"w{i}": random(16, 16, seed=i) * scale for i in (1, 2, 3)} | {"b": random(16)}
-    models = []
-    for dtype, (first, last) in names.items():
-        lines = body.replace("(in,", f"({first},").replace("out =", f"{last} =")
-        if dtype == "float16" and keep_io:
-            lines = f"x16 = Cast <to = 10> (x) {lines} y = Cast <to = 1> (y16)"
-        io = "float" if keep_io else dtype
-        numpy_type = np.float16 if dtype == "float16" else np.float32
-        cast = {name: value.astype(numpy_type) for name, value in constants.items()}
-        text = f"net ({io}[4,16] x) => ({io}[4,16] y) {{ {lines} }}"
-        models.append(parsed(text, **cast))
-    return models[0], models[1]
 
 
 @pytest.mark.parametrize("keep_io", [True, False])

@@ -1,19 +1,16 @@
 """One scenario a verdict: what a practitioner meets, and what bisect says of it."""
 
-from pathlib import Path
-
 import numpy as np
-import onnx
 import pytest
 from onnx import ModelProto, helper, numpy_helper, parser
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite import load, open_references, save_tensors
+from kit.bisecting import Case, altered, parsed, random, verdicts
+from onnxsurgeon_lite import open_references, save_tensors
 from onnxsurgeon_lite.debug.bisection import Search, bisect, find
 from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, judge
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.runtime.feeds import Recipe, make_feeds
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
@@ -24,64 +21,6 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 def optimized():
     with Runtime(RuntimeOptions(opt="all")) as runtime:
         yield runtime
-
-
-def parsed(text: str, **constants) -> ModelProto:
-    """ONNX text, and its initializers."""
-    model = parser.parse_model('<ir_version: 10, opset_import: ["" : 21]>\n' + text)
-    model.graph.initializer.extend(
-        numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()
-    )
-    return model
-
-
-def altered(model: ModelProto, **constants) -> ModelProto:
-    """A copy with other initializers."""
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    for tensor in copy.graph.initializer:
-        if tensor.name in constants:
-            tensor.CopyFrom(
-                numpy_helper.from_array(np.asarray(constants[tensor.name]), tensor.name)
-            )
-    return copy
-
-
-class Case:
-    """A right model's values as references, and bisections of wrong ones."""
-
-    def __init__(
-        self, folder: Path, right: ModelProto, runtime: Runtime, feeds=None, by_node=False
-    ) -> None:
-        self.folder, self.runtime = folder, runtime
-        index = self.index(right, "right.onnx")
-        self.feeds = feeds or make_feeds(index, Recipe(seed=5))[0]
-        observer = Observer(index, runtime, by_node)
-        observer.feed(self.feeds)
-        self.values = {**self.feeds, **observer.fetch(list(index.producer))}
-        save_tensors(folder / "refs", self.values)
-
-    def index(self, proto: ModelProto, name: str) -> GraphIndex:
-        onnx.save(proto, self.folder / name)
-        return GraphIndex.of(load(self.folder / name))
-
-    def references(self, **changed):
-        if changed:
-            save_tensors(self.folder / "changed", {**self.values, **changed})
-        return open_references(self.folder / ("changed" if changed else "refs"))
-
-    def bisect(self, wrong: ModelProto, optimized=None, references=None, **search):
-        model = self.index(wrong, "wrong.onnx").model
-        stored = references or self.references()
-        return bisect(model, stored, self.feeds, self.runtime, optimized, Search(**search))
-
-
-def verdicts(culprit) -> list[str]:
-    return [finding.verdict for finding in culprit.findings]
-
-
-def random(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 LAYERS = 8

@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import parser
 
 import onnxsurgeon_lite as osl
 from kit import COMMAND, FIXTURES
+from kit.causes import found, model, numbers, references
 from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.families import FAMILIES
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
@@ -26,28 +26,6 @@ REFERENCES = FIXTURES / "references" / "whole_model.npz"
 @pytest.fixture(autouse=True)
 def _enough_time(monkeypatch):
     monkeypatch.setattr(finding, "SECONDS", 120.0)
-
-
-def model(text: str, **weights: np.ndarray) -> onnx.ModelProto:
-    """A model of a text, with weights as its initializers."""
-    header = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]> '
-    proto = parser.parse_model(header + text)
-    proto.graph.initializer.extend(onnx.numpy_helper.from_array(w, n) for n, w in weights.items())
-    return proto
-
-
-def references(right: onnx.ModelProto, **feeds: np.ndarray) -> dict[str, np.ndarray]:
-    """Every value of the right model, and what it was fed with."""
-    names = [name for node in right.graph.node for name in node.output]
-    return {**feeds, **osl.run(right, feeds=feeds, fetch=names)}
-
-
-def found(wrong: onnx.ModelProto, right: onnx.ModelProto, **feeds: np.ndarray) -> osl.BisectResult:
-    return osl.bisect(wrong, references(right, **feeds), feeds=feeds)
-
-
-def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 NORM = "g (float[4,16] x) => (float[4,16] y) {{ y = LayerNormalization <epsilon = {}> (x, w, b) }}"

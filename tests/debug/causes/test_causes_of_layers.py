@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from test_causes import model, numbers, references
 
 import onnxsurgeon_lite as osl
+from kit.causes import model, numbers, references
 from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.constants import epsilons

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from test_causes import model, numbers
-from test_causes_told import said
 
 import onnxsurgeon_lite as osl
+from kit.causes import model, numbers, said
 from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.constants import constants
 from onnxsurgeon_lite.debug.causes.masks import inverted_flags, missing_slopes, other_masks

@@ -4,9 +4,9 @@ import warnings
 
 import numpy as np
 import pytest
-from test_causes import model, numbers, references
 
 import onnxsurgeon_lite as osl
+from kit.causes import model, numbers, references
 from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.cells import Cells, Way
 from onnxsurgeon_lite.debug.causes.newton import solved_recurrent

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from test_causes import found, model, numbers, references
 
 import onnxsurgeon_lite as osl
+from kit.causes import found, model, numbers, references
 from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.constants import scalars
 from onnxsurgeon_lite.debug.causes.finding import Finder

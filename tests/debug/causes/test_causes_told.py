@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from test_causes import found, model, numbers, references
 
 import onnxsurgeon_lite as osl
+from kit.causes import found, model, numbers, references, said
 from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.arrangement import arrangement, rolled_values
 from onnxsurgeon_lite.debug.causes.attributes import attributes
@@ -21,12 +21,6 @@ from onnxsurgeon_lite.passes.protocol import key
 @pytest.fixture(autouse=True)
 def _enough_time(monkeypatch):
     monkeypatch.setattr(finding, "SECONDS", 120.0)
-
-
-def said(wrong, right, *keep: str, **feeds: np.ndarray) -> str:
-    """The first cause, against some of the right model's values."""
-    known = {name: value for name, value in references(right, **feeds).items() if name in keep}
-    return osl.bisect(wrong, known, feeds=feeds).culprits[0].causes[0].sentence
 
 
 def told(text: str, wrong: dict, right: dict, **feeds: np.ndarray) -> str:
