@@ -72,7 +72,7 @@ def _again(
 
 def said(error: BaseException) -> str:
     """Return what an error says is wrong, for a message that quotes it."""
-    return error.message if isinstance(error, SurgeonError) else str(error)
+    return error.message if isinstance(error, SurgeonError) else str(error) or type(error).__name__
 
 
 class ModelFileError(SurgeonError):

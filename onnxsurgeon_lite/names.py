@@ -48,6 +48,11 @@ def _ansi_c(character: str) -> str:
     return "\\" + character if character in "\\'" else character
 
 
+def is_function(place: str) -> bool:
+    """Return whether a text is `FILE.py:function`: a file or a folder of that very name is no Python."""
+    return place.rpartition(":")[0].endswith(".py") and not os.path.lexists(place)
+
+
 def function_at(place: str, what: str) -> Callable[..., object]:
     """Return the function of `FILE.py:function`.
 

@@ -14,12 +14,12 @@ import tempfile
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path, PosixPath
-from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from onnxsurgeon_lite.errors import SourceChangedError, UsageError
 
@@ -47,13 +47,27 @@ class _TooMuchError(OSError):
 
 
 _FINAL = (
-    FileNotFoundError, PermissionError, IsADirectoryError, SourceChangedError, UsageError, _TooSlowError, _TooMuchError,
-)  # fmt: skip
+    FileNotFoundError,
+    PermissionError,
+    IsADirectoryError,
+    SourceChangedError,
+    UsageError,
+    _TooSlowError,
+    _TooMuchError,
+    NotImplementedError,
+)
 WAITING: ContextVar[float | None] = ContextVar("WAITING", default=None)
 """The seconds that a request may take; None for what is usual."""
 _VERSION = (
-    "ETag", "etag", "version_id", "LastModified", "last_modified", "Last-Modified", "mtime", "created",
-)  # fmt: skip
+    "ETag",
+    "etag",
+    "version_id",
+    "LastModified",
+    "last_modified",
+    "Last-Modified",
+    "mtime",
+    "created",
+)
 
 
 def placed(path: str | os.PathLike[str]) -> Path:
@@ -195,7 +209,8 @@ class Remote(PosixPath):
         try:
             from fsspec.core import url_to_fs
 
-            system, path = url_to_fs(self.url)
+            web = _bounded() if self.url.startswith("http") else {}
+            system, path = url_to_fs(self.url, **web)
         except ImportError as error:
             raise UsageError(
                 f"{self.url!r} needs fsspec and the store's package: {error}",
@@ -212,10 +227,8 @@ class Remote(PosixPath):
         for number in range(_TRIES):
             try:
                 return self.patience.answer(ask, self.url)
-            except _FINAL as error:
-                raise self._told(error) from error
             except Exception as error:
-                if isinstance(error, NotImplementedError) or _is_changed(error):
+                if isinstance(error, _FINAL) or _is_changed(error):
                     raise self._told(error) from error
                 if number == _TRIES - 1:
                     raise OSError(errno.EIO, f"{error} ({_TRIES} tries)", self.url) from error
@@ -226,10 +239,10 @@ class Remote(PosixPath):
         """Return the error with the words that those of local files have."""
         if _is_changed(error):
             return changed(self)
-        if isinstance(error, FileNotFoundError):
-            return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.url)
-        if isinstance(error, PermissionError):
-            return PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.url)
+        for number in (errno.ENOENT, errno.EACCES):
+            known = OSError(number, os.strerror(number), self.url)
+            if isinstance(error, type(known)):
+                return known
         return error
 
     def copied(self) -> IO[bytes]:
@@ -293,31 +306,47 @@ class _Patience:
 
     def answer(self, ask: Callable[[], R], url: str) -> R:
         """Return what is answered; one that waits for ever is left alone with its thread."""
-        answers = SimpleQueue[Callable[[], R]]()
-        Thread(target=lambda: answers.put(_outcome(ask)), daemon=True).start()
+        answer = Future[R]()
+        Thread(target=_settle, args=[answer, ask], daemon=True).start()
         began = now = time.monotonic()
         most = WAITING.get()
         while now - began < (self._left if most is None else min(most, self._left)):
-            with contextlib.suppress(Empty):
-                outcome = answers.get(timeout=max(0.01, min(1.0, began + self._left - now)))
+            if wait([answer], max(0.01, min(1.0, began + self._left - now))).done:
                 self._left += _EARNED - (time.monotonic() - began)
-                return outcome()
+                return answer.result()
             now = time.monotonic()
         self._left = _EARNED
         raise _TooSlowError(errno.ETIMEDOUT, f"too little came in {now - began:.0f} s", url)
 
 
-def _outcome(ask: Callable[[], R]) -> Callable[[], R]:
-    """Return what returns the answer, or raises as the question does."""
+@cache
+def _bounded() -> dict[str, object]:
+    """Return options for the web: an answer that is read at once may have the bytes of one request, no more."""
+    import aiohttp
+
+    class Answer(aiohttp.ClientResponse):
+        async def read(self) -> bytes:
+            body = bytearray()
+            async for piece in self.content.iter_any():
+                body += piece
+                if len(body) > _LARGEST_PIECE:
+                    self.close()
+                    raise _TooMuchError(
+                        errno.EFBIG,
+                        f"it sends more than {_LARGEST_PIECE} bytes at once",
+                        str(self.url),
+                    )
+            self._body = bytes(body)
+            return self._body
+
+    return {"client_kwargs": {"response_class": Answer}}
+
+
+def _settle(answer: Future[R], ask: Callable[[], R]) -> None:
     try:
-        found = ask()
+        answer.set_result(ask())
     except BaseException as error:  # noqa: BLE001  it is raised where it is waited for
-        return partial(_raised, error)
-    return lambda: found
-
-
-def _raised(error: BaseException) -> NoReturn:
-    raise error
+        answer.set_exception(error)
 
 
 @cache

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.api.call import Call, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, UsageError
 from onnxsurgeon_lite.runtime.options import require_ort
+from onnxsurgeon_lite.tensors.references.sets import text_of
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.conversion.goal import Goal
@@ -148,7 +149,7 @@ def _kept(keep: str | Sequence[str]) -> tuple[str, ...]:
             found.append(argument)
             continue
         try:
-            stored = json.loads(Path(argument).read_text("utf-8"))
+            stored = json.loads(text_of(Path(argument), limit=1 << 28))
             found += [
                 name if name.startswith(("@", "fn:")) else f"name:{name}"
                 for name in stored["exclude"]

@@ -16,6 +16,7 @@ from onnxsurgeon_lite.api.call import (
 )
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import RuntimeTimeout, SurgeonError, UsageError
+from onnxsurgeon_lite.names import is_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -181,7 +182,7 @@ def record(
     """
     from onnxsurgeon_lite.model.sharing import require_replaceable
 
-    is_torch = ".py:" in str(model) if isinstance(model, str | PathLike) else _is_module(model)
+    is_torch = is_function(str(model)) if isinstance(model, str | PathLike) else _is_module(model)
     target = Path(output)
     with Call(**how) as call:
         if is_torch:

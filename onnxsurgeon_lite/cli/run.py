@@ -18,6 +18,7 @@ from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import FAILED
 from onnxsurgeon_lite.cli.options import Typed, Values
 from onnxsurgeon_lite.cli.outputs import note_factory
+from onnxsurgeon_lite.names import is_function
 from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import progress
 
@@ -95,7 +96,7 @@ def record(
             memory,
             **how,
         )
-    if ".py:" in str(model):
+    if is_function(str(model)):
         note_factory(str(model), output)
     options.show(done)
 

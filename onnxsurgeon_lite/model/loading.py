@@ -73,10 +73,9 @@ def load(path: str | PathLike[str]) -> Model:
             )
         key = source.key
         data = skeleton(source.path, key)
-    except OSError as error:
-        raise ModelFileError(
-            f"cannot read {str(path)!r}: {error.strerror}", _nearby(path)
-        ) from error
+    except (OSError, RuntimeError) as error:  # such as a loop of links
+        why = getattr(error, "strerror", error)
+        raise ModelFileError(f"cannot read {str(path)!r}: {why}", _nearby(path)) from error
     model = Model(_parse(data, path), {key: source}, path)
     for tensor in external_tensors(model.proto) if refers(data) else ():
         _resolve(model, tensor, path.absolute().parent)

@@ -17,6 +17,7 @@ from onnxsurgeon_lite.passes.merge import merge, no_outputs
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_values
+from onnxsurgeon_lite.tensors.references.sets import text_of
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def guest_of(what: str | Model, model: Model, known: Known) -> tuple[Model, dict
     path = Path(what)
     if path.suffix == ".onnx":
         return loaded(path), {}
-    text = path.read_text(encoding="utf-8") if "=" not in what and path.is_file() else what
+    text = text_of(path) if "=" not in what and path.is_file() else what
     if "{" in text:
         return parse_text(text, model.proto), {}
     expression = parse_expression(text, model, known, names_in([model.proto.graph]))

@@ -17,6 +17,7 @@ from onnxsurgeon_lite.model.model import refer
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.references.sets import require_regular
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]>\n'
 """The header that a text without one gets."""
@@ -83,7 +84,7 @@ def add_initializers(model: Model, files: Mapping[str, str | PathLike[str] | Arr
 
 def _tensor(model: Model, name: str, path: Path) -> TensorProto:
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(require_regular(path), mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise BuildError(
             f"cannot read initializer {name!r} from {str(path)!r}: {error}",

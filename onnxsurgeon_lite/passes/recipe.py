@@ -28,12 +28,10 @@ from onnxsurgeon_lite.passes.set_attr import AttributeValue
 from onnxsurgeon_lite.plugins import PASSES, brought
 from onnxsurgeon_lite.remote import is_url
 from onnxsurgeon_lite.surgery.constants import read_numbers
-from onnxsurgeon_lite.tensors.references.sets import require_regular
+from onnxsurgeon_lite.tensors.references.sets import text_of
 
 _SYNONYMS = {"merge": "append"}  # a model behind another
 
-
-_LARGEST = 1 << 22  # bytes of a file that people write
 _FILES = (".onnx", ".npy", ".npz", ".safetensors", ".pb")
 
 
@@ -47,7 +45,7 @@ def read_toml(path: Path, folder: Path | None = None) -> dict[str, object]:
         UsageError, ReferenceSetError: it cannot be read, or is no regular file.
     """
     try:
-        return tomllib.loads(require_regular(path, folder, _LARGEST).read_text(encoding="utf-8"))
+        return tomllib.loads(text_of(path, folder))
     except (OSError, ValueError, RuntimeError) as error:  # numbers too long, lists too deep
         raise UsageError(f"cannot read {str(path)!r}: {error}") from error
 
@@ -87,7 +85,7 @@ def _require_data(step: Mapping[str, object], folder: Path) -> None:
     for text in _texts(step):
         is_file = Path(text).suffix in _FILES or (os.path.lexists(text) and not Path(text).is_dir())
         real = os.path.realpath(text) if is_file else ""
-        if is_file and (is_url(text) or not any(Path(real).is_relative_to(own) for own in near)):
+        if is_url(text) or (is_file and not any(Path(real).is_relative_to(own) for own in near)):
             raise UsageError(f"the recipe reads {text!r}, which is not in its folder", asked)
 
 

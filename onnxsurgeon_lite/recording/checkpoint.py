@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
+from onnxsurgeon_lite.errors import ReferenceSetError, UsageError, said
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet, open_references
@@ -48,8 +48,9 @@ def open_checkpoint(path: Path) -> ReferenceSet:
     except OSError as error:
         raise ReferenceSetError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     except UNREADABLE as error:
-        what = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ReferenceSetError(f"cannot read {str(path)!r}: {what}") from error
+        raise ReferenceSetError(
+            f"cannot read {str(path)!r}: {said(error).splitlines()[0]}"
+        ) from error
     state = _unwrapped(found)
     entries = {
         str(name): Entry(partial(_array, tensor), tuple(tensor.shape))

@@ -141,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", default="0")
     add("--commands", type=int, default=-1, help="how many each mutant meets; all by default")
     add("--heavy", type=int, default=-1, help="how many of those that run models; all by default")
+    add("--kinds", default="", help="of files for readers, such as rule,recipe; all by default")
     add("--verbs", action="store_true", help="one that runs models of each verb, instead")
     add("--seconds", type=float, default=1e9, help="stop after this time")
     add("--broken", type=Path, default=Path("broken.jsonl"), help="file that keeps what breaks")

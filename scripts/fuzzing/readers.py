@@ -185,9 +185,10 @@ def _index(folder: Path) -> bytes:
 
 def mutants_of(attack: "Attack", _: dict[str, bytes], given: argparse.Namespace) -> Iterator[None]:
     """Attack every reader in turn, a thousand damaged files at a time."""
-    known = {kind: _Known(attack, kind) for kind in KINDS}
+    kinds = given.kinds.split(",") if given.kinds else list(KINDS)
+    known = {kind: _Known(attack, kind) for kind in kinds}
     for number in range(given.first, given.first + given.mutants):
-        kind = list(KINDS)[number % len(KINDS)]
+        kind = kinds[number % len(kinds)]
         known[kind].attack(Random(f"{given.seed}/{number}"), f"{kind}-{given.seed}-{number}")
         attack.counts["lines reached"] = sum(len(each.reached) for each in known.values())
         yield

@@ -185,6 +185,17 @@ def found(tmp_path, monkeypatch):
     return inside
 
 
+def test_references_that_are_found_are_no_python_whatever_their_names(found):
+    osl.record("model.onnx", "make.py:samples")
+    (found / "refs.npz").unlink()
+    (found / "link.npz").unlink()
+
+    done = CliRunner().invoke(app, ["bisect"])
+    assert (done.exit_code, "the references 'make.py:samples'" in done.output) == (0, True)
+    assert CliRunner().invoke(app, ["compare", "model.onnx", "make.py:samples"]).exit_code == 0
+    assert not (found / "PWN").exists()
+
+
 @pytest.mark.parametrize("place", OUTSIDE)
 @pytest.mark.parametrize("key", ["model", "reference", "feeds", "map", "against"])
 def test_a_configuration_that_is_found_names_nothing_outside_its_folder(found, key, place):

@@ -32,6 +32,7 @@ from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.graph.text import attribute_texts
+from onnxsurgeon_lite.matching.values.mapping import load_map
 from onnxsurgeon_lite.passes import rewrite as rewriting
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.surgery.edits import fresh
@@ -499,6 +500,50 @@ def test_a_rule_without_end_is_refused(kind):
 
     with pytest.raises(SurgeonError, match=problem):
         osl.rewrite(osl.build(graph), rule)
+
+
+def of_a_pipe(path):
+    """What reads a text or an array that people write."""
+    relu = osl.build("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    text = "g (float[2] x) => (float[2] y) { y = Add(x, w) }"
+    return {
+        "rules": lambda: osl.rewrite(relu, path),
+        "text": lambda: osl.build(Path(path)),
+        "array": lambda: osl.build(text, initializer={"w": path}),
+        "nodes to keep": lambda: osl.convert(relu, to="float16", keep=path),
+        "map": lambda: load_map(Path(path)),
+        "journal": lambda: Journal.at(Path(path), "q", resume=True),
+    }
+
+
+@pytest.mark.parametrize("kind", of_a_pipe("pipe"))
+def test_what_people_write_is_read_from_regular_files_alone(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.json")
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for the pipe"))
+    signal.alarm(20)
+    try:
+        with pytest.raises(SurgeonError, match="regular file|is not a journal"):
+            of_a_pipe("pipe.json")[kind]()
+    finally:
+        signal.alarm(0)
+
+
+def test_a_journal_is_not_written_through_a_link_out_of_its_folder(tmp_path):
+    (tmp_path / "empty").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "journal").symlink_to("../empty")
+
+    with pytest.raises(SurgeonError, match="is a link out of its folder"):
+        Journal.at(tmp_path / "folder" / "journal", "q", resume=False)
+    assert not (tmp_path / "empty").read_text()
+
+
+def test_a_loop_of_links_is_no_model(tmp_path):
+    (tmp_path / "m.onnx").symlink_to("m.onnx")
+
+    with pytest.raises(SurgeonError, match="cannot read .*m.onnx': Symlink loop|symbolic links"):
+        load(tmp_path / "m.onnx")
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "[]", '{"exclude": [1]}'])

@@ -298,12 +298,14 @@ def hostile(monkeypatch):
             if how == "silent":
                 over.wait(20)
                 return
-            self.send_response(200)
-            if how == "drips":
+            part = how == "part" and self.command == "GET"
+            self.send_response(206 if part else 200)
+            if how == "drips" or (how == "part" and not part):
                 self.send_header("Content-Length", "1000")
+                self.send_header("Accept-Ranges", "bytes")
             self.end_headers()
             with contextlib.suppress(OSError):
-                if how == "endless":
+                if how in ("endless", "part"):
                     while self.command == "GET" and not over.is_set():
                         self.wfile.write(b"\n\1a" * 10_000)
                 while how == "drips" and self.command == "GET" and not over.wait(0.1):
@@ -332,6 +334,7 @@ def hostile(monkeypatch):
         ("silent", "too little came in"),
         ("drips", "too little came in"),
         ("endless", "it sends more than 1048576 bytes"),
+        ("part", "it sends more than 4194304 bytes at once"),
     ],
 )
 def test_a_server_that_never_ends_is_left(how, problem, hostile):

@@ -157,6 +157,10 @@ def came(tmp_path, monkeypatch):
     [
         ('verb = "script"\nedit = "patch.py"', "runs Python: 'patch.py'"),
         ('verb = "merge"\nwhat = "http://127.0.0.1:9/m.onnx"', "reads 'http"),
+        (
+            'verb = "replace"\ninputs = ["input.1"]\noutputs = ["31"]\nmodel = "http://127.0.0.1:9/m"',
+            "reads 'http",
+        ),
         ('verb = "append"\nwhat = "/dev/zero"', "reads '/dev/zero'"),
         ('verb = "merge"\nwhat = "../model.onnx"', "reads '../model.onnx'"),
         ('verb = "rewrite"\nrules = ["../model.onnx"]', "reads '../model.onnx'"),

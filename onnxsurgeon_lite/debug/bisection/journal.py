@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from onnxsurgeon_lite.atomic import real_place
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.tensors.references.sets import text_of
 
 _START = b'{"question": "'  # of every journal
 
@@ -43,7 +45,7 @@ class Journal:
         Raises:
             UsageError: there is no journal to resume, it belongs to another search, or the file is not a journal.
         """
-        journal = cls()
+        journal, path = cls(), real_place(path)
         _require_journal(path)
         if resume:
             journal._read(path, question)
@@ -59,7 +61,7 @@ class Journal:
 
     def _read(self, path: Path, question: str) -> None:
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = text_of(path, limit=1 << 28).splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
                 f"there is no journal at {str(path)!r} to resume", "start without --resume"

@@ -26,6 +26,7 @@ from onnxsurgeon_lite.graph.patterns.conditions import parse_conditions
 from onnxsurgeon_lite.graph.patterns.side import Side, written_out
 from onnxsurgeon_lite.graph.text import parse_message
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.tensors.references.sets import text_of
 
 _SHIPPED = Path(__file__).parent / "rules"
 _SUFFIX = ".onnxtxt"
@@ -216,7 +217,7 @@ def _text(source: "str | PathLike[str]") -> tuple[str, str]:
     if not path.exists() and str(source) in known:
         path = known[str(source)]
     try:
-        return path.name.removesuffix(_SUFFIX), path.read_text(encoding="utf-8")
+        return path.name.removesuffix(_SUFFIX), text_of(path)
     except FileNotFoundError as error:
         unknown = UnknownNameError(str(source), "the package", known, kind="rule or file")
         unknown.hint = unknown.hint or f"it has {', '.join(map(repr, known))}"

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.matching.values.pairing import Matching
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared, feeds_from, required_inputs
 from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, Stored, require_regular
+from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, Stored, text_of
 
 FORMAT = "onnxsurgeon-map"
 _RESHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
@@ -37,7 +37,7 @@ def save_map(matching: Matching, path: Path) -> None:
 def load_map(path: Path) -> list[Pair]:
     """Load the pairs of a map file."""
     try:
-        found = json.loads(require_regular(path).read_bytes())
+        found = json.loads(text_of(path, limit=1 << 28))
         pairs = [_pair(item) for item in found["pairs"]]
     except UNREADABLE as error:
         raise ReferenceSetError(

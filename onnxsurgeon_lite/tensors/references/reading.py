@@ -118,7 +118,7 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except ReferenceSetError:
         raise
-    except (*UNREADABLE, SurgeonError) as error:
+    except UNREADABLE as error:
         what = error.strerror if isinstance(error, OSError) and error.strerror else said(error)
         what = f"it lacks {error}" if isinstance(error, KeyError) else what
         raise ReferenceSetError(
@@ -326,55 +326,40 @@ def _placed(
     return Entry(place, shape, kind, size=size)
 
 
-def _read_header(
-    file: IO[bytes], version: tuple[int, int]
-) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
-    headers = {(1, 0): np.lib.format.read_array_header_1_0}
-    return headers.get(version, np.lib.format.read_array_header_2_0)(file)
-
-
 def read_npz(archive: zipfile.ZipFile, member: str) -> Array:
-    def read() -> Array:
-        with archive.open(member) as file:
-            _require_size(file, archive.getinfo(member).file_size)
-        return _npy_array(archive.read(member))
-
-    return numpy_array(read, f"{archive.filename}:{member}")
+    return numpy_array(lambda: _npy_array(archive.read(member)), f"{archive.filename}:{member}")
 
 
 def _npy_array(raw: bytes) -> Array:
     """View the bytes of a `.npy` file as an array: numpy's own reader copies an archive member in pieces."""
     file = io.BytesIO(raw)
-    if np.lib.format.read_magic(file) != (1, 0):
-        file.seek(0)
-        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    if dtype.hasobject:
-        raise ValueError("object arrays are pickles")
+    shape, fortran, dtype = _header(file, len(raw))
     return np.ndarray(shape, dtype, raw, file.tell(), order="F" if fortran else "C")
 
 
-def _require_size(file: IO[bytes], size: int) -> None:
-    """Raise `ValueError` unless a `.npy` file has as many bytes as its header says."""
-    shape, _, dtype = _read_header(file, np.lib.format.read_magic(file))
+def _header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    """Read the header of a `.npy` file: shape, whether columns come first, dtype.
+
+    Raises:
+        ValueError: the file has more or fewer bytes than its header says.
+    """
+    version = np.lib.format.read_magic(file)
+    first = np.lib.format.read_array_header_1_0
+    read = first if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, columns_first, dtype = read(file)
     if dtype.hasobject:
         raise ValueError("object arrays are pickles")
     wanted = file.tell() + math.prod(shape) * dtype.itemsize
     if size != wanted:
         raise ValueError(f"it has {size} bytes and needs {wanted}")
+    return shape, columns_first, dtype
 
 
 def _npy_entry(path: Path, folder: Path) -> Entry:
     """Return the entry of a file in a folder, or of a file alone."""
     size = require_regular(path, folder if folder != path else None).stat().st_size
 
-    def read() -> Array:
-        with path.open("rb") as file:
-            _require_size(file, size)
-            file.seek(0)
-            return np.asarray(np.load(file, allow_pickle=False))
-
-    whole = partial(numpy_array, read, str(path))
+    whole = partial(numpy_array, lambda: _npy_array(path.read_bytes()), str(path))
     if isinstance(path, Remote):
         return Entry(whole, size=size)
     with path.open("rb") as file:
@@ -386,7 +371,7 @@ def numpy_array(read: Callable[[], Array], place: str) -> Array:
     try:
         array = read()
     except UNREADABLE as error:
-        raise ReferenceSetError(f"cannot read {place!r}: {error}") from error
+        raise ReferenceSetError(f"cannot read {place!r}: {said(error)}") from error
     if array.dtype.kind != "V":
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.itemsize == 2 and array.dtype.names is None:
@@ -491,7 +476,7 @@ def _as_tensor(path: Path) -> TensorProto:
     try:
         tensor: TensorProto = TensorProto.FromString(path.read_bytes())
         dtypes.to_array(tensor)
-    except (*UNREADABLE, SurgeonError) as error:
+    except UNREADABLE as error:
         raise ReferenceSetError(
             f"{str(path)!r} is not a serialized tensor: {said(error)}"
         ) from error

@@ -1,5 +1,6 @@
 """Several samples: folders, files, rows of arrays, a generator, a data set; each is read when it is needed."""
 
+import os
 import shutil
 import tempfile
 import zipfile
@@ -13,7 +14,7 @@ from typing import cast
 import numpy as np
 
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
-from onnxsurgeon_lite.names import calling, function_at
+from onnxsurgeon_lite.names import calling, function_at, is_function
 from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references.reading import (
@@ -68,7 +69,9 @@ class Samples:
     def flows(self) -> bool:
         """Whether they come one after the other, and only once."""
         place = self.given
-        return isinstance(place, str) and (_is_generator(place) or place.startswith(HUGGINGFACE))
+        if not isinstance(place, str) or os.path.lexists(place):
+            return False
+        return is_function(place) or place.startswith(HUGGINGFACE)
 
     @property
     def travels(self) -> bool:
@@ -160,10 +163,6 @@ def spooled(samples: Iterable[ReferenceSet], folder: Path) -> Samples:
             for name in sample:
                 writer.add(name, sample.read(name), {"kind": "input"}, number)
     return Samples(str(folder))
-
-
-def _is_generator(place: str) -> bool:
-    return place.rpartition(":")[0].endswith(".py")
 
 
 def _flow(place: str) -> Iterator[object]:

@@ -1,45 +1,22 @@
 """A reference set: named tensors, each read on demand."""
 
 import functools
-import lzma
 import os
 import stat
-import struct
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
-from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError, UnknownNameError, said
+from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError, said
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 Stored = Array | list[Array]
 
-UNREADABLE = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    ArithmeticError,  # 1e400 in JSON
-    AttributeError,
-    EOFError,
-    RuntimeError,  # encrypted archives, compression that is not known, JSON nested too deep
-    MemoryError,
-    lzma.LZMAError,
-    struct.error,
-    SyntaxError,  # of the header of a .npy file
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-    DecodeError,
-)
-"""Exceptions that a damaged file can cause."""
+UNREADABLE = Exception
+"""What a damaged file can raise: what reads it raises errors of many packages, and those of their bugs."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +142,7 @@ class ReferenceSet:
             return self.entries[name].read()
         except ReferenceSetError:
             raise
-        except (*UNREADABLE, SurgeonError) as error:
+        except UNREADABLE as error:
             raise ReferenceSetError(
                 f"cannot read {name!r} from {self.place!r}: {said(error)}"
             ) from error
@@ -188,8 +165,8 @@ def require_regular(path: Path, folder: Path | None = None, limit: int | None = 
         ReferenceSetError: the path is anything else.
         OSError: there is nothing at the path.
     """
-    real = path.resolve(strict=True)
-    status = real.stat()
+    status = path.stat()
+    real = path.resolve()
     if not stat.S_ISREG(status.st_mode):
         raise ReferenceSetError(f"{str(path)!r} is not a regular file: refused")
     if folder is not None and not real.is_relative_to(folder.resolve()):
@@ -199,6 +176,11 @@ def require_regular(path: Path, folder: Path | None = None, limit: int | None = 
     if limit is not None and status.st_size > limit:
         raise ReferenceSetError(f"{str(path)!r} has {status.st_size} bytes, more than {limit}")
     return real
+
+
+def text_of(path: Path, folder: Path | None = None, limit: int = 1 << 22) -> str:
+    """Return what a text file holds that people write, or tools for them; see `require_regular`."""
+    return require_regular(path, folder, limit).read_text(encoding="utf-8")
 
 
 @functools.cache
