@@ -1,5 +1,6 @@
 """Feeds that tell two models apart: several seeds, counts and symbolic dimensions above 1."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -29,6 +30,7 @@ _SCALARS = 2  # inputs that are a scalar where others are not
 _SUMS = 12
 _WIDE = 32  # networks halve their inputs often
 _SPREAD = 32  # of standard normal numbers over integers of 8 bits
+_MOST = 1 << 22  # elements of an input for each of its fixed ones: two images of 96 x 128 x 160
 _SIZE_1 = "symbolic dimensions have size 1, where many edits make no difference: the model runs with no other"
 
 Outputs = dict[str, RunValue]
@@ -132,7 +134,8 @@ class _Drawing:
         Args:
             ranked: the model, with a rank for every input.
         """
-        *wider, smallest = _sizes(ranked)
+        *drawn, smallest = _sizes(ranked)
+        wider = [sizes for sizes in drawn if _is_small(ranked, sizes)]
         for sizes in wider:
             try:
                 is_made = self._run(ranked, 0, sizes)
@@ -152,7 +155,7 @@ class _Drawing:
                 raise
             self.lines |= {_SIZE_1: []} if wider else {}
         double = {name: 2 * size for name, size in sizes.items()}  # sums stay sums
-        for others in (double, sizes) if is_made else ():
+        for others in (double, sizes)[not _is_small(ranked, double) :] if is_made else ():
             try:
                 self._run(ranked, 1, others)
                 return
@@ -241,6 +244,12 @@ def _sizes(index: GraphIndex) -> list[dict[str, int]]:
     ]
     most = sums if len(sums) <= _SUMS else []
     return [distinct, wide, alike, *most, dict.fromkeys(symbols, 2), {}] if symbols else [{}]
+
+
+def _is_small(index: GraphIndex, sizes: Mapping[str, int]) -> bool:
+    """Return whether every input of these sizes is made and computed in little time."""
+    shapes = [kind.type.tensor_type.shape.dim for kind in index.inputs.values()]
+    return all(math.prod(sizes.get(dim.dim_param, 1) for dim in dims) <= _MOST for dims in shapes)
 
 
 def _sizes_of(index: GraphIndex, feeds: Feeds) -> dict[str, int]:

@@ -24,7 +24,7 @@ from onnxsurgeon_lite.surgery.control_flow import straighten
 from onnxsurgeon_lite.surgery.decided import DECIDED, decide
 from onnxsurgeon_lite.surgery.edits import drop_declarations, trained, value_names
 from onnxsurgeon_lite.surgery.shape_values import Elements, is_known, shape_values
-from onnxsurgeon_lite.surgery.symbolic import infer_types, onnx_types
+from onnxsurgeon_lite.surgery.symbolic import carry_types, infer_types, onnx_types
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -69,7 +69,7 @@ class Fold:
         result, changes, notes = index.model, list[str](), list[str]()
         if _Constants(index, None, self.limit).may_fold():
             result = result.copy()
-            changes, notes = fold(result, None, self.limit)
+            changes, notes = fold(result, None, self.limit, index)
         if index.bodied:
             result, taken, _ = straighten(result, 0)
             if taken:
@@ -79,24 +79,35 @@ class Fold:
         return PassResult.of(index.model, result, changes, notes, is_told=True)
 
 
-def fold(result: Model, values: Iterable[str] | None, limit: int) -> tuple[list[str], list[str]]:
+def fold(
+    result: Model, values: Iterable[str] | None, limit: int, before: GraphIndex | None = None
+) -> tuple[list[str], list[str]]:
     """Fold, in place, what depends on nothing but constants; with `values`, only what depends on these too.
+
+    Args:
+        before: the index of the same model, which knows types and learns them.
 
     Returns:
         (changes, notes).
     """
     with ExitStack() as stack:
-        return _fold(result, values, limit, _Count(_Runner(stack)))
+        return _fold(result, values, limit, _Count(_Runner(stack)), before)
 
 
 def _fold(
-    result: Model, values: Iterable[str] | None, limit: int, whole: "_Count"
+    result: Model,
+    values: Iterable[str] | None,
+    limit: int,
+    whole: "_Count",
+    before: GraphIndex | None,
 ) -> tuple[list[str], list[str]]:
     """Fold until what is too large stays so; see `fold`."""
     rounds = True
     while rounds:
         counts = whole.folded, whole.decided
         index = GraphIndex.of(result)
+        if before is not None:
+            carry_types(before, index)
         whole.large.clear()
         whole.failed.clear()
         _fold_graph(
@@ -104,6 +115,8 @@ def _fold(
         )
         for function in result.proto.functions if values is None else ():
             _fold_function(result, function, limit, whole)
+        if before is not None:
+            carry_types(index, before)
         rounds = bool(whole.large) and counts != (whole.folded, whole.decided)
     changes = [f"{whole.decided} nodes read a constant shape or dtype"] if whole.decided else []
     if whole.folded:

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.passes.infer import Infer
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.passes.rewrite import Rewrite
 from onnxsurgeon_lite.passes.skip_noops import SkipNoops
-from onnxsurgeon_lite.surgery.symbolic import begin_types
+from onnxsurgeon_lite.surgery.symbolic import begin_types, carry_types
 
 _RULES = (
     "conv-batch-norm",
@@ -120,7 +120,9 @@ class _Applied:
     def apply(self, step: "_Step") -> None:
         result = step.edit(self.index)
         if result.changed:
-            self.model, self._index = result.model, None  # what is known of the one before goes
+            before, self._index = self.index, GraphIndex.of(result.model)
+            carry_types(before, self._index)
+            self.model = result.model
         self.idle = 0 if result.changed else self.idle + 1
         self.changes += (f"{step.name}: {change}" for change in result.changes)
         if step.name != "rewrite":  # that a rule has no match is no news here

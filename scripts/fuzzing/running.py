@@ -338,11 +338,12 @@ def _children() -> set[int]:
 
 def _files(folder: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:
     """Yield each file with what tells whether it is another, or is changed."""
-    for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink() and path.name != "output":
-            found = path.stat()
-            stamp = found.st_ino, found.st_size, found.st_mtime_ns
-            yield path.relative_to(folder).as_posix(), stamp
+    for within, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(within, name)
+            if name != "output" and os.path.isfile(path) and not os.path.islink(path):
+                found = os.stat(path)
+                yield os.path.relpath(path, folder), (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _changed(before: _Stamps, after: _Stamps, in_place: bool) -> Iterator[str]:

@@ -552,3 +552,17 @@ def test_documentation_and_metadata_outlive_the_quantizer(how):
     kept = {part.metadata_props[0].value for part in parts if part.metadata_props}
     assert kept == {"dense", "bias", "w", "b", "x"}
     assert {part.doc_string for part in parts} >= {f"about {name}" for name in kept}
+
+
+def test_an_operator_that_onnx_defines_by_float32_constants_stays_wide():
+    text = "g (float[1,2,3,3] x) => (float[1,2,3,3] y) { h = Neg(x) m = MeanVarianceNormalization<axes = [0, 2, 3]>(h) y = Abs(m) }"
+    x = np.random.default_rng(0).normal(size=(1, 2, 3, 3)).astype(np.float32)
+
+    result = converted(text)
+
+    inferred = onnx.shape_inference.infer_shapes(result.model.materialize(), strict_mode=True)
+    types = {info.name: info.type.tensor_type.elem_type for info in inferred.graph.value_info}
+    (norm,) = [n for n in inferred.graph.node if n.op_type == "MeanVarianceNormalization"]
+    assert types[norm.input[0]] == FLOAT
+    expected = osl.run(model_of(text), {"x": x})["y"]
+    assert np.allclose(computed(result, {"x": x})["y"], expected, atol=1e-2)

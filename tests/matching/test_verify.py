@@ -8,6 +8,9 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.trials import run_trials
+from onnxsurgeon_lite.runtime.feeds import Recipe
+from onnxsurgeon_lite.runtime.session import Runtime
 
 SOFTMAX = "g (float[n, c, h, w] x) => (float[n, c, h, w] y) { y = Softmax<axis = -1>(x) }"
 LOOP = """
@@ -290,3 +293,15 @@ def test_an_input_of_unknown_rank_has_several_ranks(model_of):
 
     shapes = {line.partition(" normal")[0] for line in told}
     assert shapes >= {"made x: float [2, 3]", "made x: float []", "made z: float [2, 3, 4]"}
+
+
+def test_sizes_stay_small_where_many_of_them_are_unknown(model_of):
+    rankless = model_of("g (float x, float w, float v) => (float y) { h = Mul(x, w) y = MatMul(h, v) }")
+    for info in (*rankless.proto.graph.input, *rankless.proto.graph.output):
+        info.type.tensor_type.ClearField("shape")
+
+    with Runtime() as runtime:
+        trials, _ = run_trials(GraphIndex.of(rankless), Recipe(), runtime)
+
+    assert max(value.size for trial in trials for value in trial.feeds.values()) <= 1 << 22
+    assert any(value.ndim == 4 for trial in trials for value in trial.feeds.values())

@@ -26,6 +26,10 @@ _QUANTIZING = frozenset((
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
     "MatMulInteger",
 ))  # fmt: skip
+_WIDE = {
+    "BitCast": "BitCast reads bits",
+    "MeanVarianceNormalization": "ONNX defines it by constants in float32",
+}
 _NESTED = frozenset(("If", "Loop", "Scan"))
 _CHOOSING = frozenset(("Cast", "ConstantOfShape"))
 """Operators that choose the dtype of their output by an attribute."""
@@ -185,8 +189,8 @@ class Plan:
             return "it has float32 in attributes"
         if node.op_type in _QUANTIZING:
             return "a quantizer"
-        if node.op_type == "BitCast":
-            return "BitCast reads bits"
+        if node.op_type in _WIDE:
+            return _WIDE[node.op_type]
         if has_sequences(schema):
             return "a sequence"
         if node.op_type in _CHOOSING:

@@ -4,9 +4,10 @@ from onnxsurgeon_lite.surgery.symbolic.expressions import Expressions
 from onnxsurgeon_lite.surgery.symbolic.shapes import (
     as_declared,
     begin_types,
+    carry_types,
     infer_types,
     is_unknown,
     onnx_types,
 )
 
-__all__ = ["Expressions", "as_declared", "begin_types", "infer_types", "is_unknown", "onnx_types"]
+__all__ = ["Expressions", "as_declared", "begin_types", "carry_types", "infer_types", "is_unknown", "onnx_types"]

@@ -93,12 +93,15 @@ class Expressions:
                 yield self._times(size, group)
 
     def _times(self, size: Size, group: Sequence[tuple[str, Size]]) -> str:
-        product = [prod(known[trial] for _, known in group) for trial in self.live]
-        factors = {
-            Fraction(size[t], n) if n else None for t, n in zip(self.live, product, strict=True)
-        }
-        factor = factors.pop() if len(factors) == 1 else None
-        if not factor or 1 not in (factor.numerator, factor.denominator):
+        first, *others = self.live
+        whole, part = size[first], prod(known[first] for _, known in group)
+        if not whole or not part:
+            return ""
+        for trial in others:
+            if size[trial] * part != whole * prod(known[trial] for _, known in group):
+                return ""
+        factor = Fraction(whole, part)
+        if 1 not in (factor.numerator, factor.denominator):
             return ""
         text = "*".join(_factor(text) for text, _ in group)
         if factor.denominator > 1:

@@ -38,6 +38,7 @@ _Made = list[tuple[list[tuple[int, TypeProto]], dict[int, Array] | None]]
 """For each output of a node: the type at each trial, and the numbers at each trial if they are known."""
 _known: WeakKeyDictionary[GraphIndex, tuple[Types, Expressions]] = WeakKeyDictionary()
 _onnx_known: WeakKeyDictionary[GraphIndex, Types] = WeakKeyDictionary()
+_carried: WeakKeyDictionary[GraphIndex, tuple[Types, Expressions]] = WeakKeyDictionary()
 _begun: WeakKeyDictionary[GraphIndex, tuple[bytes, bool]] = WeakKeyDictionary()
 _DECLARED = "onnxsurgeon_lite.declared"
 """The domain of operators whose outputs have the types that they declare."""
@@ -64,6 +65,10 @@ def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Ty
         types, expressions = _known[index]
         return types, expressions.copy()
     types, expressions = onnx_types(index), outer or Expressions()
+    if index in _carried:
+        known, expressions = _carried[index]
+        expressions = expressions.copy()
+        types = types | {name: known[name] for name in known.keys() - _complete(types)}
     if not _says_all(types, index):
         types, expressions = _completed(index, types, expressions)
     types = dict(types)
@@ -72,6 +77,16 @@ def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Ty
     if outer is None:
         _known[index] = types, expressions
     return types, expressions.copy()
+
+
+def carry_types(before: GraphIndex, after: GraphIndex) -> None:
+    """Let an edited model know the inferred types of the values that it still has: an edit gives none another meaning."""
+    found = _known.get(before) or _carried.get(before)
+    if found is not None:
+        types, expressions = found
+        kept = {name: types[name] for name in _complete(types) & after.producer.keys()}
+        _carried[after] = kept, expressions
+        after.types.update(kept)
 
 
 def onnx_types(index: GraphIndex) -> Types:
