@@ -14,7 +14,7 @@ from onnxsurgeon_lite.passes import Pass, Pipeline, Rebatch, SetShape
 from onnxsurgeon_lite.passes.pipeline import apply_step
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.runtime.run import run
-from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.runtime.session import Runtime, run_model
 from onnxsurgeon_lite.surgery.resizing import Plan, ShapeRequest, Symbol, follow, symbols_for
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, varies
 from onnxsurgeon_lite.tensors.comparison import agrees, compare
@@ -306,14 +306,8 @@ def _compare_with(second: Model, changed: Model, runtime: Runtime, recipe: Recip
     """Compare an export at another size with the changed model on the same feeds."""
     index = GraphIndex.of(second)
     feeds, _ = make_feeds(index, recipe)
-    results = []
-    for model in (second, changed):
-        runtime.open(model)
-        for name, value in feeds.items():
-            runtime.put(name, value)
-        outputs = [output.name for output in model.proto.graph.output]
-        results.append(list(runtime.run(list(feeds), outputs).values.items()))
-    for (_, reference), (name, actual) in zip(*results, strict=True):
+    expected, found = (run_model(model, feeds, runtime=runtime) for model in (second, changed))
+    for reference, (name, actual) in zip(expected.values(), found.items(), strict=True):
         if not (isinstance(reference, np.ndarray) and isinstance(actual, np.ndarray)):
             continue
         if not agrees(actual, reference):

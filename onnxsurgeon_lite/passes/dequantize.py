@@ -370,16 +370,16 @@ class _Floats:
             case "QLinearConcat":
                 parts = [self._float(*names[at : at + 3]) for at in range(2, len(node.input), 3)]
                 return parts, names[:2]
-            case "QLinearAdd" | "QLinearMul" | "QLinearMatMul" | "QLinearConv":
-                axis = 0 if node.op_type == "QLinearConv" else -1
+            case "QLinearAdd" | "QLinearMul" | "QLinearMatMul" | "QLinearConv" | "QGemm":
+                axis, at, result = 0 if node.op_type == "QLinearConv" else -1, 8, names[6:8]
+                if node.op_type == "QGemm":
+                    axis, at = 0 if attributes.get("transB") else 1, 6
+                    result = names[7:9] if names[7] else []
                 pair = [self._float(*names[0:3]), self._float(names[3], names[4], names[5], axis)]
-                bias = [self._bias(names[8], names[1], names[4])] if names[8:9] > [""] else []
-                return [*pair, *bias], names[6:8]
-            case "QGemm":
-                axis = 0 if attributes.get("transB") else 1
-                pair = [self._float(*names[0:3]), self._float(names[3], names[4], names[5], axis)]
-                bias = [self._bias(names[6], names[1], names[4])] if names[6] else []
-                return [*pair, *bias], names[7:9] if names[7] else []
+                bias = (
+                    [self._bias(names[at], names[1], names[4])] if any(names[at : at + 1]) else []
+                )
+                return [*pair, *bias], result
             case _:
                 return [self._float(*names[0:3])], names[3:5]
 

@@ -472,17 +472,17 @@ def _replace(
     """Put results in the place of nodes, and remove the constants that are idle then."""
     gone, index = found.gone, found.index
     outputs = index.made_by(gone)
-    constants = [p for p in index.makers(idle) if index.nodes[p].op_type == "Constant"]
-    drop_at(graph.node, {*gone, *constants})
+    drop_at(graph.node, {*gone, *index.makers(idle)})
     drop(graph.initializer, lambda tensor: tensor.name in idle)
     graph.initializer.extend(dtypes.from_array(array, name) for name, array in made.items())
     drop_declarations(graph, outputs - made.keys() | idle)
 
 
 def _idle(index: GraphIndex, gone: set[int]) -> set[str]:
-    """Return the values that nothing needs without some of the nodes that read them."""
+    """Return the constants that nothing needs without some of the nodes that read them."""
     readers = index.readers(index.read_by(gone))
     idle = {name for name, users in readers.items() if gone.issuperset(users)}
     for annotation in index.graph.quantization_annotation:
         idle.difference_update(entry.value for entry in annotation.quant_parameter_tensor_names)
-    return idle - index.inputs.keys() - index.outputs.keys()
+    makers = {p for p in index.makers(idle) if index.nodes[p].op_type != "Constant"}
+    return idle - index.made_by(makers) - index.inputs.keys() - index.outputs.keys()

@@ -5,20 +5,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from onnx import ModelProto, NodeProto, defs, helper
+from onnx import ModelProto, defs, helper
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.check import problem_of
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import first_version, require_schemas
 from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import plain_domain
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.conversion import (
     NoAdapterError,
     convert_graph,
     means_the_same,
     move_functions,
+    own_nodes,
     redefined,
     without_allowzero,
 )
@@ -74,7 +74,7 @@ class Opset:
             )
         touched = self._touches(source.proto, old)
         # runtimes take operators before they are ONNX's: no version says anything of these
-        kept = {n.op_type for n in _own_nodes(source.proto) if first_version(n.op_type) > old}
+        kept = {n.op_type for n in own_nodes(source.proto) if first_version(n.op_type) > old}
         try:
             result, changed = self._converted(source, old, kept, expanded)
         except NoAdapterError as error:
@@ -179,11 +179,5 @@ class Opset:
         """Return whether the versions define any used operator differently."""
         return any(
             redefined(domain, operator, old, self.version)
-            for domain, operator in {(node.domain, node.op_type) for node in _own_nodes(proto)}
+            for domain, operator in {(node.domain, node.op_type) for node in own_nodes(proto)}
         )
-
-
-def _own_nodes(proto: ModelProto) -> Iterator[NodeProto]:
-    """Yield the nodes of ONNX's own operators in the main graph and its bodies."""
-    for graph in walk.graphs(proto):
-        yield from (node for node in graph.node if not plain_domain(node.domain))

@@ -20,7 +20,7 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.bodies import bound_nodes, graph_at, graphs_below
+from onnxsurgeon_lite.graph.bodies import bound_nodes, function_model, graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import (
     GraphIndex,
     function_path,
@@ -246,12 +246,8 @@ def _scopes(main: GraphIndex, operators: Set[str]) -> Iterator[tuple[str, GraphI
     for function in model.proto.functions:
         if operators.isdisjoint(node.op_type for node in walk.with_inner(function.node)):
             continue
-        made = ModelProto(ir_version=model.proto.ir_version, opset_import=function.opset_import)
+        made = function_model(model.proto, function)
         made.functions.extend(reached_functions(model.proto, function.node))
-        made.graph.node.extend(function.node)
-        made.graph.value_info.extend(function.value_info)
-        made.graph.input.extend(ValueInfoProto(name=name) for name in function.input)
-        made.graph.output.extend(ValueInfoProto(name=name) for name in function.output)
         yield from graphs_below(GraphIndex.of(model.with_proto(made)), function_path(function))
     yield from graphs_below(main)
 

@@ -66,7 +66,7 @@ class Simplify:
             GraphError: the graph has a cycle, or a function calls itself.
             EditError: a node lacks what its operator takes.
         """
-        applied = _Applied(model)
+        applied = _Applied(GraphIndex.of(model))
         require_schemas(applied.index)
         steps = self.steps()
         repeated = [step for step in steps if not isinstance(step, Infer)]
@@ -81,9 +81,7 @@ class Simplify:
         for step in steps[len(repeated) :]:
             applied.apply(step)
         notes = [note for told in applied.notes.values() for note in told]
-        if applied.model is model:
-            return PassResult(model, changed=False, notes=tuple(notes))
-        return PassResult.of(model, applied.model, applied.changes, notes)
+        return PassResult.of(model, applied.index.model, applied.changes, notes)
 
     def steps(self) -> "tuple[_Step, ...]":
         """Return the steps, in order."""
@@ -104,25 +102,16 @@ class _Applied:
         notes: step -> what it had to say last.
     """
 
-    model: Model
+    index: GraphIndex
     idle: int = 0
     changes: list[str] = field(default_factory=list)
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _index: GraphIndex | None = None
-
-    @property
-    def index(self) -> GraphIndex:
-        """The model's index."""
-        if self._index is None:
-            self._index = GraphIndex.of(self.model)
-        return self._index
 
     def apply(self, step: "_Step") -> None:
         result = step.edit(self.index)
         if result.changed:
-            before, self._index = self.index, GraphIndex.of(result.model)
-            carry_types(before, self._index)
-            self.model = result.model
+            before, self.index = self.index, GraphIndex.of(result.model)
+            carry_types(before, self.index)
         self.idle = 0 if result.changed else self.idle + 1
         self.changes += (f"{step.name}: {change}" for change in result.changes)
         if step.name != "rewrite":  # that a rule has no match is no news here

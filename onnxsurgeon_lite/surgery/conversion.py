@@ -45,7 +45,7 @@ def means_the_same(model: Model, operator: str, one: int, two: int) -> bool:
     What both versions have must have the same names and defaults. An attribute that one of them has not may only have
     its default, which is what the operator did before there was the attribute.
     """
-    nodes = (node for node in _nodes(model.proto) if node.op_type == operator)
+    nodes = (node for node in own_nodes(model.proto) if node.op_type == operator)
     return all(_all_fit(same, one, two) for same in _redefined(nodes, one, two).values())
 
 
@@ -93,7 +93,7 @@ def _all_fit(nodes: Sequence[NodeProto], one: int, two: int) -> bool:
     return all(_fits(node, schema, other) for node in nodes)
 
 
-def _nodes(proto: ModelProto) -> Iterator[NodeProto]:
+def own_nodes(proto: ModelProto) -> Iterator[NodeProto]:
     """Yield the nodes of ONNX's own operators in the main graph and its bodies."""
     for graph in walk.graphs(proto):
         yield from (node for node in graph.node if not plain_domain(node.domain))
@@ -164,7 +164,7 @@ def convert_graph(
 def _converted(model: Model, old: int, version: int, kept: Container[str]) -> ModelProto:
     part = copied(model.structure())
     del part.functions[:]
-    hidden = [node for node in _nodes(part) if node.op_type in kept]
+    hidden = [node for node in own_nodes(part) if node.op_type in kept]
     if hidden:
         _hide(part, hidden, GraphIndex.of(model))
     if part.graph.sparse_initializer:  # the converter does not support them
@@ -192,15 +192,17 @@ def _converted(model: Model, old: int, version: int, kept: Container[str]) -> Mo
                 f"opset {version} has no {_named(part, absent[1])}, which is new in opset {first}",
                 f"stay at opset {first}, or {_REPLACE}",
             ) from error
-        kinds = sorted({n.op_type for n in _nodes(part) if redefined("", n.op_type, old, version)})
+        kinds = sorted(
+            {n.op_type for n in own_nodes(part) if redefined("", n.op_type, old, version)}
+        )
         raise EditError(
             f"the converter cannot convert the graph from opset {old} to {version}: {reason.rpartition('failed: ')[2]}",
             f"these change: {few(kinds)}; what the older version has as an attribute must be constant: "
             "onnxdbg edit fold; or convert in smaller steps",
         ) from error
-    for node in _nodes(converted) if lists else ():
+    for node in own_nodes(converted) if lists else ():
         _restore_list(node, lists, version)
-    for node in _nodes(converted) if version < old else ():
+    for node in own_nodes(converted) if version < old else ():
         _drop_defaults(node, old, version)
     for node in _hidden(converted) if hidden else ():
         node.ClearField("domain")
@@ -215,7 +217,7 @@ def _as_tensors(part: ModelProto) -> dict[str, AttributeProto]:
         The attributes that they had, by the names of these tensors.
     """
     lists: dict[str, AttributeProto] = {}
-    for node in _nodes(part):
+    for node in own_nodes(part):
         tensor = constant_of(node)
         if tensor is not None and node.attribute[0].name not in ("value", "sparse_value"):
             given = copied(tensor)
@@ -234,7 +236,7 @@ def _restore_list(node: NodeProto, lists: Mapping[str, AttributeProto], version:
 
 
 def _named(part: ModelProto, operator: str) -> str:
-    nodes = [node for node in _nodes(part) if node.op_type == operator]
+    nodes = [node for node in own_nodes(part) if node.op_type == operator]
     return f"{operator} ({few([node.name or ''.join(node.output[:1]) for node in nodes])})"
 
 

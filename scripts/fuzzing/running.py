@@ -343,7 +343,10 @@ def _files(folder: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:
             path = os.path.join(within, name)
             if name != "output" and os.path.isfile(path) and not os.path.islink(path):
                 found = os.stat(path)
-                yield os.path.relpath(path, folder), (found.st_ino, found.st_size, found.st_mtime_ns)
+                yield (
+                    os.path.relpath(path, folder),
+                    (found.st_ino, found.st_size, found.st_mtime_ns),
+                )
 
 
 def _changed(before: _Stamps, after: _Stamps, in_place: bool) -> Iterator[str]:

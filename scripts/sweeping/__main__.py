@@ -196,7 +196,9 @@ def swept(
     given = {*os.listdir(folder), "state", "output"}
     for step in steps(names, only, turn // 2):
         yield (step, *_asked(step, original, folder, runner))
-        for name in {*os.listdir(folder)} - given:  # the runner looks at every file around each command
+        for name in {
+            *os.listdir(folder)
+        } - given:  # the runner looks at every file around each command
             running.remove(folder / name)
 
 

@@ -555,7 +555,8 @@ def test_documentation_and_metadata_outlive_the_quantizer(how):
 
 
 def test_an_operator_that_onnx_defines_by_float32_constants_stays_wide():
-    text = "g (float[1,2,3,3] x) => (float[1,2,3,3] y) { h = Neg(x) m = MeanVarianceNormalization<axes = [0, 2, 3]>(h) y = Abs(m) }"
+    text = """g (float[1,2,3,3] x) => (float[1,2,3,3] y) {
+        h = Neg(x) m = MeanVarianceNormalization<axes = [0, 2, 3]>(h) y = Abs(m) }"""
     x = np.random.default_rng(0).normal(size=(1, 2, 3, 3)).astype(np.float32)
 
     result = converted(text)

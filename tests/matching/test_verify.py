@@ -296,7 +296,9 @@ def test_an_input_of_unknown_rank_has_several_ranks(model_of):
 
 
 def test_sizes_stay_small_where_many_of_them_are_unknown(model_of):
-    rankless = model_of("g (float x, float w, float v) => (float y) { h = Mul(x, w) y = MatMul(h, v) }")
+    rankless = model_of(
+        "g (float x, float w, float v) => (float y) { h = Mul(x, w) y = MatMul(h, v) }"
+    )
     for info in (*rankless.proto.graph.input, *rankless.proto.graph.output):
         info.type.tensor_type.ClearField("shape")
 

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.runtime import session
+from onnxsurgeon_lite.surgery.symbolic import shapes
 
 HEADS = """heads (float[batch,seq,8] x) => (float[b,h,s,d] y)
 <int64 first = {0}, int64 second = {1}, int64[1] axes = {0}, int64[1] heads = {2}, int64[1] size = {4}> {
@@ -441,3 +442,40 @@ def test_a_scalar_is_not_taken_for_a_value_of_unknown_rank(node):
     model.proto.graph.output[0].type.tensor_type.ClearField("shape")
 
     assert operators(osl.skip_noops(model).model) == sorted([node.partition("(")[0], "Relu"])
+
+
+def test_what_is_not_read_after_folding_keeps_its_declaration():
+    model = built("""g (float[n,4] x) => (float[m,4] y) <int64 one = {1}> {
+        s = Shape(x) c = Gather(s, one) f = Cast<to = 1>(c) y = Mul(x, f) }""")
+    model.proto.graph.value_info.add(
+        name="s", doc_string="kept", type=osl.infer(model).model.proto.graph.value_info[0].type
+    )
+
+    folded = osl.fold(model).model
+
+    assert operators(folded) == ["Mul", "Shape"]
+    assert [info.name for info in folded.proto.graph.value_info] == ["s"]
+
+
+def test_what_an_earlier_step_knows_of_types_is_not_inferred_again(monkeypatch):
+    heads = "".join(
+        f"""s{n} = Shape(h{n}) b{n} = Slice(s{n}, zero, two, zero) t{n} = Concat<axis = 0>(b{n}, size)
+        r{n} = Reshape(h{n}, t{n}) i{n} = Identity(r{n}) h{n + 1} = Relu(i{n}) """
+        for n in range(6)
+    )
+    model = built(f"""g (float[b,s,8] h0) => (float[b,s,8] h6)
+    <int64[1] zero = {{0}}, int64[1] two = {{2}}, int64[1] size = {{8}}> {{ {heads} }}""")
+    visited = []
+    visit = shapes._Resolving._visit
+    monkeypatch.setattr(
+        shapes._Resolving, "_visit", lambda self, *how: visited.append(how) or visit(self, *how)
+    )
+
+    osl.infer(model)
+    once = len(visited)
+    result = osl.simplify(model, unproved=True)
+
+    assert operators(result.model) == ["Relu"] * 6
+    assert (
+        len(visited) <= 3 * once
+    )  # inferred alone, in the first step, and what the first edit added

@@ -10,4 +10,12 @@ from onnxsurgeon_lite.surgery.symbolic.shapes import (
     onnx_types,
 )
 
-__all__ = ["Expressions", "as_declared", "begin_types", "carry_types", "infer_types", "is_unknown", "onnx_types"]
+__all__ = [
+    "Expressions",
+    "as_declared",
+    "begin_types",
+    "carry_types",
+    "infer_types",
+    "is_unknown",
+    "onnx_types",
+]
