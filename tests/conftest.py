@@ -1,45 +1,51 @@
 """What several tests need: a model from text, a runtime, the command, a browser; what is left out without torch."""
 
 import os
-import re
-from importlib.util import find_spec
-from pathlib import Path
 
 import onnx
 import pytest
 from onnx import parser, shape_inference
 
-from kit import AS_WRITTEN
+from kit import AS_WRITTEN, choosing
 from onnxsurgeon_lite import Model, Runtime, load
 
-TESTS = Path(__file__).parent
-INSIDE = ("test_fixtures.py", "test_pages.py")  # what they run imports torch
-NEEDS_TORCH = re.compile(
-    r"^(import|from) (torch|transformers|onnxscript|onnx_ir|kit\.faults)\b", re.MULTILINE
-)
-LEFT_OUT = [
-    str(path.relative_to(TESTS))
-    for path in sorted(TESTS.rglob("test_*.py"))
-    if path.name in INSIDE or NEEDS_TORCH.search(path.read_text())
-]
-if all(map(find_spec, ("torch", "transformers", "onnxscript"))):
-    LEFT_OUT = [] if find_spec("captum") else ["passes/test_attribution.py"]
-if not all(map(find_spec, ("plotly", "igraph"))):
-    LEFT_OUT += ["report/test_page.py", "report/test_browser_page.py"]
-if not find_spec("playwright"):
-    LEFT_OUT += ["report/test_browser_page.py", "report/test_browser_view.py"]
-collect_ignore = LEFT_OUT
+LEFT_OUT = choosing.left_out()
+collect_ignore = [str(path) for path in LEFT_OUT]
 
 
 def pytest_report_header():
     """Say what is left out; `scripts/test` allows nothing to be."""
     if LEFT_OUT and os.environ.get("NO_TEST_LEFT_OUT"):
-        raise pytest.UsageError(
-            "torch, transformers, onnxscript, captum, playwright, plotly or igraph is missing:"
-            ' pip install -e ".[test]"'
-        )
-    left = ", ".join(LEFT_OUT)
+        lacking = sorted({name for path in LEFT_OUT for name in choosing.needed(path)})
+        raise pytest.UsageError(f'one of {lacking} is missing: pip install -e ".[test]"')
+    left = ", ".join(path.name for path in LEFT_OUT)
     return f'left out, they need more (pip install -e ".[test]"): {left}' if left else None
+
+
+def pytest_addoption(parser):
+    """Add what writes the list of slow tests."""
+    parser.addoption("--measure", action="store_true", help="write tests/slow.txt anew")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Do not even import slow files, where only quick tests run."""
+    quick = config.option.markexpr == "not slow" and collection_path.match("test_*.py")
+    return True if quick and choosing.is_slow(collection_path) else None
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what is slow."""
+    for item in items:
+        if choosing.is_slow(item.path, item.nodeid):
+            item.add_marker("slow")
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Write which tests are slow, where that is measured."""
+    if config.option.measure:
+        reports = [r for found in terminalreporter.stats.values() for r in found]
+        timed = [(r.nodeid, r.duration) for r in reports if isinstance(r, pytest.TestReport)]
+        choosing.write_slow(timed)
 
 
 @pytest.fixture(scope="module")

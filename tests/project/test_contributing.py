@@ -1,18 +1,30 @@
-"""The recipes of CONTRIBUTING.md for verdicts and metrics, and the drawing of the house; verbs: test_contract.py."""
+"""The recipes of CONTRIBUTING.md, but for verbs (test_contract.py), and the drawing of the house."""
 
+import ast
 import dataclasses
 import re
 from pathlib import Path
 from typing import get_args
 
+from kit import ROOT
 from kit.rooms import ROOMS
 from onnxsurgeon_lite.debug.result import Verdict
+from onnxsurgeon_lite.runtime import backends
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import METRICS
 
-ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "onnxsurgeon_lite"
 VERDICTS = (ROOT / "docs" / "reference" / "verdicts.md").read_text()
 TESTS = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+
+
+def definitions(folder: Path, kind: type) -> list[tuple[str, ast.AST]]:
+    """Return the public classes or functions of a folder's files, each with the file's name."""
+    found = []
+    for path in sorted(folder.glob("*.py")):
+        tree = ast.parse(path.read_text())
+        found += [(path.stem, n) for n in tree.body if isinstance(n, kind) and n.name[0] != "_"]
+    return found
 
 
 def test_every_verdict_brings_what_it_must():
@@ -50,6 +62,46 @@ def test_every_metric_brings_what_it_must():
     ]
 
     assert not missing, "\n".join(["this is missing:", *missing])
+
+
+def test_every_runtime_brings_what_it_must():
+    page = (ROOT / "docs" / "reference" / "runtimes.md").read_text()
+    listed = {where: name for name, where in backends._BUILT_IN.items()}
+
+    missing = []
+    for file, found in definitions(PACKAGE / "runtime" / "backends", ast.ClassDef):
+        methods = {n.name for n in found.body if isinstance(n, ast.FunctionDef)}
+        name = listed.get(f"onnxsurgeon_lite.runtime.backends.{file}:{found.name}")
+        if {"open", "run"} <= methods and name is None:
+            missing.append(f"{found.name}: a line of `_BUILT_IN` in runtime/backends/__init__.py")
+    for name in backends._BUILT_IN:
+        if not re.search(rf"^\| `{name}\b", page, re.MULTILINE):
+            missing.append(f"{name}: a row of the table in docs/reference/runtimes.md")
+        if not re.search(rf"""runtime["']?[=:] ?f?["']?{name}\b|--runtime",? "?{name}""", TESTS):
+            missing.append(f"{name}: a test that runs a model with `runtime={name!r}`")
+
+    assert not missing, "\n".join(["this is missing:", *missing])
+
+
+def test_every_family_of_mistakes_brings_what_it_must():
+    page = (ROOT / "docs" / "explanation" / "causes.md").read_text()
+    table = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    described = {name for row in table for name in re.findall(r"`(\w+)`", row)}
+    folder = PACKAGE / "debug" / "causes"
+    whole = "\n".join(path.read_text() for path in folder.parent.rglob("*.py"))
+
+    missing = []
+    for file, found in definitions(folder, ast.FunctionDef):
+        if found.returns is None or ast.unparse(found.returns) != "Iterator[Hypothesis]":
+            continue
+        if [a.annotation and ast.unparse(a.annotation) for a in found.args.args] != ["Place"]:
+            continue
+        if file not in described:
+            missing.append(f"{file}: its mistakes, in the table of docs/explanation/causes.md")
+        if len(re.findall(rf"\b{found.name}\b", whole)) == 1:  # its own definition
+            missing.append(f"{found.name}: a line of `FAMILIES` in debug/causes/families.py")
+
+    assert not missing, "\n".join(["this is missing:", *sorted(set(missing))])
 
 
 def test_the_architecture_page_has_every_room_in_order():
