@@ -14,10 +14,10 @@ from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.names import key_text, key_value, listed
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.graph.complete import Names
+    from onnxsurgeon_lite.graph.complete import Completions
 
 Completer = Callable[..., list[str]]
-Ask = Callable[["Names", str], list[str]]
+Ask = Callable[["Completions", str], list[str]]
 """What of a model begins with what was typed."""
 
 _NOT_PLAIN = r"[^\w./,+%@:=-]"  # what bash may take for more than itself
@@ -136,17 +136,19 @@ def _keys(ask: Ask) -> Ask:
 
 
 def _complete(context: typer.Context, incomplete: str, done: str, ask: Ask) -> list[str]:
-    from onnxsurgeon_lite.graph.complete import Names
+    from onnxsurgeon_lite.graph.complete import Completions
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.model import load
 
     whole = incomplete.removeprefix(done)
     before, comma, last = whole.rpartition(",")
     found: dict[str, None] = {}
-    here = [context.obj] if isinstance(context.obj, Names) else []  # the prompt's
+    here = [context.obj] if isinstance(context.obj, Completions) else []  # the prompt's
     for model in here or _models(context):
         try:
-            names = model if isinstance(model, Names) else Names(GraphIndex.of(load(model)))
+            names = (
+                model if isinstance(model, Completions) else Completions(GraphIndex.of(load(model)))
+            )
             listed_names = [before + comma + listed([name]) for name in ask(names, last)]
             found |= dict.fromkeys([*ask(names, whole), *(listed_names if comma else ())])
         except (SurgeonError, OSError, ValueError):

@@ -230,7 +230,7 @@ class CulpritGroup:
 
 
 @dataclass
-class Samples:
+class SampleSummary:
     """The samples of a bisection, numbered from 0.
 
     Attributes:
@@ -315,7 +315,7 @@ class BisectResult(Shown):
     tensors: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
     reproducer: Path | None = None
     reproduce: list[str] = field(default_factory=list)
-    samples: Samples | None = None
+    samples: SampleSummary | None = None
     inner: "BisectResult | None" = None
     body: Model | None = None
     place: str = ""

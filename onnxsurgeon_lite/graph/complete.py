@@ -14,7 +14,7 @@ from onnxsurgeon_lite.names import starting
 _MOST = 200  # completions offered at a time
 
 
-class Names:
+class Completions:
     """Completions where a value or a node is expected."""
 
     def __init__(self, index: GraphIndex) -> None:

@@ -36,7 +36,7 @@ from onnxsurgeon_lite.graph.native import (
     open_sizes,
 )
 from onnxsurgeon_lite.graph.scopes import Provenances, Values, values_of
-from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row, captured
+from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable, captured
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.calls import (
     FunctionKey,
@@ -92,7 +92,7 @@ class GraphIndex:
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
     _without_type: set[str] = field(default_factory=set)
     _questions: int = 0
-    _some_rows: dict[int, Row] = field(default_factory=dict)
+    _some_rows: dict[int, NodeRow] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: Model) -> "GraphIndex":
@@ -182,15 +182,15 @@ class GraphIndex:
         return sorted(self.named)
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[NodeRow]:
         """Every node as plain data."""
-        return list(map(Row.of, self.nodes)) if len(self.nodes) <= FEW else self.table.rows
+        return list(map(NodeRow.of, self.nodes)) if len(self.nodes) <= FEW else self.table.rows
 
-    def row(self, position: int) -> Row:
+    def row(self, position: int) -> NodeRow:
         """Return a node as plain data, without reading all others."""
         if "rows" in vars(self):
             return self.rows[position]
-        return self._some_rows.get(position) or Row.of(self.nodes[position])
+        return self._some_rows.get(position) or NodeRow.of(self.nodes[position])
 
     def read_rows(self, positions: Sequence[int]) -> None:
         """Read some nodes, in order, all at once: `row` has them."""

@@ -37,7 +37,7 @@ _Numbers = NDArray[np.uint64]
 _NOTHING = np.empty((4, 0), np.int64)
 
 
-class Row(NamedTuple):
+class NodeRow(NamedTuple):
     """A node as plain data.
 
     Attributes:
@@ -53,7 +53,7 @@ class Row(NamedTuple):
     attributed: bool
 
     @classmethod
-    def of(cls, node: NodeProto) -> "Row":
+    def of(cls, node: NodeProto) -> "NodeRow":
         """Read a node."""
         attributed, needs = bool(node.attribute), node.input[:]
         if attributed:
@@ -61,10 +61,10 @@ class Row(NamedTuple):
         return cls(node.op_type, plain_domain(node.domain), needs, node.output[:], attributed)
 
 
-def rows_of(nodes: Sequence[NodeProto]) -> list[Row]:
+def rows_of(nodes: Sequence[NodeProto]) -> list[NodeRow]:
     """Read nodes."""
     if len(nodes) <= FEW:
-        return list(map(Row.of, nodes))
+        return list(map(NodeRow.of, nodes))
     return NodeTable(GraphProto(node=nodes).SerializeToString()).rows
 
 
@@ -452,11 +452,11 @@ class NodeTable:
         return {text: every[at:end] for text, (at, end) in zip(texts, spans, strict=True)}
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[NodeRow]:
         """Every node as plain data."""
         return self.rows_at(range(len(self.encoded)))
 
-    def rows_at(self, places: Sequence[int]) -> list[Row]:
+    def rows_at(self, places: Sequence[int]) -> list[NodeRow]:
         """Return some nodes as plain data; they are in order."""
         if len(places) <= FEW:
             return list(map(self._row, places))
@@ -479,10 +479,10 @@ class NodeTable:
             if (place := int(at[node])) >= 0:
                 needs[place] = _distinct(needs[place], captured(self.node(node)))
         made = zip(operators, domains, needs, outputs, attributed, strict=True)
-        return list(map(tuple.__new__, repeat(Row), made))
+        return list(map(tuple.__new__, repeat(NodeRow), made))
 
-    def _row(self, place: int) -> Row:
-        return Row.of(self.node(place))
+    def _row(self, place: int) -> NodeRow:
+        return NodeRow.of(self.node(place))
 
     def _lists(self, number: int, at: _Places) -> list[list[str]]:
         """Return the strings in the fields of a number, per node; `at` is where a node is among some, or -1."""

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, RuntimeFailur
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers
 from onnxsurgeon_lite.matching.metric import Metric, Values
-from onnxsurgeon_lite.matching.samples import Carried, Sample, SampleJob, Session, side_by_side
+from onnxsurgeon_lite.matching.samples import Carried, OpenModel, Sample, SampleJob, side_by_side
 from onnxsurgeon_lite.matching.sets import Allowed, SetComparison, compare_sets, compared, wanted
 from onnxsurgeon_lite.matching.values import feeds_of_other, set_alignment
 from onnxsurgeon_lite.model import Model
@@ -145,18 +145,18 @@ class CompareSamples(SampleJob):
     every: bool = False
     metric: Metric | None = None
 
-    def opened(self) -> "Comparing":
+    def opened(self) -> "SampleComparing":
         """Open what compares."""
-        return Comparing(self)
+        return SampleComparing(self)
 
 
-class Comparing:
+class SampleComparing:
     """Compares samples in open sessions."""
 
     def __init__(self, job: CompareSamples) -> None:
         self.job, self.index = job, GraphIndex.of(job.model)
         self._other = None if job.other is None else GraphIndex.of(job.other)
-        self._sessions: dict[_Place, Session] = {}
+        self._sessions: dict[_Place, OpenModel] = {}
         self._carried: dict[_Place, Carried] = {}
         self._grids = Quantizers.of(self.index).grids
         self._together = 1
@@ -247,7 +247,7 @@ class Comparing:
         place, carry = (id(index), way, tuple(fetch)), self.job.carry
         if place not in self._sessions:
             every = dict.fromkeys((*fetch, *carry.values()))
-            self._sessions[place] = Session.of_many(index, way, [*every])
+            self._sessions[place] = OpenModel.of_many(index, way, [*every])
             self._carried[place] = Carried(carry)
         session, carried = self._sessions[place], self._carried[place]
         if not carry:

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.passes.pipeline import apply_step
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime, run_model
-from onnxsurgeon_lite.surgery.resizing import Plan, ShapeRequest, Symbol, follow, symbols_for
+from onnxsurgeon_lite.surgery.resizing import ResizePlan, ShapeRequest, Symbol, follow, symbols_for
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, varies
 from onnxsurgeon_lite.tensors.comparison import agrees, compare
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
@@ -102,7 +102,7 @@ def prove(
 class _Proof:
     original: Model
     changed: Model
-    plan: Plan
+    plan: ResizePlan
     runtime: Runtime
     recipe: Recipe
     axis: int

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.samples import Carried, Sample, SampleJob, Session
+from onnxsurgeon_lite.matching.samples import Carried, OpenModel, Sample, SampleJob
 from onnxsurgeon_lite.recording.from_model import (
     computed,
     computed_outputs,
@@ -46,7 +46,7 @@ class _Recording:
         self.job, self.index = job, GraphIndex.of(job.model)
         self._runtime = runtime_of(job.options)
         self._carried = Carried(job.carry)
-        self._session = Session(self.index, self._runtime, [*(job.values or self.index.producer)])
+        self._session = OpenModel(self.index, self._runtime, [*(job.values or self.index.producer)])
 
     def __call__(self, samples: Sequence[Sample]) -> Iterator[tuple[int, dict[str, Stored]]]:
         return map(self._recorded, samples)

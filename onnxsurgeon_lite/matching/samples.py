@@ -207,7 +207,7 @@ def _uneven(sources: Sequence[Samples]) -> ReferenceSetError:
 
 
 @dataclass
-class Session:
+class OpenModel:
     """A model open in a runtime; after a crash it is opened again."""
 
     index: GraphIndex
@@ -257,7 +257,7 @@ class Session:
             raise
 
     @classmethod
-    def of_many(cls, index: GraphIndex, options: RuntimeOptions, fetch: list[str]) -> "Session":
+    def of_many(cls, index: GraphIndex, options: RuntimeOptions, fetch: list[str]) -> "OpenModel":
         """Return a session for many runs: what it prepares once, each of them saves."""
         lean = options.lean and embedded_size(index.model) > _PREPARED
         return cls(index, runtime_of(replace(options, lean=lean)), fetch)

@@ -15,7 +15,7 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
-from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row, captured, rows_of
+from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable, captured, rows_of
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.calls import function_key
 from onnxsurgeon_lite.model.messages import drop, drop_at
@@ -110,7 +110,11 @@ def _known_as_used(graph: GraphProto, needed: set[str]) -> set[str] | None:
 
 
 def _clean_nodes(
-    nodes: Nodes, rows: Sequence[Row], needed: set[str], place: str, graph: GraphProto | None = None
+    nodes: Nodes,
+    rows: Sequence[NodeRow],
+    needed: set[str],
+    place: str,
+    graph: GraphProto | None = None,
 ) -> list[str]:
     """Remove the nodes that `needed` does not depend on; add to it what the others read."""
     producer = {name: position for position, row in enumerate(rows) for name in row.outputs if name}

@@ -19,7 +19,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant_of
-from onnxsurgeon_lite.graph.table import Row, rows_of
+from onnxsurgeon_lite.graph.table import NodeRow, rows_of
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.calls import call_key, function_key
 from onnxsurgeon_lite.model.messages import copied, drop_at
@@ -48,7 +48,7 @@ class _Known:
     """A node that equal ones are merged into: what it reads and makes.
 
     Attributes:
-        needs: as in `Row`.
+        needs: as in `NodeRow`.
     """
 
     node: NodeProto
@@ -116,7 +116,7 @@ class _Walk:
         row: a node as plain data.
     """
 
-    row: Callable[[int], Row]
+    row: Callable[[int], NodeRow]
     order: Iterable[int]
 
     def __iter__(self) -> Iterator[int]:
@@ -250,7 +250,7 @@ class _Merging:
         names.pop("", None)
         return names
 
-    def _is_mergeable(self, node: NodeProto, row: Row) -> bool:
+    def _is_mergeable(self, node: NodeProto, row: NodeRow) -> bool:
         if self.functions and call_key(node) in self.functions:
             return True
         known = row.domain in _OWN and row.op_type not in _IMPURE

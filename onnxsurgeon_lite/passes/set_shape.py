@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.resizing import follow, symbols_for
-from onnxsurgeon_lite.surgery.resizing.rewrite import Rewriting
+from onnxsurgeon_lite.surgery.resizing.rewrite import Resizing
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def resized(
     other = None if second is None else loaded(second)
     result, plan, inlined = follow(model.copy(), symbols, other)
     changes = [f"inlined function {name!r}: it contains values that change" for name in inlined]
-    rewriting = Rewriting(result, plan)
+    rewriting = Resizing(result, plan)
     changes += rewriting.run()
     _require_elements(result, rewriting.emptied)
     before = {info.name: info.type for info in model.proto.graph.input}

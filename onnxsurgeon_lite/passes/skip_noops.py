@@ -12,7 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 from onnxsurgeon_lite.graph.bodies import InnerGraph, put_back, standing
 from onnxsurgeon_lite.graph.index import GraphIndex, function_path
 from onnxsurgeon_lite.graph.schemas import checked, constant
-from onnxsurgeon_lite.graph.table import Row
+from onnxsurgeon_lite.graph.table import NodeRow
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -147,7 +147,7 @@ class _Noops:
             n in self.index.consumers or n in self.index.outputs for n in more
         )
 
-    def _returned(self, position: int, row: Row) -> str | None:
+    def _returned(self, position: int, row: NodeRow) -> str | None:
         """Return the input that a node returns."""
         if row.op_type in _NEUTRAL:
             return self._neutral(row)
@@ -157,7 +157,7 @@ class _Noops:
             return first if len(node.input) == 1 else None
         return first if first and _TESTS[row.op_type](self, node) else None
 
-    def _neutral(self, row: Row) -> str | None:
+    def _neutral(self, row: NodeRow) -> str | None:
         """Return the operand that a node returns because the other one is 0, or 1."""
         number, places = _NEUTRAL[row.op_type]
         for place in places if len(row.needs) > 1 else ():

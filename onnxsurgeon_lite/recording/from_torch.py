@@ -14,8 +14,8 @@ from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.recording.from_model import Recording
 from onnxsurgeon_lite.recording.torch_recorder import (
     DTYPES,
+    ModuleCall,
     RecordError,
-    Sample,
     call_factory,
     load_factory,
     module_of,
@@ -83,12 +83,12 @@ def _module(target: object) -> tuple[torch.nn.Module, object, Mapping[str, objec
     return module_of(target, "record was given")
 
 
-def _bound(module: torch.nn.Module, feeds: Mapping[str, torch.Tensor]) -> Sample:
+def _bound(module: torch.nn.Module, feeds: Mapping[str, torch.Tensor]) -> ModuleCall:
     """Bind tensors to `forward`'s parameters: by name if it has parameters of these names, otherwise in order."""
     parameters = inspect.signature(module.forward).parameters
     if all(name in parameters for name in feeds):
-        return Sample((), dict(feeds))
-    return Sample(tuple(feeds.values()), {})
+        return ModuleCall((), dict(feeds))
+    return ModuleCall(tuple(feeds.values()), {})
 
 
 def _tensors(feeds: ReferenceSet) -> dict[str, torch.Tensor]:

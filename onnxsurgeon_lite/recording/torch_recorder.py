@@ -71,7 +71,7 @@ class Recorded:
 
 
 @dataclasses.dataclass
-class Sample:
+class ModuleCall:
     """One call of the module."""
 
     args: tuple[object, ...]
@@ -100,7 +100,7 @@ def record_module(
         RecordError: the module cannot be called like this, its code raised, or a scope does not exist.
     """
     module = getattr(module, "_orig_mod", module)  # unwrap torch.compile
-    samples = [Sample(given, dict(kwargs or {})) for given in _samples(args)]
+    samples = [ModuleCall(given, dict(kwargs or {})) for given in _samples(args)]
     _check(module, scopes)
     with _Folder(Path(folder)) as writer, _evaluating(module):
         for number, sample in enumerate(samples):
@@ -282,7 +282,7 @@ def _evaluating(module: torch.nn.Module) -> Iterator[None]:
             part.training = training
 
 
-def _on_device_of(module: torch.nn.Module, sample: Sample) -> Sample:
+def _on_device_of(module: torch.nn.Module, sample: ModuleCall) -> ModuleCall:
     """Move the arguments to the device of the module's weights, if all weights are on one."""
     devices = {p.device for p in (*module.parameters(), *module.buffers())}
     if len(devices) != 1:
@@ -292,11 +292,11 @@ def _on_device_of(module: torch.nn.Module, sample: Sample) -> Sample:
         args, kwargs = torch.utils._pytree.tree_map_only(
             torch.Tensor, lambda tensor: tensor.to(device), (sample.args, sample.kwargs)
         )
-    return Sample(args, kwargs)
+    return ModuleCall(args, kwargs)
 
 
 def _write_inputs(
-    writer: "_Folder", module: torch.nn.Module, sample: Sample, input_names: Sequence[str]
+    writer: "_Folder", module: torch.nn.Module, sample: ModuleCall, input_names: Sequence[str]
 ) -> None:
     try:
         bound = inspect.signature(module.forward).bind(*sample.args, **sample.kwargs)
@@ -365,7 +365,7 @@ def _fits(patterns: Sequence[str], path: str) -> bool:
 
 
 def _record_calls(
-    writer: "_Folder", module: torch.nn.Module, sample: Sample, scopes: Sequence[str]
+    writer: "_Folder", module: torch.nn.Module, sample: ModuleCall, scopes: Sequence[str]
 ) -> None:
     """Store the output of each submodule, before an in-place operation can overwrite it."""
     calls = Counter[str]()
@@ -417,7 +417,7 @@ def _caller() -> str:
 
 
 def _record_operators(
-    writer: "_Folder", module: torch.nn.Module, sample: Sample, scopes: Sequence[str]
+    writer: "_Folder", module: torch.nn.Module, sample: ModuleCall, scopes: Sequence[str]
 ) -> None:
     """Store the output of each operator of the exported program, under the dynamo exporter's names."""
     try:

@@ -39,7 +39,7 @@ def open_session(
     made = None if feeds is not None else recipe or Recipe()
     try:
         with progress("matching"):
-            dbg = Debugger(loaded, feeds, reference, runtime, made, tolerance, budget, mapping)
+            dbg = Debugger(loaded, feeds, reference, runtime, made, tolerance, budget, map=mapping)
     except SurgeonError:
         runtime.__exit__()
         raise

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure
-from onnxsurgeon_lite.graph.complete import Names
+from onnxsurgeon_lite.graph.complete import Completions
 from onnxsurgeon_lite.graph.selecting.browse import Graph
 
 _LARGE = 5_000  # nodes from which on a look does not wait for all types
@@ -28,7 +28,7 @@ class PreparedGraph(Graph):
 class Preparation:
     """Indexes what the first look around a session's graph would wait for; again when it was edited."""
 
-    def __init__(self, current: Callable[[], tuple[PreparedGraph, Names]]) -> None:
+    def __init__(self, current: Callable[[], tuple[PreparedGraph, Completions]]) -> None:
         self._current = current
         self._graph: PreparedGraph | None = None
 
@@ -62,7 +62,7 @@ def _learn(graph: PreparedGraph) -> None:
         graph.learning = False
 
 
-def _look(names: Names) -> None:
+def _look(names: Completions) -> None:
     """Index what the quickest questions need first."""
     index = names.index
     with contextlib.suppress(GraphError):

@@ -10,7 +10,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.result import BisectResult
 from onnxsurgeon_lite.debug.stepping import Debugger
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph.complete import Names
+from onnxsurgeon_lite.graph.complete import Completions
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import shown
@@ -113,7 +113,7 @@ class Session:
 
     def _look(self) -> None:
         index: GraphIndex = self.dbg.index
-        self.names = Names(index)
+        self.names = Completions(index)
         self.graph = self.namespace["graph"] = PreparedGraph(index)
 
 

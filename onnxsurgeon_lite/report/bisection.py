@@ -10,7 +10,7 @@ from onnxsurgeon_lite.debug.result import (
     Cause,
     Culprit,
     Repair,
-    Samples,
+    SampleSummary,
     ValueReport,
 )
 from onnxsurgeon_lite.graph.scopes import place_text
@@ -186,7 +186,7 @@ def _all(culprits: Sequence[Culprit]) -> Iterator[Culprit]:
         yield culprit
 
 
-def _samples(samples: Samples) -> Iterator[str]:
+def _samples(samples: SampleSummary) -> Iterator[str]:
     """Yield how many samples fail, and the culprits of those that were searched."""
     others = "the same culprit" if samples.same else "not all with the same culprit"
     if samples.steps:

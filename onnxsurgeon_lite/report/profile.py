@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from onnxsurgeon_lite.debug.profiling import Change, Cost, Profile, ProfileComparison
+from onnxsurgeon_lite.debug.profiling import Cost, Profile, ProfileComparison, TimeChange
 from onnxsurgeon_lite.names import first, shown
 from onnxsurgeon_lite.report.plain import out, say, show_notes, size_text
 from onnxsurgeon_lite.report.tables import show_table
@@ -96,7 +96,7 @@ def _cells(cost: Cost, whole: float) -> tuple[str, ...]:
     )
 
 
-def _show_changes(what: str, changes: Sequence[Change]) -> None:
+def _show_changes(what: str, changes: Sequence[TimeChange]) -> None:
     rows = [
         (
             "-" if change.before is None else _ms(change.before),

@@ -20,7 +20,7 @@ _TRIES = 5  # of a task whose workers are lost
 _AHEAD = 3  # tasks in flight for each runtime: while one is late, others go on
 
 
-class Worker(Protocol[Item, Result]):
+class PoolWorker(Protocol[Item, Result]):
     """What does a job in one thread: it holds the open sessions."""
 
     def __call__(self, items: Sequence[Item], /) -> Iterable[Result]:
@@ -42,7 +42,7 @@ class Job(Protocol[Item, Result]):
     @property
     def key(self) -> str: ...
 
-    def opened(self) -> Worker[Item, Result]:
+    def opened(self) -> PoolWorker[Item, Result]:
         """Return what does it, in the process and the thread that does."""
         ...
 
@@ -128,9 +128,9 @@ class _Workers(Generic[Item, Result]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: dict[tuple[str, int], Worker[Item, Result]] = {}
+        self._open: dict[tuple[str, int], PoolWorker[Item, Result]] = {}
 
-    def of(self, job: Job[Item, Result]) -> Worker[Item, Result]:
+    def of(self, job: Job[Item, Result]) -> PoolWorker[Item, Result]:
         """Return this thread's worker; the first time it is opened."""
         place = job.key, threading.get_ident()
         found = self._open.get(place)

@@ -17,7 +17,7 @@ from onnxruntime import quantization
 Request = dict[str, Any]
 
 
-class Samples(quantization.CalibrationDataReader):  # type: ignore[misc]
+class CalibrationSamples(quantization.CalibrationDataReader):  # type: ignore[misc]
     """The feeds of each sample, once."""
 
     def __init__(self, paths: list[str]) -> None:
@@ -34,7 +34,7 @@ def static(request: Request) -> None:
     quantization.quantize_static(
         request["model"],
         request["result"],
-        Samples(request["samples"]),
+        CalibrationSamples(request["samples"]),
         nodes_to_quantize=request["nodes"],
         per_channel=True,
         calibrate_method=quantization.CalibrationMethod[request["calibrate"]],

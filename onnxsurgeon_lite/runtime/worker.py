@@ -85,6 +85,7 @@ class Worker:
 
     def do_open(
         self,
+        *,
         opt: str,
         folder: str,
         providers: list[str],

@@ -7,7 +7,7 @@ from onnxsurgeon_lite.tensors.comparison import Comparison
 
 
 @dataclass(frozen=True)
-class Metric:
+class ErrorMeasure:
     """One number that tells how far two tensors are apart.
 
     Attributes:
@@ -30,14 +30,14 @@ def number_text(value: float | str | None, digits: int = 6) -> str:
 
 
 METRICS = (
-    Metric("max_abs", "max abs", lambda c: number_text(c.max_abs, 4), usual=True),
-    Metric("allowed", "allowed", lambda c: number_text(c.allowed, 3), usual=True),
-    Metric("exceeding", "over", lambda c: f"{100 * c.share_over:.3g}%", usual=True),
-    Metric("max_rel", "max rel", lambda c: number_text(c.max_rel, 4)),
-    Metric("rmse", "RMSE", lambda c: number_text(c.rmse, 4)),
-    Metric("cosine", "cosine", lambda c: number_text(c.cosine)),
-    Metric("sqnr_db", "SQNR dB", lambda c: number_text(c.sqnr_db, 4)),
-    Metric("ulp", "ULP", lambda c: number_text(c.ulp)),
+    ErrorMeasure("max_abs", "max abs", lambda c: number_text(c.max_abs, 4), usual=True),
+    ErrorMeasure("allowed", "allowed", lambda c: number_text(c.allowed, 3), usual=True),
+    ErrorMeasure("exceeding", "over", lambda c: f"{100 * c.share_over:.3g}%", usual=True),
+    ErrorMeasure("max_rel", "max rel", lambda c: number_text(c.max_rel, 4)),
+    ErrorMeasure("rmse", "RMSE", lambda c: number_text(c.rmse, 4)),
+    ErrorMeasure("cosine", "cosine", lambda c: number_text(c.cosine)),
+    ErrorMeasure("sqnr_db", "SQNR dB", lambda c: number_text(c.sqnr_db, 4)),
+    ErrorMeasure("ulp", "ULP", lambda c: number_text(c.ulp)),
 )
 """In the order of their columns."""
 

@@ -10,7 +10,7 @@ from onnxsurgeon_lite import SetOp
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.debug.stepping import Debugger
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
-from onnxsurgeon_lite.graph.complete import Names
+from onnxsurgeon_lite.graph.complete import Completions
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.repl.opening import open_session
 from onnxsurgeon_lite.repl.script import run_script
@@ -130,7 +130,7 @@ def test_what_was_set_in_an_early_iteration_is_never_computed_again_without_it(r
 
 
 def test_names_in_bodies_are_completed(tmp_path):
-    names = Names(GraphIndex.of(loaded(LOOP, tmp_path)))
+    names = Completions(GraphIndex.of(loaded(LOOP, tmp_path)))
 
     assert names.values("@1/body/@3/e") == ["@1/body/@3/else_branch/t", "@1/body/@3/else_branch/u"]
     assert names.nodes("@1/body/ea") == ["@1/body/early"]

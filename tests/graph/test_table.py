@@ -7,7 +7,7 @@ from onnx import GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph.index import GraphIndex, Indexed
-from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row
+from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable
 from onnxsurgeon_lite.model import Model
 
 _FOREIGN = b"\xf8\x06\x05\xa2\x0d\x03abc"  # fields that no version of ONNX knows
@@ -46,7 +46,7 @@ def nodes() -> list[NodeProto]:
 
 
 def test_rows_are_what_protobuf_says(nodes):
-    assert _table(nodes).rows == list(map(Row.of, nodes))
+    assert _table(nodes).rows == list(map(NodeRow.of, nodes))
 
 
 def test_makers_and_bodies_are_what_protobuf_says(nodes):
@@ -98,7 +98,7 @@ def test_who_reads_makes_and_is_what_is_what_protobuf_says(nodes):
     assert list(table.consumers().items()) == list(readers.items())
     assert table.by_operator() == operators
     some = range(1, len(nodes), 2)
-    assert table.rows_at(some) == [Row.of(nodes[place]) for place in some]
+    assert table.rows_at(some) == [NodeRow.of(nodes[place]) for place in some]
     assert table.read_by(some) == {n for place in some for n in nodes[place].input if n}
     assert table.made_by(some) == {n for place in some for n in nodes[place].output if n}
     once = [NodeProto(op_type="Relu", output=[f"{place}", ""]) for place in range(FEW)]
@@ -168,7 +168,7 @@ def test_what_is_known_of_another_version_is_what_its_nodes_say(nodes, edit):
 
     table, fresh = NodeTable(_encoded(edited), known), _table(edited)
 
-    assert table.rows == fresh.rows == list(map(Row.of, edited))
+    assert table.rows == fresh.rows == list(map(NodeRow.of, edited))
     assert table.consumers() == fresh.consumers()
     assert [each.tolist() for each in table.made] == [each.tolist() for each in fresh.made]
     assert table.readers(["a", "bé"]) == fresh.readers(["a", "bé"])

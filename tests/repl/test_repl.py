@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, parser, shape_inference
 
 from kit import FIXTURES
 from onnxsurgeon_lite import Model, load, open_references
-from onnxsurgeon_lite.graph.complete import Names
+from onnxsurgeon_lite.graph.complete import Completions
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import PASSES
 from onnxsurgeon_lite.passes.recipe import read_recipe
@@ -61,7 +61,7 @@ def prepared(large, monkeypatch, tmp_path):
             return infer(*args, **options)
 
         monkeypatch.setattr(shape_inference, "infer_shapes", elsewhere)
-        graph, names = PreparedGraph(large), Names(large)
+        graph, names = PreparedGraph(large), Completions(large)
         Preparation(lambda: (graph, names)).begin()
         before = repr(graph["v7"])
         looked.touch()

@@ -88,6 +88,7 @@ def bisect(
     search: Search | None = None,
     progress: Progress = lambda _: None,
     changed: Mapping[str, Array] = MappingProxyType({}),
+    *,
     others: Sequence[tuple[ReferenceSet, Feeds]] = (),
 ) -> BisectResult:
     """Find the nodes where a model leaves its references, and why, on one sample.
@@ -256,8 +257,8 @@ class _Bisection:
         def search_body(
             model: Model, references: ReferenceSet, feeds: Feeds, others: Sequence[Sample]
         ) -> BisectResult:
-            given = None, search, self.progress, self.changed, others
-            return bisect(model, references, feeds, self.runtime, *given)
+            given = None, search, self.progress, self.changed
+            return bisect(model, references, feeds, self.runtime, *given, others=others)
 
         given = {name: self.result.input_of(culprit, name) for name in culprit.inputs}
         found, why = BodySearch(self.observer, culprit, given).bisect(self.judge, search_body)

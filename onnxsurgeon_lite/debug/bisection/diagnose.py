@@ -300,7 +300,7 @@ def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
     )
 
 
-class Place(TypedDict):
+class PlaceFields(TypedDict):
     """The fields of a culprit that say which node it is."""
 
     id: str
@@ -315,11 +315,11 @@ class Place(TypedDict):
     alike: int
 
 
-def place_of(space: Space, position: int, region: Sequence[int]) -> Place:
+def place_of(space: Space, position: int, region: Sequence[int]) -> PlaceFields:
     """Describe a node, and the region that it stands for."""
     index = space.index
     node, origin = index.nodes[position], index.origins[position]
-    return Place(
+    return PlaceFields(
         id=f"@{position}",
         name=node.name,
         op_type=node.op_type,

@@ -33,12 +33,12 @@ class JudgeParts:
         """What tells it from other jobs."""
         return self.samples.key
 
-    def opened(self) -> "_Judging":
+    def opened(self) -> "_JudgingParts":
         """Open what judges."""
-        return _Judging(self)
+        return _JudgingParts(self)
 
 
-class _Judging:
+class _JudgingParts:
     def __init__(self, job: JudgeParts) -> None:
         index = GraphIndex.of(job.samples.model)
         self._references, self._feeds = job.samples.read(index, job.sample)

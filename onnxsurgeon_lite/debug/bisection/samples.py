@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 from onnxsurgeon_lite.debug.bisection.healing_effect import output_error
 from onnxsurgeon_lite.debug.judge import AgainstReferences, coarse_values
-from onnxsurgeon_lite.debug.result import BisectResult, CulpritGroup, Samples
+from onnxsurgeon_lite.debug.result import BisectResult, CulpritGroup, SampleSummary
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.matching.metric import Values
 from onnxsurgeon_lite.matching.over_samples import (
     CompareSamples,
-    Comparing,
     MeasuredMetric,
+    SampleComparing,
     SampleOutcome,
     Tally,
 )
@@ -30,12 +30,12 @@ class JudgeSamples(CompareSamples):
 
     tolerance: Tolerance | None = None
 
-    def opened(self) -> Comparing:
+    def opened(self) -> SampleComparing:
         """Open what judges."""
         return _Judging(self)
 
 
-class _Judging(Comparing):
+class _Judging(SampleComparing):
     """Judges outputs with the tolerances of a search."""
 
     def __init__(self, job: JudgeSamples) -> None:
@@ -83,7 +83,7 @@ def judged(
 
 def agreeing(total: int) -> BisectResult:
     """Return the result for samples that all agree, by their metric."""
-    return BisectResult("agrees", samples=Samples(total, [], 0))
+    return BisectResult("agrees", samples=SampleSummary(total, [], 0))
 
 
 def explain_samples(
@@ -105,7 +105,7 @@ def explain_samples(
     worst = failing[0] if failing else outcomes[0].number
     beside = [*failing[1:], *(o.number for o in outcomes if o.match and o.number != worst)]
     result = explain(worst, beside[:SEARCHED])
-    summary = result.samples = Samples(len(outcomes), sorted(failing), worst, steps=steps)
+    summary = result.samples = SampleSummary(len(outcomes), sorted(failing), worst, steps=steps)
     if steps and failing and result.verdict == "agrees":
         result.verdict = "inconclusive"
         result.notes.append(f"step {worst} differs only because of earlier steps")

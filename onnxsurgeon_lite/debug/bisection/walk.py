@@ -29,7 +29,7 @@ _MANY = 512  # values per wave when searching all culprits
 
 
 @dataclass(frozen=True)
-class _Part:
+class _SessionPart:
     """What one session computes: values to judge, those of `items` without an answer, and values that stay there."""
 
     items: list[int]
@@ -97,7 +97,7 @@ class Walk:
     replayed: int = 0
     compared: int = 0
     reached: dict[str, RunValue] = field(default_factory=dict)
-    _ahead: tuple[_Part, Future[_Values]] | None = None
+    _ahead: tuple[_SessionPart, Future[_Values]] | None = None
 
     def __post_init__(self) -> None:
         values = self.space.values
@@ -161,13 +161,15 @@ class Walk:
             return False
         return all(self.judge.good(n, value) for n, value in self.observer.fetch(made).items())
 
-    def _part(self, items: list[int]) -> _Part:
+    def _part(self, items: list[int]) -> _SessionPart:
         names = self.space.names(items)
         known = self.journal.known((self.look, *self.healed), names)
         unknown = [name for name in names if name not in known]
-        return _Part(items, unknown, unknown if self._uses is None else self._crossing(items[-1]))
+        return _SessionPart(
+            items, unknown, unknown if self._uses is None else self._crossing(items[-1])
+        )
 
-    def _computed(self, items: list[int]) -> tuple[_Part, _Values]:
+    def _computed(self, items: list[int]) -> tuple[_SessionPart, _Values]:
         """Return the part of these items and its values, which may be computed already."""
         part, future = self._ahead or (None, None)
         self._ahead = None

@@ -19,7 +19,7 @@ from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import by_worth, shortest, smallest
 from onnxsurgeon_lite.surgery.inlining import inline
-from onnxsurgeon_lite.surgery.precision import EXACT, Plan, Site, Step
+from onnxsurgeon_lite.surgery.precision import EXACT, Plan, PrecisionStep, Site
 from onnxsurgeon_lite.surgery.precision.losses import extremes
 from onnxsurgeon_lite.surgery.precision.request import NARROW, plan_of
 from onnxsurgeon_lite.tensors import dtypes
@@ -132,10 +132,10 @@ class Guard:
     def _opened(self, model: Model) -> Run:
         return opened(GraphIndex.of(model), self.runtime)
 
-    def _around(self, site: Site) -> set[Step]:
+    def _around(self, site: Site) -> set[PrecisionStep]:
         """Return the nodes that must stay for a value to stay unrounded: its maker and its readers, through movers."""
         is_made = site.maker is not None and site.constant is None
-        found = {site.maker} if is_made and site.maker is not None else set[Step]()
+        found = {site.maker} if is_made and site.maker is not None else set[PrecisionStep]()
         pending = [site]
         while pending:
             for step, slot in (current := pending.pop()).readers:
@@ -152,7 +152,7 @@ class Guard:
         return found
 
     @cached_property
-    def _holders(self) -> dict[Site, Step]:
+    def _holders(self) -> dict[Site, PrecisionStep]:
         """The value that a body returns -> the node of the body."""
         found = {}
         for step in self._everywhere.plan.steps():

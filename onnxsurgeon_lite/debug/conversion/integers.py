@@ -12,7 +12,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
-from onnxsurgeon_lite.debug.conversion.layer import Layer, Value
+from onnxsurgeon_lite.debug.conversion.layer import Activation, Layer
 from onnxsurgeon_lite.debug.conversion.result import Conversion, Kept
 from onnxsurgeon_lite.debug.conversion.slopes import Slopes, measured
 from onnxsurgeon_lite.debug.conversion.spool import Spooled
@@ -56,7 +56,7 @@ def named(model: Model) -> Model:
     return result
 
 
-class Point(NamedTuple):
+class Quantized(NamedTuple):
     """A quantized model: its error as a multiple of the limit, the measured number, its share of the bytes."""
 
     excess: float
@@ -79,7 +79,7 @@ class Integers:
     samples: Sequence[Feeds]
     runtime: Runtime
     progress: Callable[[str], None] = lambda _: None
-    points: dict[frozenset[str], Point] = field(default_factory=dict)
+    points: dict[frozenset[str], Quantized] = field(default_factory=dict)
     _last: tuple[frozenset[str], Model] | None = None
 
     def result(self) -> Conversion:
@@ -150,7 +150,7 @@ class Integers:
             self.progress(f"quantizing {len(self.nodes) - len(key)} of {len(self.nodes)} nodes")
             model = self._quantized(left)
             share = embedded_size(model) / embedded_size(self.quantizing.model)
-            self.points[key] = Point(*self._measured(model), share)
+            self.points[key] = Quantized(*self._measured(model), share)
         return self.points[key].excess
 
     def _quantized(self, left: Sequence[str]) -> Model:
@@ -161,9 +161,9 @@ class Integers:
             self._last = key, self.quantizing.quantized(quantized)
         return self._last[1]
 
-    def _layers(self) -> dict[Layer | Value, frozenset[str]]:
+    def _layers(self) -> dict[Layer | Activation, frozenset[str]]:
         """Return what is quantized, with the nodes that must stay in float for it to be, too."""
-        found: dict[Layer | Value, frozenset[str]] = {}
+        found: dict[Layer | Activation, frozenset[str]] = {}
         around = defaultdict[str, set[str]](set)
         for name in self.nodes:
             node = self.index.nodes[self.index.named[name][0]]
@@ -172,7 +172,7 @@ class Integers:
                 if value and self._is_activation(value):
                     around[value].add(name)
         if self.quantizing.calibrate:
-            found |= {Value(value): frozenset(names) for value, names in around.items()}
+            found |= {Activation(value): frozenset(names) for value, names in around.items()}
         return found
 
     def _is_activation(self, value: str) -> bool:
@@ -180,7 +180,7 @@ class Integers:
         floats = kind is not None and kind.tensor_type.elem_type == TensorProto.FLOAT
         return floats and constant(self.index, value) is None
 
-    def _effects(self, layers: Sequence[Layer | Value]) -> list[float]:
+    def _effects(self, layers: Sequence[Layer | Activation]) -> list[float]:
         """Return how far quantizing each moves the outputs, to first order; Inf if that is not known."""
         assert self.goal is not None
 

@@ -8,12 +8,12 @@ from onnxsurgeon_lite.debug.conversion.effects import Effect
 from onnxsurgeon_lite.debug.conversion.guard import Guard
 from onnxsurgeon_lite.debug.conversion.result import Introduced
 from onnxsurgeon_lite.graph.scopes import Provenances
-from onnxsurgeon_lite.surgery.precision import Site, Step
+from onnxsurgeon_lite.surgery.precision import PrecisionStep, Site
 
 
 def introduced(guard: Guard, kept: Collection[str]) -> list[Introduced]:
     """Return what the roundings of each node's results and constants do, to first order, the largest first."""
-    by_step = defaultdict[Step, list[Site]](list)
+    by_step = defaultdict[PrecisionStep, list[Site]](list)
     for unit in guard.units:
         for step in [unit.maker] if unit.constant is None else [r for r, _ in unit.readers]:
             if step is not None:
@@ -22,7 +22,9 @@ def introduced(guard: Guard, kept: Collection[str]) -> list[Introduced]:
     return sorted(found, key=lambda n: (n.error is not None, -(n.error or 0.0)))
 
 
-def _introduced(step: Step, units: list[Site], guard: Guard, kept: Collection[str]) -> Introduced:
+def _introduced(
+    step: PrecisionStep, units: list[Site], guard: Guard, kept: Collection[str]
+) -> Introduced:
     node, effects = step.node, [guard.effects.get(unit, Effect()) for unit in units]
     error = hypot(*(e.error for e in effects))
     high = max((e.largest for e in effects if e.largest is not None), default=None)

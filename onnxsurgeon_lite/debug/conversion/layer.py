@@ -21,7 +21,7 @@ _LEVELS = 255  # of 8 bits
 
 
 @dataclass(frozen=True)
-class Value:
+class Activation:
     """A value that a pair of QuantizeLinear and DequantizeLinear stands on."""
 
     result: str

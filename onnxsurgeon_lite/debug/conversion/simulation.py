@@ -7,7 +7,14 @@ from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.surgery.edits import fresh
-from onnxsurgeon_lite.surgery.precision import EXACT, Plan, Rewriting, Scope, Site, Step
+from onnxsurgeon_lite.surgery.precision import (
+    EXACT,
+    Plan,
+    PrecisionScope,
+    PrecisionStep,
+    Rewriting,
+    Site,
+)
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.narrow import narrowed
 
@@ -43,7 +50,7 @@ class Simulating(Rewriting):
             return site.scope is self.plan.main
         return site.maker.node.op_type not in EXACT and not site.maker.bodies
 
-    def _drop_cast(self, step: Step, scope: Scope) -> None:
+    def _drop_cast(self, step: PrecisionStep, scope: PrecisionScope) -> None:
         """Leave Casts: they round."""
 
     def _ready(self, site: Site) -> Iterator[NodeProto]:
@@ -79,8 +86,8 @@ class Simulating(Rewriting):
     def _set_dtype(self, node: NodeProto) -> None:
         """Leave it float32."""
 
-    def _constant_node(self, step: Step, site: Site) -> None:
+    def _constant_node(self, step: PrecisionStep, site: Site) -> None:
         """Leave it float32."""
 
-    def _declare(self, scope: Scope) -> None:
+    def _declare(self, scope: PrecisionScope) -> None:
         """Leave every declaration: no dtype changes."""

@@ -2,12 +2,20 @@
 
 from onnxsurgeon_lite.debug.profiling.profile import profile
 from onnxsurgeon_lite.debug.profiling.result import (
-    Change,
     Cost,
-    Held,
+    HeldTensor,
     Profile,
     ProfileComparison,
     ProfiledNode,
+    TimeChange,
 )
 
-__all__ = ["Change", "Cost", "Held", "Profile", "ProfileComparison", "ProfiledNode", "profile"]
+__all__ = [
+    "TimeChange",
+    "Cost",
+    "HeldTensor",
+    "Profile",
+    "ProfileComparison",
+    "ProfiledNode",
+    "profile",
+]

@@ -10,14 +10,14 @@ from onnxsurgeon_lite.runtime.optimized import stands_for
 
 
 @dataclass
-class Part:
+class TimedPart:
     """Nodes of a model, by position, and the kernels that do together what they do, by name."""
 
     positions: list[int]
     kernels: list[str]
 
 
-def parts(original: GraphIndex, executed: Iterable[NodeProto]) -> list[Part]:
+def parts(original: GraphIndex, executed: Iterable[NodeProto]) -> list[TimedPart]:
     """Return the parts of a model between values that its kernels make, in the order of `executed`.
 
     A kernel whose result the model does not know, such as a product before it is reshaped, belongs to the part of
@@ -35,7 +35,9 @@ def parts(original: GraphIndex, executed: Iterable[NodeProto]) -> list[Part]:
             ends.append((new, kernels))
             known |= {*new}
     return [
-        Part(sorted(original.ancestors(values, stop=known - {*values})), [*dict.fromkeys(kernels)])
+        TimedPart(
+            sorted(original.ancestors(values, stop=known - {*values})), [*dict.fromkeys(kernels)]
+        )
         for values, kernels in ends
     ]
 

@@ -14,7 +14,7 @@ from onnx import NodeProto, helper
 from onnxsurgeon_lite.debug.profiling.events import Kernel, TimedRun, read_trace
 from onnxsurgeon_lite.debug.profiling.macs import Shape, macs
 from onnxsurgeon_lite.debug.profiling.parts import parts
-from onnxsurgeon_lite.debug.profiling.result import Cost, Held, Profile, ProfiledNode
+from onnxsurgeon_lite.debug.profiling.result import Cost, HeldTensor, Profile, ProfiledNode
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
@@ -197,7 +197,7 @@ def _macs_of(kernel: Kernel) -> int | None:
 
 def _live(
     kernels: Mapping[str, Kernel], executed: GraphIndex, nodes: Sequence[ProfiledNode]
-) -> tuple[list[Held], int]:
+) -> tuple[list[HeldTensor], int]:
     """Say of each node how many bytes are in memory while it runs; return the tensors at the peak, and where."""
     known = {node.name: place for place, node in enumerate(executed.nodes)}
     order = [known.get(node.name) for node in nodes]
@@ -208,14 +208,14 @@ def _live(
             last |= dict.fromkeys(names, place)
     last |= dict.fromkeys(executed.outputs, len(order))
     live: dict[str, int] = {}
-    most, held, peak = -1, list[Held](), 0
+    most, held, peak = -1, list[HeldTensor](), 0
     for place, (node, position) in enumerate(zip(nodes, order, strict=True)):
         made = () if position is None else executed.nodes[position].output
         live |= _sizes(kernels[node.name], [name for name in made if name])
         node.live_bytes = sum(live.values())
         if node.live_bytes > most:
             most, peak = node.live_bytes, place
-            held = [Held(name, size) for name, size in live.items()]
+            held = [HeldTensor(name, size) for name, size in live.items()]
         live = {name: size for name, size in live.items() if last[name] > place}
     return sorted(held, key=lambda each: -each.bytes), peak
 

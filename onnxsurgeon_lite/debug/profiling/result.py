@@ -68,7 +68,7 @@ class ProfiledNode:
 
 
 @dataclass
-class Held:
+class HeldTensor:
     """A tensor in memory at the peak."""
 
     value: str
@@ -98,7 +98,7 @@ class Profile(Shown):
     runs: int
     seconds: float
     nodes: list[ProfiledNode] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
+    held: list[HeldTensor] = field(default_factory=list)
     peak: int = 0
     provider: str = ""
 
@@ -124,7 +124,7 @@ class Profile(Shown):
 
 
 @dataclass
-class Change:
+class TimeChange:
     """What something took before and takes after; None where it is only in one."""
 
     name: str
@@ -147,8 +147,8 @@ class ProfileComparison(Shown):
 
     before: Profile
     after: Profile
-    operators: list[Change] = field(default_factory=list)
-    modules: list[Change] = field(default_factory=list)
+    operators: list[TimeChange] = field(default_factory=list)
+    modules: list[TimeChange] = field(default_factory=list)
 
     @classmethod
     def of(cls, before: Profile, after: Profile) -> "ProfileComparison":
@@ -161,10 +161,10 @@ class ProfileComparison(Shown):
         )
 
 
-def _changes(before: Mapping[str, Cost], after: Mapping[str, Cost]) -> list[Change]:
+def _changes(before: Mapping[str, Cost], after: Mapping[str, Cost]) -> list[TimeChange]:
     seconds = [{name: cost.seconds for name, cost in side.items()} for side in (before, after)]
     names = dict.fromkeys((*before, *after))
-    found = [Change(name, seconds[0].get(name), seconds[1].get(name)) for name in names]
+    found = [TimeChange(name, seconds[0].get(name), seconds[1].get(name)) for name in names]
     return sorted(found, key=lambda change: -abs(change.difference))
 
 

@@ -64,6 +64,7 @@ class Debugger:
         recipe: Recipe | None = None,
         tolerance: Tolerance | None = None,
         budget: int = BUDGET,
+        *,
         map: str | PathLike[str] | None = None,
     ) -> None:
         """Nothing runs yet.

@@ -3,13 +3,13 @@
 from onnxsurgeon_lite.graph.patterns.closest import closest
 from onnxsurgeon_lite.graph.patterns.match import Match, Matcher, find_all, matchers_of
 from onnxsurgeon_lite.graph.patterns.rule import Rule, read_rules, reversed_rules
-from onnxsurgeon_lite.graph.patterns.side import Side
+from onnxsurgeon_lite.graph.patterns.side import PatternGraph
 
 __all__ = [
     "Match",
     "Matcher",
     "Rule",
-    "Side",
+    "PatternGraph",
     "closest",
     "find_all",
     "matchers_of",

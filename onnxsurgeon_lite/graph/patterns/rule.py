@@ -23,7 +23,7 @@ from onnxsurgeon_lite.errors import BuildError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.patterns.conditions import parse_conditions
-from onnxsurgeon_lite.graph.patterns.side import Side, written_out
+from onnxsurgeon_lite.graph.patterns.side import PatternGraph, written_out
 from onnxsurgeon_lite.graph.text import parse_message
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.tensors.references.sets import text_of
@@ -51,8 +51,8 @@ class Rule:
     """
 
     name: str
-    pattern: Side
-    replacement: Side | None = None
+    pattern: PatternGraph
+    replacement: PatternGraph | None = None
     functions: tuple[FunctionProto, ...] = field(default=())
     absent: frozenset[str] = frozenset()
 
@@ -127,9 +127,9 @@ def _parsed(name: str, text: str) -> tuple[Rule, ...]:
     """Read rules; see `read_rules`."""
     sides = [_side(chunk, name) for chunk in _chunks(text)]
     functions = tuple(side.function for side in sides if side.function.domain)
-    parts: dict[str, list[Side]] = {}
+    parts: dict[str, list[PatternGraph]] = {}
     rules: list[Rule] = []
-    waiting: list[Side] = []
+    waiting: list[PatternGraph] = []
     named = {side.function.name for side in sides if _is_part(side)}
     for side in sides:
         _require_above(side, named - (parts.keys() - {side.function.name}))
@@ -186,11 +186,11 @@ def _few(found: Iterable[_Part], name: str) -> list[_Part]:
     return some
 
 
-def _is_part(side: Side) -> bool:
+def _is_part(side: PatternGraph) -> bool:
     return side.function.name not in _NAMES and not side.function.domain
 
 
-def _require_above(side: Side, below: Set[str]) -> None:
+def _require_above(side: PatternGraph, below: Set[str]) -> None:
     """Refuse calls of parts that stand below: a part that calls itself has no end."""
     called = below & {node.op_type for node in side.function.node if not node.domain}
     if called:
@@ -239,7 +239,7 @@ def _chunks(text: str) -> Iterator[str]:
         yield "\n" * text.count("\n", 0, start) + rest
 
 
-def _side(text: str, name: str) -> Side:
+def _side(text: str, name: str) -> PatternGraph:
     hint = "write functions: pattern (x) => (y) { ... } and replacement (x) => (y) { ... }"
     try:
         functions = parsed(_FRAME + text).functions
@@ -258,10 +258,10 @@ def _side(text: str, name: str) -> Side:
         frozenset(re.split(r"[,\s]+", " ".join(requests[kind]))) - {""}
         for kind in ("optional", "keep")
     )
-    return Side(function, parse_conditions(requests["where"]), optional, keep)
+    return PatternGraph(function, parse_conditions(requests["where"]), optional, keep)
 
 
-def _require_sound(name: str, pattern: Side) -> None:
+def _require_sound(name: str, pattern: PatternGraph) -> None:
     own = pattern.function
     made = {value for node in own.node for value in node.output}
     missing = [value for value in own.output if value not in made and value not in own.input]
@@ -273,7 +273,7 @@ def _require_sound(name: str, pattern: Side) -> None:
     GraphIndex.of(Model(_as_model(own))).require_sound()
 
 
-def _require_fit(name: str, pattern: Side, replacement: Side) -> None:
+def _require_fit(name: str, pattern: PatternGraph, replacement: PatternGraph) -> None:
     counts = len(pattern.function.output), len(replacement.function.output)
     if counts[0] != counts[1]:
         raise UsageError(

@@ -16,7 +16,7 @@ _MOST_CALLS = 100
 
 
 @dataclass(frozen=True)
-class Side:
+class PatternGraph:
     """One function of a rule, and what its comments ask.
 
     Attributes:
@@ -35,14 +35,14 @@ class Side:
         """The attribute variables that the nodes mention."""
         return {a.ref_attr_name for node in self.function.node for a in node.attribute} - {""}
 
-    def with_operator(self, word: str, operator: str) -> "Side":
+    def with_operator(self, word: str, operator: str) -> "PatternGraph":
         """Return the side with an operator for a word."""
         function = copied(self.function)
         for node in function.node:
             node.op_type = operator if node.op_type == word else node.op_type
         return replace(self, function=function)
 
-    def renamed(self, names: Mapping[str, str]) -> "Side":
+    def renamed(self, names: Mapping[str, str]) -> "PatternGraph":
         """Return the side with other names for values."""
         function = copied(self.function)
         for holder in (function, *function.node):
@@ -54,9 +54,9 @@ class Side:
             frozenset(names.get(name, name) for name in known)
             for known in (self.optional, self.keep)
         )
-        return Side(function, where, optional, keep)
+        return PatternGraph(function, where, optional, keep)
 
-    def without_unread(self) -> "Side":
+    def without_unread(self) -> "PatternGraph":
         """Return the side without the inputs that nothing reads: the chosen parts may do without."""
         function = copied(self.function)
         read = {name for node in function.node for name in node.input} | {*function.output}
@@ -65,8 +65,8 @@ class Side:
 
 
 def written_out(
-    side: Side, parts: Mapping[str, Sequence[Side]], calls: int = _MOST_CALLS
-) -> Iterator[Side]:
+    side: PatternGraph, parts: Mapping[str, Sequence[PatternGraph]], calls: int = _MOST_CALLS
+) -> Iterator[PatternGraph]:
     """Yield a side with the nodes of parts in the place of their calls, once for each choice of parts, in their order.
 
     A part that is called twice is the same one at both places.
@@ -92,7 +92,7 @@ def written_out(
         yield from written_out(_inserted(side, place, part), {**parts, name: [part]}, calls - 1)
 
 
-def _inserted(side: Side, place: int, part: Side) -> Side:
+def _inserted(side: PatternGraph, place: int, part: PatternGraph) -> PatternGraph:
     """Return the side with the nodes of a part in the place of its call."""
     call, own = side.function.node[place], part.function
     if (len(call.input), len(call.output)) != (len(own.input), len(own.output)) or call.attribute:
@@ -122,7 +122,7 @@ def _inserted(side: Side, place: int, part: Side) -> Side:
 
 
 def _names(
-    side: Side, call: NodeProto, own: FunctionProto
+    side: PatternGraph, call: NodeProto, own: FunctionProto
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the names of a part's values in the side, and the outputs of the call that are one of its inputs."""
     names = dict(zip(own.input, call.input, strict=True))

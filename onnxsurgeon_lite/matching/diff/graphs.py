@@ -34,7 +34,7 @@ from onnxsurgeon_lite.matching.diff.subjects import (
 )
 from onnxsurgeon_lite.matching.diff.unread import left_over
 from onnxsurgeon_lite.matching.diff.wiring import Wiring
-from onnxsurgeon_lite.matching.nodes import Alignment, NamedGraph, align
+from onnxsurgeon_lite.matching.nodes import NamedGraph, NodeAlignment, align
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.tensors.comparison import Tolerance
@@ -89,7 +89,7 @@ class GraphDiff:
         self.scopes = first, second = scopes
         needed = {n for p in range(len(first.reads)) for n in first.needs(p)} if outer else set()
         outside = outer.counterparts(n for n in needed if n not in first.index) if outer else {}
-        self.alignment: Alignment = align(first, second, outside, known)
+        self.alignment: NodeAlignment = align(first, second, outside, known)
         self.wiring = Wiring(self.alignment, outer)
 
     def differences(self) -> Iterator[Difference]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from onnxsurgeon_lite.matching.nodes import Alignment, NamedGraph
+from onnxsurgeon_lite.matching.nodes import NamedGraph, NodeAlignment
 
 _MOST_BETWEEN = 256  # unpaired nodes; behind more, they are the difference themselves
 
@@ -17,7 +17,7 @@ class Wiring:
         replaced: (initializer, input) or (input, initializer) pairs where one replaced the other.
     """
 
-    alignment: Alignment
+    alignment: NodeAlignment
     outer: "Wiring | None" = None
     constants: dict[tuple[str, str], None] = field(default_factory=dict)
     replaced: dict[tuple[str, str], None] = field(default_factory=dict)

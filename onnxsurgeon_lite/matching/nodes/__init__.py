@@ -1,6 +1,6 @@
 """Pair the nodes of two graphs without relying on their names or order."""
 
-from onnxsurgeon_lite.matching.nodes.pairing import Alignment, align
+from onnxsurgeon_lite.matching.nodes.pairing import NodeAlignment, align
 from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
 
-__all__ = ["Alignment", "NamedGraph", "align"]
+__all__ = ["NodeAlignment", "NamedGraph", "align"]

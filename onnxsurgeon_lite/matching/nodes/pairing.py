@@ -15,7 +15,7 @@ from onnxsurgeon_lite.model.calls import call_key
 
 
 @dataclass
-class Alignment:
+class NodeAlignment:
     """The pairs of nodes and of values of two graphs.
 
     Attributes:
@@ -45,14 +45,14 @@ def align(
     second: NamedGraph,
     outside: Mapping[str, str] | None = None,
     known: Iterable[tuple[int, int]] = (),
-) -> Alignment:
+) -> NodeAlignment:
     """Pair the nodes and values of two graphs, in about the time that indexing them takes.
 
     Args:
         outside: for subgraphs, the values of the enclosing graphs that correspond.
         known: pairs of positions that are the same node.
     """
-    matcher = _Matcher(Alignment(first, second))
+    matcher = _Matcher(NodeAlignment(first, second))
     matcher.pair_ends(outside or {})
     for pair in known:
         matcher.pair(*pair)
@@ -61,7 +61,7 @@ def align(
 
 
 class _Matcher:
-    def __init__(self, result: Alignment) -> None:
+    def __init__(self, result: NodeAlignment) -> None:
         self.result = result
         self.sides = (result.first, result.second)
         self.labeler = Labeler(result.first.model.files.keys() & result.second.model.files.keys())

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.folding import (
     BatchNorm,
-    Fold,
+    FoldedWeight,
     batch_norms,
     common_epsilon,
     find_fold,
@@ -64,7 +64,7 @@ class Weight:
     finding: str = ""
     order: tuple[int, ...] | None = field(default=None, metadata=HIDDEN)
     rivals: tuple[str, ...] = field(default=(), metadata=HIDDEN)
-    fold: Fold | None = field(default=None, metadata=HIDDEN)
+    fold: FoldedWeight | None = field(default=None, metadata=HIDDEN)
     axis: int | None = field(default=None, metadata=HIDDEN)
     pieces: Pieces | None = field(default=None, metadata=HIDDEN)
     added: "np.dtype[np.generic] | None" = field(default=None, metadata=HIDDEN)
@@ -128,7 +128,7 @@ class _WeightSearch:
             n: t for n, t in _floats(self.index) if np.prod(t.dims) > 1 or self.places.called(n)
         }
         self.found: dict[str, Weight] = {}
-        self.folds: dict[str, tuple[Fold, str]] = {}
+        self.folds: dict[str, tuple[FoldedWeight, str]] = {}
         self.used: set[str] = set()
         self.sums: dict[bytes | str, list[str]] = defaultdict(list)
         self.raised: set[str] = set()
@@ -302,7 +302,7 @@ class _WeightSearch:
         known = node is not None and node.input[1] in self.folds
         return node is not None and known and self._fold_bias(name, *self.folds[node.input[1]])
 
-    def _fold_bias(self, name: str, fold: Fold, weight: str) -> bool:
+    def _fold_bias(self, name: str, fold: FoldedWeight, weight: str) -> bool:
         parameter = _bias_of(weight)
         bias = self._read(parameter) if parameter in self.checkpoint else None
         own = f"{fold.norm.name}.bias" if bias is None else parameter
@@ -393,7 +393,7 @@ class _WeightSearch:
             yield Weight(name, parameter, how, comparison, order=order)
 
     def _add_folded(
-        self, name: str, parameter: str, fold: Fold, folded: Array, axis: int | None = None
+        self, name: str, parameter: str, fold: FoldedWeight, folded: Array, axis: int | None = None
     ) -> bool:
         array = self.index.model.array(self.floats[name])
         if folded.shape != array.shape:

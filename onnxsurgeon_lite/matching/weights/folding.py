@@ -42,7 +42,7 @@ class BatchNorm:
 
 
 @dataclass(frozen=True)
-class Fold:
+class FoldedWeight:
     """A BatchNorm folded into a convolution.
 
     Attributes:
@@ -101,7 +101,9 @@ def batch_norm(checkpoint: ReferenceSet, name: str) -> BatchNorm | None:
     return BatchNorm(name, scale, shift, mean, variance)
 
 
-def find_fold(array: Array, stored: Array, axis: int, norms: Iterable[BatchNorm]) -> Fold | None:
+def find_fold(
+    array: Array, stored: Array, axis: int, norms: Iterable[BatchNorm]
+) -> FoldedWeight | None:
     """Return the BatchNorm that turns the stored weight into the array, None if none fits."""
     mine, theirs = (
         np.moveaxis(side, axis, 0).reshape(side.shape[axis], -1).astype(np.float64)
@@ -120,22 +122,22 @@ def find_fold(array: Array, stored: Array, axis: int, norms: Iterable[BatchNorm]
     return replace(best, rivals=tuple(near))
 
 
-def _fold(ratio: Floats, norm: BatchNorm, rounding: float) -> Fold:
+def _fold(ratio: Floats, norm: BatchNorm, rounding: float) -> FoldedWeight:
     epsilon = float(np.median((norm.scale / ratio) ** 2 - norm.variance))
     if not -1e-6 <= epsilon <= _LARGEST_EPSILON:  # also for NaN
         epsilon = _USUAL_EPSILON
     epsilon = max(epsilon, 0.0)
     error = float(np.median(np.abs(ratio / _factor(norm, epsilon) - 1)))
-    return Fold(norm, epsilon, ratio, rounding, error if np.isfinite(error) else np.inf)
+    return FoldedWeight(norm, epsilon, ratio, rounding, error if np.isfinite(error) else np.inf)
 
 
-def common_epsilon(folds: Sequence[Fold]) -> float | None:
+def common_epsilon(folds: Sequence[FoldedWeight]) -> float | None:
     """Return the epsilon that most folds allow, a usual one if several do; None without folds."""
     known = [*_USUAL_EPSILONS, *(fold.epsilon for fold in folds)]
     return max(known, key=lambda e: sum(fold.allows(e) for fold in folds)) if folds else None
 
 
-def settled(fold: Fold, epsilon: float | None) -> Fold:
+def settled(fold: FoldedWeight, epsilon: float | None) -> FoldedWeight:
     """Return a fold with the common epsilon, unless only its own one explains the weights."""
     is_odd = epsilon is None or (not fold.allows(epsilon) and fold.allows(fold.epsilon))
     return fold if is_odd or epsilon is None else replace(fold, epsilon=epsilon)

@@ -9,7 +9,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.compare import ALIKE, Weight, WeightsResult, as_text, digest
-from onnxsurgeon_lite.matching.weights.folding import Fold, batch_norm
+from onnxsurgeon_lite.matching.weights.folding import FoldedWeight, batch_norm
 from onnxsurgeon_lite.matching.weights.pieces import Pieces
 from onnxsurgeon_lite.matching.weights.places import wrapper
 from onnxsurgeon_lite.matching.weights.raised import raised
@@ -149,7 +149,7 @@ class _Update:
                 _AGAIN,
             )
 
-    def _require_one_norm(self, weight: Weight, fold: Fold) -> None:
+    def _require_one_norm(self, weight: Weight, fold: FoldedWeight) -> None:
         """Raise if several BatchNorms explained the weight, and these are equal no more."""
         for rival in fold.rivals:
             mine, other = (batch_norm(self.new, name) for name in (fold.norm.name, rival))
@@ -222,7 +222,7 @@ class _Update:
                 )
         return pieces.joined(self._read, shape)
 
-    def _folded(self, weight: Weight, fold: Fold) -> Array:
+    def _folded(self, weight: Weight, fold: FoldedWeight) -> Array:
         norm = batch_norm(self.new, fold.norm.name)
         if norm is None:
             raise self._missing(f"{fold.norm.name}.running_var")

@@ -298,7 +298,7 @@ class _Survey:
 
 
 @dataclass
-class _Sums:
+class _Checksums:
     """What the finite elements of a tensor add up to, relative to a number near their mean.
 
     Numbers of up to 32 bits are added in float32, in pairs: that is exact enough for noise, and ten times as fast.
@@ -387,7 +387,7 @@ def _surveys(
 
 
 def _survey(model: Model, tensor: TensorProto) -> _Survey:
-    digest, sums = Fingerprint(), _Sums()
+    digest, sums = Fingerprint(), _Checksums()
     left = math.prod(tensor.dims)
     for block in contents(model, tensor):
         digest.update(block)

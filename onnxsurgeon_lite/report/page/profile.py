@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from onnxsurgeon_lite.debug.profiling import Change, Profile, ProfileComparison
+from onnxsurgeon_lite.debug.profiling import Profile, ProfileComparison, TimeChange
 from onnxsurgeon_lite.debug.profiling.result import ProfiledNode
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.measures import Point, Row, marks_of, of_nodes, table
@@ -125,7 +125,7 @@ def comparison_page(result: ProfileComparison, sight: Sight) -> data.Page:
     )
 
 
-def _changed(change: Change) -> Row:
+def _changed(change: TimeChange) -> Row:
     numbers = (change.before, change.after, change.difference)
     return Row(
         [change.name or "the model", *("-" if n is None else f"{1e3 * n:.3g}" for n in numbers)]

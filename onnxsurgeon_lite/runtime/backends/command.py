@@ -29,7 +29,7 @@ _EMBEDDED = 1 << 30  # bytes of weights that a message can surely hold
 _ANSWERS = ("values", "values.npz", "values.safetensors")
 
 
-class Command:
+class Program:
     """A program; settings go to it in `request.json`, but for `inner=no`: it returns no inner values."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:

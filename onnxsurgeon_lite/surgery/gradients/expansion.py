@@ -14,8 +14,8 @@ from onnxsurgeon_lite.surgery.expansion import definition
 from onnxsurgeon_lite.surgery.gradients.tape import Tape
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
-    Inference,
     InferenceFailed,
+    SizeInference,
     State,
 )
 from onnxsurgeon_lite.tensors import dtypes
@@ -92,7 +92,7 @@ def learn(tape: Tape, nodes: Sequence[NodeProto]) -> None:
     names = tape.names
     if names.inference is None:
         opset = [helper.make_opsetid("", tape.opset)]
-        names.inference = Inference(ModelProto(ir_version=10, opset_import=opset), 1)
+        names.inference = SizeInference(ModelProto(ir_version=10, opset_import=opset), 1)
     for node in nodes:
         reads = (*node.input, *captured(node)) if node.attribute else node.input
         given = {name: _state(tape, name) for name in reads if name}

@@ -17,7 +17,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 
 
 @dataclass
-class Step:
+class GradientStep:
     """A node and the gradients of its outputs.
 
     Attributes:
@@ -202,7 +202,7 @@ def is_float(dtype: int) -> bool:
     )
 
 
-Slot = Callable[[Step], Term | None]
+Slot = Callable[[GradientStep], Term | None]
 """The gradient of one input; None where it is zero."""
 Rule = tuple[Slot, ...] | Slot
 """The gradient of each input by its place; one function where all inputs are alike."""

@@ -14,7 +14,7 @@ from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto, helper
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import tensor_type
 from onnxsurgeon_lite.model.messages import copied
-from onnxsurgeon_lite.surgery.resizing.inference import Inference
+from onnxsurgeon_lite.surgery.resizing.inference import SizeInference
 from onnxsurgeon_lite.surgery.resizing.sizes import in_range
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -119,7 +119,7 @@ class Names:
     array_of: Callable[[str], Array | None]
     types: dict[str, TypeProto] = field(default_factory=dict)
     arrays: dict[str, Array] = field(default_factory=dict)
-    inference: Inference | None = None
+    inference: SizeInference | None = None
     constants: dict[bytes, TensorProto] = field(default_factory=dict)
     numbers: dict[tuple[Number, int], str] = field(default_factory=dict)
     count: int = 0

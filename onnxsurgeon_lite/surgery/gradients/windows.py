@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.surgery.gradients.step import Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Attribute, Dim, Term
 
 
@@ -29,7 +29,7 @@ class Window:
     after: list[int]
 
     @classmethod
-    def of(cls, s: Step, large: Term, small: Term, kernel: Sequence[int]) -> "Window":
+    def of(cls, s: GradientStep, large: Term, small: Term, kernel: Sequence[int]) -> "Window":
         """Return the window of a node.
 
         Raises:
@@ -57,7 +57,7 @@ class Window:
         window.after[:] = [pad - first for pad, first in zip(total, half, strict=True)]
         return window
 
-    def _padding(self, s: Step) -> list[int]:
+    def _padding(self, s: GradientStep) -> list[int]:
         """Return the padding with which the window gives the sizes."""
         more = s.integers("output_padding") or [0] * len(self.kernel)
         if not self.known:
@@ -85,7 +85,9 @@ class Window:
         places = zip(self.sizes(self.small), self.strides, self.reach, strict=True)
         return [(size - 1) * stride + reach for size, stride, reach in places]
 
-    def spread(self, s: Step, small: Term, weights: Term, large: Term, group: int = 1) -> Term:
+    def spread(
+        self, s: GradientStep, small: Term, weights: Term, large: Term, group: int = 1
+    ) -> Term:
         """Return the transposed convolution of a term: it has the size of the value `large`."""
         t = s.tape
         same: dict[str, Attribute] = {
@@ -106,7 +108,7 @@ class Window:
         axes = t.integers(range(2, 2 + len(self.kernel)))
         return t.op("Slice", wide, begin, t.shape_of(large, 2) + begin, axes)
 
-    def counts(self, s: Step, large: Term, padding: bool) -> Term:
+    def counts(self, s: GradientStep, large: Term, padding: bool) -> Term:
         """Return how many elements of the large tensor are at each place of the window, [1, 1, spatial...].
 
         Args:
@@ -140,6 +142,6 @@ class Window:
         return {"strides": self.strides, "dilations": self.dilations, "pads": pads}
 
 
-def _spatial(s: Step, value: Term, count: int) -> list[Dim]:
+def _spatial(s: GradientStep, value: Term, count: int) -> list[Dim]:
     shape = s.tape.shape(value.name)
     return [None] * count if shape is None else shape[2:]

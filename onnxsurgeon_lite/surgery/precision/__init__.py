@@ -2,6 +2,6 @@
 
 from onnxsurgeon_lite.surgery.precision.plan import Plan
 from onnxsurgeon_lite.surgery.precision.rewrite import Rewriting
-from onnxsurgeon_lite.surgery.precision.sites import EXACT, Scope, Site, Step
+from onnxsurgeon_lite.surgery.precision.sites import EXACT, PrecisionScope, PrecisionStep, Site
 
-__all__ = ["EXACT", "Plan", "Rewriting", "Scope", "Site", "Step"]
+__all__ = ["EXACT", "Plan", "Rewriting", "PrecisionScope", "Site", "PrecisionStep"]

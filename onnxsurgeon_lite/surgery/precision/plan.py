@@ -20,7 +20,7 @@ from onnxsurgeon_lite.surgery.precision.operators import (
     not_at,
     schema_at,
 )
-from onnxsurgeon_lite.surgery.precision.sites import EXACT, Scope, Site, Step
+from onnxsurgeon_lite.surgery.precision.sites import EXACT, PrecisionScope, PrecisionStep, Site
 
 _QUANTIZING = frozenset((
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
@@ -55,12 +55,12 @@ class Plan:
         self.narrow = data_type
         self.kept = frozenset(kept)
         self.io = io
-        self.functions: dict[FunctionKey, Scope] = {}
-        self._calls: dict[FunctionKey, list[tuple[Step, tuple[int, ...]]]] = {}
+        self.functions: dict[FunctionKey, PrecisionScope] = {}
+        self._calls: dict[FunctionKey, list[tuple[PrecisionStep, tuple[int, ...]]]] = {}
         self.main = self._scope("", GraphIndex.of(model), model.proto.graph, None)
         self._decide()
 
-    def scopes(self) -> Iterator[Scope]:
+    def scopes(self) -> Iterator[PrecisionScope]:
         """Yield all scopes, outer ones first."""
         pending = [self.main, *self.functions.values()]
         while pending:
@@ -68,16 +68,20 @@ class Plan:
             yield scope
             pending += (body for step in scope.steps for body in step.bodies)
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[PrecisionStep]:
         """Return all nodes."""
         return [step for scope in self.scopes() for step in scope.steps]
 
     # what there is
 
     def _scope(
-        self, path: str, index: GraphIndex, target: GraphProto | FunctionProto, outer: Scope | None
-    ) -> Scope:
-        scope = Scope(path, index, target, outer)
+        self,
+        path: str,
+        index: GraphIndex,
+        target: GraphProto | FunctionProto,
+        outer: PrecisionScope | None,
+    ) -> PrecisionScope:
+        scope = PrecisionScope(path, index, target, outer)
         index.learn_types([name for name in index.values() if name])
         self._declare(scope)
         versions = opset_versions(index.model.proto.opset_import)
@@ -91,7 +95,7 @@ class Plan:
                 site.required = self.io if outer is None and not path else None
         return scope
 
-    def _declare(self, scope: Scope) -> None:
+    def _declare(self, scope: PrecisionScope) -> None:
         target = scope.target
         if isinstance(target, FunctionProto):
             names = list(target.input)
@@ -107,13 +111,15 @@ class Plan:
             if name not in scope.sites and _is_float(scope.index, name):
                 scope.sites[name] = Site(name, scope, is_narrow=self.io)
 
-    def _is_default(self, scope: Scope, name: str) -> bool:
+    def _is_default(self, scope: PrecisionScope, name: str) -> bool:
         return name in scope.index.inputs and self.model.proto.ir_version >= 4 and not scope.path
 
-    def _step(self, scope: Scope, position: int, versions: dict[str, int]) -> Step:
+    def _step(
+        self, scope: PrecisionScope, position: int, versions: dict[str, int]
+    ) -> PrecisionStep:
         node, index = scope.target.node[position], scope.index
         node_id = f"{scope.path}/@{position}" if scope.path else f"@{position}"
-        step = Step(node_id, node, schema_at(node, versions))
+        step = PrecisionStep(node_id, node, schema_at(node, versions))
         step.inputs = [scope.find(name) if name else None for name in node.input]
         for name in node.output:
             made = Site(name, scope, step) if name and _is_float(index, name) else None
@@ -141,7 +147,9 @@ class Plan:
             step.kind, step.why = self._kind(step, scope)
         return step
 
-    def _call(self, step: Step, index: GraphIndex, position: int, function: FunctionProto) -> None:
+    def _call(
+        self, step: PrecisionStep, index: GraphIndex, position: int, function: FunctionProto
+    ) -> None:
         key = function_key(function)
         choices = {
             a.ref_attr_name for n in function.node for a in n.attribute if a.name in _CHOICES
@@ -157,7 +165,7 @@ class Plan:
         step.takes = [True] * len(step.node.input)
         step.makes = [True] * len(step.node.output)
 
-    def _kind(self, step: Step, scope: Scope) -> tuple[str, str]:
+    def _kind(self, step: PrecisionStep, scope: PrecisionScope) -> tuple[str, str]:
         floats = [site for site in (*step.inputs, *step.outputs) if site is not None]
         if not floats and not step.bodies:
             return "none", ""
@@ -176,7 +184,7 @@ class Plan:
             _bind(step, step.schema)
         return ("free" if step.bodies or step.node.op_type in EXACT else "narrow"), ""
 
-    def _obstacle(self, step: Step, schema: Schema, scope: Scope) -> str:
+    def _obstacle(self, step: PrecisionStep, schema: Schema, scope: PrecisionScope) -> str:
         """Return why a node cannot be narrow; '' if it can."""
         node = step.node
         if node.op_type in _NESTED:
@@ -201,7 +209,7 @@ class Plan:
             return ""
         return not_at(schema, self.narrow)
 
-    def _constant(self, step: Step) -> tuple[str, str]:
+    def _constant(self, step: PrecisionStep) -> tuple[str, str]:
         """Take a Constant node as an initializer."""
         tensor = constant_of(step.node)
         site = step.outputs[0]
@@ -210,7 +218,7 @@ class Plan:
         site.constant = tensor
         return "none", ""
 
-    def _has_unknown(self, step: Step, scope: Scope) -> bool:
+    def _has_unknown(self, step: PrecisionStep, scope: PrecisionScope) -> bool:
         """Return whether an input that must have the dtype of others has one that nobody knows."""
         return any(
             name and takes and site is None and not _elem_type(scope.index, name)
@@ -236,9 +244,9 @@ class Plan:
                 if site is not None:
                     site.read.add(step.wants(slot))
 
-    def _decide_free(self, steps: Sequence[Step]) -> None:
+    def _decide_free(self, steps: Sequence[PrecisionStep]) -> None:
         """Let what only moves numbers go with its neighbors: float32 between those in float32."""
-        is_wide: dict[Step, bool] = {}
+        is_wide: dict[PrecisionStep, bool] = {}
         for step in steps:
             sources = (site for site in self._sources(step) if site.constant is None)
             is_wide[step] = step.kind == "wide" or (
@@ -253,7 +261,7 @@ class Plan:
                 for result in _outputs(body):
                     result.required = step.is_narrow
 
-    def _decide_function(self, key: FunctionKey, scope: Scope) -> None:
+    def _decide_function(self, key: FunctionKey, scope: PrecisionScope) -> None:
         calls = self._calls[key]
         same = len({types for _, types in calls}) == 1
         is_narrow = same and not any(s.id in self.kept or s.kind == "wide" for s, _ in calls)
@@ -271,11 +279,11 @@ class Plan:
             if (result := scope.sites.get(str(name))) is not None:
                 result.required = is_narrow
 
-    def _ordered(self) -> list[Step]:
+    def _ordered(self) -> list[PrecisionStep]:
         """Return the steps, those of bodies before their node."""
-        found: list[Step] = []
+        found: list[PrecisionStep] = []
 
-        def visit(scope: Scope) -> None:
+        def visit(scope: PrecisionScope) -> None:
             for step in scope.steps:
                 for body in step.bodies:
                     visit(body)
@@ -285,17 +293,17 @@ class Plan:
             visit(scope)
         return found
 
-    def _made_wide(self, site: Site, is_wide: dict[Step, bool]) -> bool:
+    def _made_wide(self, site: Site, is_wide: dict[PrecisionStep, bool]) -> bool:
         if site.maker is None:
             return not site.is_narrow
         return is_wide.get(site.maker, False)
 
-    def _sources(self, step: Step) -> list[Site]:
+    def _sources(self, step: PrecisionStep) -> list[Site]:
         """Return what a node that only moves numbers moves: its inputs, and the results of its bodies."""
         inner = [site for body in step.bodies for site in _outputs(body)]
         return [site for site in (*step.inputs, *inner) if site is not None]
 
-    def _states(self, step: Step) -> list[Site]:
+    def _states(self, step: PrecisionStep) -> list[Site]:
         """Return the float32 inputs of a node's bodies."""
         return [
             site
@@ -304,7 +312,7 @@ class Plan:
             if site.maker is None and site.constant is None
         ]
 
-    def _results(self, step: Step) -> list[Site]:
+    def _results(self, step: PrecisionStep) -> list[Site]:
         return [site for site in (*step.outputs, *self._states(step)) if site is not None]
 
     def _users(self, site: Site) -> list[bool]:
@@ -317,7 +325,7 @@ class Plan:
         return found if site.required is None else [*found, not site.required]
 
 
-def _bind(step: Step, schema: Schema) -> None:
+def _bind(step: PrecisionStep, schema: Schema) -> None:
     """Let an output be narrow only if a narrow input gives it its dtype."""
     inputs, outputs = schema.inputs, schema.outputs
     bound = {
@@ -332,15 +340,15 @@ def _bind(step: Step, schema: Schema) -> None:
     ]
 
 
-def _outputs(body: Scope) -> list[Site]:
+def _outputs(body: PrecisionScope) -> list[Site]:
     assert isinstance(body.target, GraphProto)
     found = (body.find(info.name) for info in body.target.output)
     return [site for site in found if site is not None]
 
 
-def _mark_integer_paths(steps: list[Step]) -> None:
+def _mark_integer_paths(steps: list[PrecisionStep]) -> None:
     """Leave float32 between integers alone: what is computed from sizes or positions, to become integers again."""
-    from_integers: set[Step] = set()
+    from_integers: set[PrecisionStep] = set()
     for step in steps:
         makers = [site.maker for site in step.inputs if site is not None and site.constant is None]
         starts = step.node.op_type == "Cast" and not makers and step.outputs[0] is not None
@@ -388,7 +396,7 @@ def _has_references(node: NodeProto) -> bool:
     return any(attribute.ref_attr_name for attribute in node.attribute)
 
 
-def _slots_fit(step: Step) -> bool:
+def _slots_fit(step: PrecisionStep) -> bool:
     """Return whether inputs and outputs of the node are those of its bodies, one by one."""
     can = [
         t
@@ -398,6 +406,6 @@ def _slots_fit(step: Step) -> bool:
     return all(can) and (step.node.op_type != "Scan" or len(step.node.input) == len(_inputs(step)))
 
 
-def _inputs(step: Step) -> list[str]:
+def _inputs(step: PrecisionStep) -> list[str]:
     body = step.bodies[0].target
     return [str(getattr(info, "name", info)) for info in body.input]

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.model.narrowed import narrow_tensor
 from onnxsurgeon_lite.surgery.edits import fresh, value_names
 from onnxsurgeon_lite.surgery.precision.plan import Plan
-from onnxsurgeon_lite.surgery.precision.sites import Scope, Site, Step
+from onnxsurgeon_lite.surgery.precision.sites import PrecisionScope, PrecisionStep, Site
 from onnxsurgeon_lite.tensors import dtypes
 
 _SINCE = 13  # the first version whose Cast has every dtype
@@ -29,7 +29,7 @@ class Rewriting:
         for function in model.proto.functions:
             self.taken.update(function.input, *(node.output for node in function.node))
         self.names: dict[Site, dict[bool, str]] = {}
-        self.dropped: set[Step] = set()
+        self.dropped: set[PrecisionStep] = set()
 
     def run(self) -> None:
         """Rewrite every scope, inner ones first."""
@@ -66,7 +66,7 @@ class Rewriting:
             found[other] = fresh(f"{site.name}_{self.suffix if other else 'float'}", self.taken)
         return found
 
-    def _drop_cast(self, step: Step, scope: Scope) -> None:
+    def _drop_cast(self, step: PrecisionStep, scope: PrecisionScope) -> None:
         """Let readers of a Cast that would change nothing read its input."""
         site = step.outputs[0] if step.node.op_type == "Cast" and step.outputs else None
         if site is None or not site.is_narrow or site.required is not None:
@@ -82,7 +82,7 @@ class Rewriting:
 
     # nodes
 
-    def _rewrite(self, scope: Scope) -> None:
+    def _rewrite(self, scope: PrecisionScope) -> None:
         target = scope.target
         nodes: list[NodeProto] = []
         for site in scope.sites.values():
@@ -127,7 +127,7 @@ class Rewriting:
         version = opset_versions(self.model.proto.opset_import).get("", _SINCE)
         return data_type if version >= _NUMBERS else TensorProto.DataType.Name(data_type)
 
-    def _retype(self, step: Step) -> None:
+    def _retype(self, step: PrecisionStep) -> None:
         node = step.node
         for slot, site in enumerate(step.inputs):
             if site is not None:
@@ -168,7 +168,7 @@ class Rewriting:
         elif True in names:
             target.initializer.append(self._narrowed(site, names[True]))
 
-    def _constant_node(self, step: Step, site: Site) -> None:
+    def _constant_node(self, step: PrecisionStep, site: Site) -> None:
         names = self.names[site]
         if False not in names:
             value = helper.make_attribute("value", self._narrowed(site, ""))
@@ -184,7 +184,7 @@ class Rewriting:
 
     # declarations
 
-    def _declare(self, scope: Scope) -> None:
+    def _declare(self, scope: PrecisionScope) -> None:
         target = scope.target
         if isinstance(target, FunctionProto):
             infos = list(target.value_info)

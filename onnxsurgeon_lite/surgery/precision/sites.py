@@ -32,17 +32,17 @@ class Site:
     """
 
     name: str
-    scope: "Scope"
-    maker: "Step | None" = None
+    scope: "PrecisionScope"
+    maker: "PrecisionStep | None" = None
     constant: TensorProto | None = None
     required: bool | None = None
-    readers: list[tuple["Step", int]] = field(default_factory=list)
+    readers: list[tuple["PrecisionStep", int]] = field(default_factory=list)
     is_narrow: bool = False
     read: set[bool] = field(default_factory=set)
 
 
 @dataclass(eq=False)
-class Step:
+class PrecisionStep:
     """A node, and what becomes of it.
 
     Attributes:
@@ -60,7 +60,7 @@ class Step:
     outputs: list[Site | None] = field(default_factory=list)
     takes: list[bool] = field(default_factory=list)
     makes: list[bool] = field(default_factory=list)
-    bodies: list["Scope"] = field(default_factory=list)
+    bodies: list["PrecisionScope"] = field(default_factory=list)
 
     @property
     def is_narrow(self) -> bool:
@@ -75,19 +75,19 @@ class Step:
 
 
 @dataclass(eq=False)
-class Scope:
+class PrecisionScope:
     """A graph, a body or a function."""
 
     path: str
     index: GraphIndex
     target: GraphProto | FunctionProto
-    outer: "Scope | None" = None
-    steps: list[Step] = field(default_factory=list)
+    outer: "PrecisionScope | None" = None
+    steps: list[PrecisionStep] = field(default_factory=list)
     sites: dict[str, Site] = field(default_factory=dict)
 
     def find(self, name: str) -> Site | None:
         """Return the float32 value of a name, of an outer graph if the body captures it."""
-        scope: Scope | None = self
+        scope: PrecisionScope | None = self
         while scope is not None:
             if name in scope.sites:
                 return scope.sites[name]

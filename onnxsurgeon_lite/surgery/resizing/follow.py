@@ -7,13 +7,13 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.calls import function_key
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.resizing.exports import differences
-from onnxsurgeon_lite.surgery.resizing.plan import Plan, Symbol
+from onnxsurgeon_lite.surgery.resizing.plan import ResizePlan, Symbol
 from onnxsurgeon_lite.surgery.resizing.trace import Called, trace
 
 
 def follow(
     model: Model, symbols: Sequence[Symbol], second: Model | None = None
-) -> tuple[Model, Plan, list[str]]:
+) -> tuple[Model, ResizePlan, list[str]]:
     """Trace a model; inline a function in which something must change, because all its calls share its nodes.
 
     Args:

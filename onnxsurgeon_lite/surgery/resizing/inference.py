@@ -109,7 +109,7 @@ def tensor_state(
     return State(types, tuple((size,) for size in sizes), data, any(map(varies, sizes)))
 
 
-class Inference:
+class SizeInference:
     """Shape inference on single nodes of one model."""
 
     def __init__(self, model: ModelProto, trials: int) -> None:

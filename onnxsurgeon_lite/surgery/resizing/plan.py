@@ -120,7 +120,7 @@ class Ramp:
 
 
 @dataclass
-class Plan:
+class ResizePlan:
     """All changes to the traced graphs.
 
     Attributes:

@@ -14,7 +14,15 @@ from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.surgery.resizing.inference import State
-from onnxsurgeon_lite.surgery.resizing.plan import Entry, Plan, Ramp, Refill, Scope, Stretch, after
+from onnxsurgeon_lite.surgery.resizing.plan import (
+    Entry,
+    Ramp,
+    Refill,
+    ResizePlan,
+    Scope,
+    Stretch,
+    after,
+)
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, product, ratio, varies
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -29,14 +37,14 @@ _EXPAND, _SLICE_INPUTS, _RANGE = (
 )  # opsets that introduced Expand, Slice with inputs, Range
 
 
-class Rewriting:
+class Resizing:
     """Changes the model that was traced.
 
     Attributes:
         emptied: values of the main graph that have no elements any more, with their types.
     """
 
-    def __init__(self, model: Model, plan: Plan) -> None:
+    def __init__(self, model: Model, plan: ResizePlan) -> None:
         self.proto: ModelProto = model.proto
         self.plan = plan
         self.uses: Counter[str] = Counter()

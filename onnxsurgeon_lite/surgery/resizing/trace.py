@@ -24,18 +24,18 @@ from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, bound_nodes
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset, opset_versions
 from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.graph.table import Row, captured, rows_of
+from onnxsurgeon_lite.graph.table import NodeRow, captured, rows_of
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.calls import call_key, check_functions, function_key
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.surgery.resizing.bodies import either, grown, sliced, stacked
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
-    Inference,
+    SizeInference,
     State,
     tensor_state,
 )
-from onnxsurgeon_lite.surgery.resizing.plan import Plan, Scope, Symbol
+from onnxsurgeon_lite.surgery.resizing.plan import ResizePlan, Scope, Symbol
 from onnxsurgeon_lite.surgery.resizing.rules import RULES
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant
 from onnxsurgeon_lite.surgery.resizing.visit import Demands, Hints, TraceContext, Visit
@@ -53,7 +53,7 @@ class Called(Exception):
         self.function = function
 
 
-def trace(model: Model, symbols: Sequence[Symbol], hints: Hints | None = None) -> Plan:
+def trace(model: Model, symbols: Sequence[Symbol], hints: Hints | None = None) -> ResizePlan:
     """Trace the symbols through the main graph, the bodies of its nodes, and the functions that they call.
 
     Args:
@@ -61,7 +61,7 @@ def trace(model: Model, symbols: Sequence[Symbol], hints: Hints | None = None) -
     """
     check_functions(model.proto)
     demands: Demands = {}
-    inference = Inference(model.proto, len(symbols[0].sizes))
+    inference = SizeInference(model.proto, len(symbols[0].sizes))
     for _ in range(_MOST_ROUNDS):
         tracer = _Tracer(model, list(symbols), demands, hints, inference)
         tracer.main()
@@ -77,7 +77,7 @@ class _Tracer:
         symbols: list[Symbol],
         demands: Demands,
         hints: Hints | None,
-        inference: Inference,
+        inference: SizeInference,
     ) -> None:
         self.index = GraphIndex.of(model)
         self.trials = inference.trials
@@ -91,7 +91,9 @@ class _Tracer:
         if onnx_opset(model.proto) >= _SCAN:
             self.with_bodies["Scan"] = self._scan
         self.made: dict[Hashable, tuple[list[State], list[State | None]]] = {}  # with what is read
-        self.context = TraceContext(model, self.trials, Plan(symbols), demands, hints, inference)
+        self.context = TraceContext(
+            model, self.trials, ResizePlan(symbols), demands, hints, inference
+        )
 
     def main(self) -> None:
         """Trace the main graph and its bodies."""
@@ -112,7 +114,7 @@ class _Tracer:
         ]
         return tensor_state(kind.elem_type, sizes, self.trials)
 
-    def _visit(self, scope: Scope, rows: Sequence[Row], order: Sequence[int]) -> None:
+    def _visit(self, scope: Scope, rows: Sequence[NodeRow], order: Sequence[int]) -> None:
         self.context.plan.scopes.append(scope)
         for tensor in scope.graph.initializer:
             scope.states[tensor.name] = self._constant(tensor)
@@ -141,7 +143,7 @@ class _Tracer:
             data = (array,) * self.trials if array.dtype.kind in "iufb" else None
         return tensor_state(tensor.data_type, sizes, self.trials, data)
 
-    def _node(self, scope: Scope, position: int, node: NodeProto, row: Row) -> list[State]:
+    def _node(self, scope: Scope, position: int, node: NodeProto, row: NodeRow) -> list[State]:
         operator = "" if row.domain else row.op_type
         names = [*node.input, *captured(node)] if row.attributed else row.needs
         found = [scope.find(name) if name else None for name in names]

@@ -12,12 +12,12 @@ from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.resizing.inference import (
-    Inference,
     InferenceFailed,
+    SizeInference,
     State,
     tensor_state,
 )
-from onnxsurgeon_lite.surgery.resizing.plan import Entry, Plan, Ramp, Refill, Scope, Stretch
+from onnxsurgeon_lite.surgery.resizing.plan import Entry, Ramp, Refill, ResizePlan, Scope, Stretch
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, constant, varies
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -46,10 +46,10 @@ class TraceContext:
 
     model: Model
     trials: int
-    plan: Plan
+    plan: ResizePlan
     demands: Demands
     hints: Hints | None
-    inference: Inference
+    inference: SizeInference
     outdated: bool = False
 
 
@@ -70,7 +70,7 @@ class Visit:
         return self.context.trials
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> ResizePlan:
         return self.context.plan
 
     @property

@@ -23,8 +23,8 @@ from onnxsurgeon_lite.model.messages import copied, declare, drop
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
-    Inference,
     InferenceFailed,
+    SizeInference,
     State,
 )
 from onnxsurgeon_lite.surgery.resizing.sizes import Size
@@ -187,8 +187,8 @@ def _completed(
 
 
 @lru_cache(maxsize=1)  # the steps of an edit ask for the same nodes again
-def _inference(header: bytes) -> Inference:
-    return Inference(ModelProto.FromString(header), 1)
+def _inference(header: bytes) -> SizeInference:
+    return SizeInference(ModelProto.FromString(header), 1)
 
 
 class _Resolving:
@@ -201,7 +201,7 @@ class _Resolving:
     """
 
     def __init__(
-        self, index: GraphIndex, types: Types, expressions: Expressions, inference: Inference
+        self, index: GraphIndex, types: Types, expressions: Expressions, inference: SizeInference
     ) -> None:
         self.index = index
         self.open = {*types, *index.producer} - _complete(types)

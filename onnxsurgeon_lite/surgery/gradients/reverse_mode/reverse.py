@@ -12,7 +12,7 @@ from onnxsurgeon_lite.surgery.gradients.expansion import Expansion, expanded, le
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.bodies import through_if, through_loop
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.sequences import without_sequences
 from onnxsurgeon_lite.surgery.gradients.rules import BROADCAST, RULES, SEVERAL, WRITTEN, ZERO
-from onnxsurgeon_lite.surgery.gradients.step import Step, is_float
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep, is_float
 from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
 
 
@@ -96,7 +96,7 @@ class Reverse:
     ) -> Iterator[tuple[str, Term]]:
         """Yield a gradient for each input that wants one."""
         self.tape.stage = f"gradient/{node.name or node.op_type}"
-        step = Step(self.tape, node, given)
+        step = GradientStep(self.tape, node, given)
         rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         if rule is None or (any(given[1:]) and node.op_type not in SEVERAL):
             yield from self._inside(node, given, wanted)
@@ -133,10 +133,10 @@ class Reverse:
 BODIES = {"If": through_if, "Loop": through_loop, "Scan": through_loop}
 
 
-def _written(tape: Tape, node: NodeProto, write: Callable[[Step], list[Term]]) -> Expansion:
+def _written(tape: Tape, node: NodeProto, write: Callable[[GradientStep], list[Term]]) -> Expansion:
     """Write a node as others that compute the same."""
     apart = Tape(tape.names, stage=tape.stage)  # its nodes are all differentiated: none is shared
-    terms = write(Step(apart, node, []))
+    terms = write(GradientStep(apart, node, []))
     tape.nodes.extend(apart.nodes)
     learn(tape, apart.nodes)
     return Expansion(apart.nodes, [term.name for term in terms])

@@ -7,7 +7,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from onnxsurgeon_lite.surgery.gradients.expansion import written
-from onnxsurgeon_lite.surgery.gradients.step import Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Tape
 
 
@@ -15,14 +15,14 @@ def without_sequences(tape: Tape, nodes: Sequence[NodeProto]) -> Sequence[NodePr
     """Return nodes that make the same tensors, without the sequences whose tensors are known."""
     if not any(node.op_type in _MAKERS or node.op_type in _READERS for node in nodes):
         return nodes
-    work = _Rewriting(tape)
+    work = _WithoutSequences(tape)
     for node in nodes:
         work.take(node)
     return work.nodes
 
 
 @dataclass
-class _Rewriting:
+class _WithoutSequences:
     """Nodes on the way to others.
 
     Attributes:
@@ -35,7 +35,7 @@ class _Rewriting:
 
     def take(self, node: NodeProto) -> None:
         """Add a node, or what it does to tensors."""
-        step = Step(self.tape, node, [])
+        step = GradientStep(self.tape, node, [])
         if node.op_type in _MAKERS:
             made = _MAKERS[node.op_type](self, step)
             if made is not None:
@@ -44,11 +44,11 @@ class _Rewriting:
         read = _READERS[node.op_type](self, step) if node.op_type in _READERS else None
         self.nodes.append(read or node)
 
-    def constructed(self, s: Step) -> list[str] | None:
+    def constructed(self, s: GradientStep) -> list[str] | None:
         """Return the tensors of a SequenceConstruct, or of a SequenceEmpty."""
         return list(s.node.input)
 
-    def inserted(self, s: Step) -> list[str] | None:
+    def inserted(self, s: GradientStep) -> list[str] | None:
         """Return the tensors of a SequenceInsert."""
         before = self.known.get(s.node.input[0])
         place = _place(s, 2, len(before or ()))
@@ -57,7 +57,7 @@ class _Rewriting:
         place += len(before) * (place < 0)
         return [*before[:place], s.node.input[1], *before[place:]]
 
-    def erased(self, s: Step) -> list[str] | None:
+    def erased(self, s: GradientStep) -> list[str] | None:
         """Return the tensors of a SequenceErase."""
         before, place = self.known.get(s.node.input[0]), _place(s, 1, -1)
         if not before or place is None:
@@ -65,7 +65,7 @@ class _Rewriting:
         place %= len(before)
         return [*before[:place], *before[place + 1 :]]
 
-    def split(self, s: Step) -> list[str] | None:
+    def split(self, s: GradientStep) -> list[str] | None:
         """Write a Split, and Squeezes where the axis goes."""
         axis, given = s.axis(0), s.numbers(1)
         size = (s.tape.shape(s.node.input[0]) or [])[axis]
@@ -77,14 +77,14 @@ class _Rewriting:
         parts = self.write([helper.make_node("Split", whole, names, axis=axis)])
         return parts if s.has(1) or s.integer("keepdims", 1) else self.each("Squeeze", parts, axis)
 
-    def element(self, s: Step) -> NodeProto | None:
+    def element(self, s: GradientStep) -> NodeProto | None:
         """Return a SequenceAt as the tensor that it takes."""
         elements, place = self.known.get(s.node.input[0]), _place(s, 1, 0)
         if elements is None or place is None:
             return None
         return helper.make_node("Identity", [elements[place]], s.node.output, s.node.name)
 
-    def joined(self, s: Step) -> NodeProto | None:
+    def joined(self, s: GradientStep) -> NodeProto | None:
         """Return a ConcatFromSequence as a Concat."""
         elements, axis = self.known.get(s.node.input[0]), s.integer("axis")
         if elements is None:
@@ -109,7 +109,7 @@ class _Rewriting:
         return [new[name] for name in names]
 
 
-def _place(s: Step, slot: int, default: int) -> int | None:
+def _place(s: GradientStep, slot: int, default: int) -> int | None:
     """Return a place in a sequence; None if it is computed when the model runs."""
     if not s.has(slot):
         return default
@@ -126,10 +126,10 @@ def _sizes(size: int, given: np.ndarray | None) -> list[int]:
 
 
 _MAKERS = {
-    "SequenceEmpty": _Rewriting.constructed,
-    "SequenceConstruct": _Rewriting.constructed,
-    "SequenceInsert": _Rewriting.inserted,
-    "SequenceErase": _Rewriting.erased,
-    "SplitToSequence": _Rewriting.split,
+    "SequenceEmpty": _WithoutSequences.constructed,
+    "SequenceConstruct": _WithoutSequences.constructed,
+    "SequenceInsert": _WithoutSequences.inserted,
+    "SequenceErase": _WithoutSequences.erased,
+    "SplitToSequence": _WithoutSequences.split,
 }
-_READERS = {"SequenceAt": _Rewriting.element, "ConcatFromSequence": _Rewriting.joined}
+_READERS = {"SequenceAt": _WithoutSequences.element, "ConcatFromSequence": _WithoutSequences.joined}

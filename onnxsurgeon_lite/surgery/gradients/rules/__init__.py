@@ -17,7 +17,7 @@ from onnxsurgeon_lite.surgery.gradients.rules import (
     shapes,
     signals,
 )
-from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 RULES: dict[str, Rule] = {
@@ -35,7 +35,7 @@ RULES: dict[str, Rule] = {
     **signals.RULES,
 }
 
-WRITTEN: dict[str, Callable[[Step], list[Term]]] = {
+WRITTEN: dict[str, Callable[[GradientStep], list[Term]]] = {
     "CumProd": reductions.running_product,
     "DeformConv": sampling.deformed,
     "GridSample": sampling.grid_sample,

@@ -2,12 +2,12 @@
 
 from onnx import TensorProto
 
-from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.surgery.gradients.windows import Window
 
 
-def _window(s: Step, large: Term, small: Term) -> Window:
+def _window(s: GradientStep, large: Term, small: Term) -> Window:
     shape = s.tape.shape(s.b.name)
     kernel = s.integers("kernel_shape") or [dim for dim in shape or [] if isinstance(dim, int)][2:]
     if shape is None or len(kernel) != len(shape) - 2:
@@ -15,16 +15,16 @@ def _window(s: Step, large: Term, small: Term) -> Window:
     return Window.of(s, large, small, kernel)
 
 
-def _conv_x(s: Step) -> Term:
+def _conv_x(s: GradientStep) -> Term:
     return _window(s, s.a, s.y).spread(s, s.dy, s.b, s.a, s.integer("group", 1))
 
 
-def _transpose_x(s: Step) -> Term:
+def _transpose_x(s: GradientStep) -> Term:
     window = _window(s, s.y, s.a)
     return s.tape.op("Conv", s.dy, s.b, group=s.integer("group", 1), **window.attributes())
 
 
-def _weight(s: Step, large: Term, small: Term, window: Window) -> Term:
+def _weight(s: GradientStep, large: Term, small: Term, window: Window) -> Term:
     """Return the convolution of the large tensor with the small one, over the batch in place of the channels."""
     t, group = s.tape, s.integer("group", 1)
     swap = [1, 0, *range(2, s.rank)]
@@ -43,7 +43,7 @@ def _weight(s: Step, large: Term, small: Term, window: Window) -> Term:
     return t.op("Slice", t.transposed(made, swap), *limits)
 
 
-def _grouped(s: Step, large: Term, group: int) -> Term:
+def _grouped(s: GradientStep, large: Term, group: int) -> Term:
     """[N, G * C, ...] -> [C, G * N, ...]"""
     t = s.tape
     spatial = t.shape_of(large, 2)
@@ -53,7 +53,7 @@ def _grouped(s: Step, large: Term, group: int) -> Term:
     return t.op("Reshape", moved, t.concat(channels, t.integers([-1]), spatial))
 
 
-def _bias(s: Step) -> Term:
+def _bias(s: GradientStep) -> Term:
     return s.tape.sum(s.dy, [0, *range(2, s.rank)])
 
 

@@ -4,7 +4,7 @@ import math
 
 from onnx import TensorProto
 
-from onnxsurgeon_lite.surgery.gradients.step import Rule, Step, is_float
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule, is_float
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 _SQRT2 = math.sqrt(2)
@@ -12,42 +12,42 @@ _PDF = 1 / math.sqrt(2 * math.pi)
 _GELU_C, _GELU_K = math.sqrt(2 / math.pi), 0.044715
 
 
-def _where_positive(s: Step, slope: float | Term) -> Term:
+def _where_positive(s: GradientStep, slope: float | Term) -> Term:
     return (s.a > 0).where(s.dy, s.dy * slope)
 
 
-def _elu(s: Step) -> Term:
+def _elu(s: GradientStep) -> Term:
     alpha = s.number("alpha")
     return _where_positive(s, s.a.function("Exp") * alpha)
 
 
-def _selu(s: Step) -> Term:
+def _selu(s: GradientStep) -> Term:
     gamma, alpha = s.number("gamma"), s.number("alpha")
     return (s.a > 0).where(s.dy * gamma, s.dy * s.a.function("Exp") * (gamma * alpha))
 
 
-def _hard_sigmoid(s: Step) -> Term:
+def _hard_sigmoid(s: GradientStep) -> Term:
     inside = (s.y > 0).where((s.y < 1).where(s.dy, 0), 0)
     return inside * s.number("alpha")
 
 
-def _hard_swish(s: Step) -> Term:
+def _hard_swish(s: GradientStep) -> Term:
     inner = (s.a < 3).where(s.dy * (s.a / 3 + 0.5), s.dy)
     return (s.a > -3).where(inner, 0)
 
 
-def _mish(s: Step) -> Term:
+def _mish(s: GradientStep) -> Term:
     soft = s.a.function("Softplus").function("Tanh")
     return s.dy * (soft + s.a * s.a.function("Sigmoid") * (1 - soft * soft))
 
 
-def _swish(s: Step) -> Term:
+def _swish(s: GradientStep) -> Term:
     alpha = s.number("alpha", 1.0)
     gate = (s.a * alpha).function("Sigmoid")
     return s.dy * (gate + s.y * (1 - gate) * alpha)
 
 
-def _gelu(s: Step) -> Term:
+def _gelu(s: GradientStep) -> Term:
     if s.text("approximate", "none") == "tanh":
         cube = s.a * s.a * s.a
         inner = ((s.a + cube * _GELU_K) * _GELU_C).function("Tanh")
@@ -57,23 +57,23 @@ def _gelu(s: Step) -> Term:
     return s.dy * (below + s.a * (s.a * s.a * -0.5).function("Exp") * _PDF)
 
 
-def _bound(s: Step) -> Term:
+def _bound(s: GradientStep) -> Term:
     """Return the gradient of a bound of Clip: of all elements that it replaced."""
     replaced = s.y.equals(s.a).where(s.dy.of(0), s.y.equals(s.x).where(s.dy, 0))
     return s.tape.summed_to(replaced, s.x, s.tape.shape(s.a.name))
 
 
-def _cast(s: Step) -> Term:
+def _cast(s: GradientStep) -> Term:
     return s.dy.cast(s.a.dtype)
 
 
-def _power_base(s: Step) -> Term:
+def _power_base(s: GradientStep) -> Term:
     exponent = s.b.cast(s.a.dtype)
     slope = s.tape.op("Pow", s.a, exponent - 1)
     return s.dy * exponent * exponent.equals(0).where(s.a.of(0), slope)
 
 
-def _power_exponent(s: Step) -> Term | None:
+def _power_exponent(s: GradientStep) -> Term | None:
     if not is_float(s.b.dtype):
         return None
     positive = s.a > 0
@@ -81,7 +81,7 @@ def _power_exponent(s: Step) -> Term | None:
     return (s.dy * s.y * positive.where(logarithm, 0)).cast(s.b.dtype)
 
 
-def _remainder(s: Step) -> Term:
+def _remainder(s: GradientStep) -> Term:
     quotient = s.a / s.b
     if s.integer("fmod"):
         whole = (quotient < 0).where(quotient.function("Ceil"), quotient.function("Floor"))
@@ -90,7 +90,7 @@ def _remainder(s: Step) -> Term:
     return -(s.dy * whole)
 
 
-def _chosen(s: Step) -> Term:
+def _chosen(s: GradientStep) -> Term:
     """Return the gradient of one of several inputs of Max or Min: equal ones share it."""
     terms = [s.input(slot) for slot in range(len(s.node.input))]
     hits = [term.equals(s.y).cast(s.y.dtype) for term in terms]
@@ -98,7 +98,7 @@ def _chosen(s: Step) -> Term:
     return hits[s.slot] * share
 
 
-def _dropout(s: Step) -> Term:
+def _dropout(s: GradientStep) -> Term:
     training = s.numbers(2) if s.has(2) else None
     if s.has(2) and training is None:
         raise s.refused("training_mode is computed when the model runs")
@@ -112,7 +112,7 @@ def _dropout(s: Step) -> Term:
     return kept / (1 - s.b.cast(s.dy.dtype)) if s.has(1) else kept * 2
 
 
-def _dequantized_scale(s: Step) -> Term:
+def _dequantized_scale(s: GradientStep) -> Term:
     """Return the sum of the integers: of all of them, or along an axis."""
     t = s.tape
     integers = s.a.cast(s.b.dtype)
@@ -128,7 +128,7 @@ def _dequantized_scale(s: Step) -> Term:
     return t.reshaped(t.sum(s.dy.cast(s.b.dtype) * integers, others), s.b)
 
 
-def _range_step(s: Step) -> Term:
+def _range_step(s: GradientStep) -> Term:
     t = s.tape
     count = t.op("Squeeze", t.dim(s.y, 0))
     numbers = t.op("Range", count.of(0), count, count.of(1)).cast(s.dy.dtype)

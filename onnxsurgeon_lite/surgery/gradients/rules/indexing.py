@@ -5,12 +5,12 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnxsurgeon_lite.surgery.gradients.rules.shapes import moved
-from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.tensors import dtypes
 
 
-def _taken_out(s: Step) -> Term:
+def _taken_out(s: GradientStep) -> Term:
     """Return the gradient of a scattering's target: nothing where it is overwritten."""
     reduction = s.text("reduction", "none")
     if reduction == "add":
@@ -22,22 +22,22 @@ def _taken_out(s: Step) -> Term:
     return s.again(1, s.dy, s.b, nothing)[0]
 
 
-def _element_updates(s: Step) -> Term:
+def _element_updates(s: GradientStep) -> Term:
     _require_plain(s)
     return s.tape.op("GatherElements", s.dy, s.b, axis=s.integer("axis"))
 
 
-def _slice_updates(s: Step) -> Term:
+def _slice_updates(s: GradientStep) -> Term:
     _require_plain(s)
     return s.tape.op("GatherND", s.dy, s.b)
 
 
-def _require_plain(s: Step) -> None:
+def _require_plain(s: GradientStep) -> None:
     if s.text("reduction", "none") not in ("none", "add"):
         raise s.refused(f"reduction is {s.text('reduction')!r}")
 
 
-def _top(s: Step) -> Term:
+def _top(s: GradientStep) -> Term:
     given = len(s.node.output) > 1 and s.node.output[1]
     name = s.node.output[1] if given else s.again(2, s.a, s.b)[1].name
     indices = Term(s.tape, name, TensorProto.INT64)
@@ -45,7 +45,7 @@ def _top(s: Step) -> Term:
     return s.tape.scattered(places, s.dy, s.a)
 
 
-def _one_hot(s: Step) -> Term:
+def _one_hot(s: GradientStep) -> Term:
     """Return the gradient of the two values: of the elements that are off, and of those that are on."""
     t = s.tape
     pair = t.array(np.array([0, 1], dtypes.numpy_dtype(s.x.dtype)))
@@ -54,7 +54,7 @@ def _one_hot(s: Step) -> Term:
     return t.concat(*(t.op("Unsqueeze", term, t.integers([0])) for term in sums))
 
 
-def _unique(s: Step) -> Term:
+def _unique(s: GradientStep) -> Term:
     given = len(s.node.output) > 1 and s.node.output[1]
     name = s.node.output[1] if given else s.again(4, s.a)[1].name
     indices = Term(s.tape, name, TensorProto.INT64)
@@ -63,7 +63,7 @@ def _unique(s: Step) -> Term:
     return s.tape.scattered(indices, s.dy, s.a)
 
 
-def _cached(s: Step, slot: int) -> Term:
+def _cached(s: GradientStep, slot: int) -> Term:
     """Return the gradients of the elements that are this input's, as the node places them."""
     t = s.tape
     first = t.op("Squeeze", t.size(s.a))
@@ -74,7 +74,7 @@ def _cached(s: Step, slot: int) -> Term:
     return t.scattered(at, kept, s.input(slot))
 
 
-def _image_blocks(s: Step) -> Term:
+def _image_blocks(s: GradientStep) -> Term:
     """Return what stands at the place of each element of a block, in the padded image."""
     t = s.tape
     image, block = s.numbers(1), s.numbers(2)

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 
-def _determinant(s: Step) -> Term:
+def _determinant(s: GradientStep) -> Term:
     """Return the cofactors: the determinants of all matrices without one row and one column."""
     t, size = s.tape, (s.tape.shape(s.a.name) or [None])[-1]
     if not isinstance(size, int):
@@ -23,7 +23,7 @@ def _determinant(s: Step) -> Term:
     return dy * cofactors * t.array(signs).cast(s.dy.dtype)
 
 
-def _affine_grid(s: Step) -> Term:
+def _affine_grid(s: GradientStep) -> Term:
     """Y = grid of the identity, with a 1 behind each place, times theta transposed."""
     t, shape = s.tape, s.tape.shape(s.a.name)
     if shape is None or not isinstance(shape[1], int):

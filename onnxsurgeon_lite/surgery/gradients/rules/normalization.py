@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 
-from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 
-def _softmax(s: Step) -> Term:
+def _softmax(s: GradientStep) -> Term:
     inner = s.tape.sum(s.dy * s.y, [s.axis()], True)
     return s.y * (s.dy - inner)
 
 
-def _log_softmax(s: Step) -> Term:
+def _log_softmax(s: GradientStep) -> Term:
     inner = s.tape.sum(s.dy, [s.axis()], True)
     return s.dy - s.y.function("Exp") * inner
 
 
-def _standard(s: Step, axes: Sequence[int], centered: bool = True) -> tuple[Term, Term]:
+def _standard(s: GradientStep, axes: Sequence[int], centered: bool = True) -> tuple[Term, Term]:
     """Return the normalized input, and the inverse of its deviation."""
     t, epsilon = s.tape, s.number("epsilon")
     shifted = s.a - t.mean(s.a, s.a, axes) if centered else s.a
@@ -24,7 +24,7 @@ def _standard(s: Step, axes: Sequence[int], centered: bool = True) -> tuple[Term
     return shifted * inverse, inverse
 
 
-def _through(s: Step, scaled: Term, axes: Sequence[int], centered: bool = True) -> Term:
+def _through(s: GradientStep, scaled: Term, axes: Sequence[int], centered: bool = True) -> Term:
     """Return the gradient of the input from that of the normalized input."""
     t = s.tape
     normal, inverse = _standard(s, axes, centered)
@@ -32,74 +32,74 @@ def _through(s: Step, scaled: Term, axes: Sequence[int], centered: bool = True) 
     return (left - t.mean(scaled, s.a, axes) if centered else left) * inverse
 
 
-def _last(s: Step) -> list[int]:
+def _last(s: GradientStep) -> list[int]:
     return list(range(s.axis(), s.rank))
 
 
-def _layer_x(s: Step) -> Term:
+def _layer_x(s: GradientStep) -> Term:
     return _through(s, s.dy * s.b, _last(s))
 
 
-def _layer_scale(s: Step) -> Term:
+def _layer_scale(s: GradientStep) -> Term:
     return _summed(s, s.dy * _standard(s, _last(s))[0])
 
 
-def _rms_scale(s: Step) -> Term:
+def _rms_scale(s: GradientStep) -> Term:
     return _summed(s, s.dy * _standard(s, _last(s), centered=False)[0])
 
 
-def _summed(s: Step, term: Term) -> Term:
+def _summed(s: GradientStep, term: Term) -> Term:
     return s.tape.summed_to(term, s.x, s.tape.shape(s.a.name))
 
 
-def _by_channel(s: Step, slot: int) -> Term:
+def _by_channel(s: GradientStep, slot: int) -> Term:
     """Return an input with a number for each channel such that it broadcasts to the first input."""
     return s.tape.op("Reshape", s.input(slot), s.tape.integers([-1, *[1] * (s.rank - 2)]))
 
 
-def _spatial(s: Step) -> list[int]:
+def _spatial(s: GradientStep) -> list[int]:
     return list(range(2, s.rank))
 
 
-def _over_batch(s: Step, term: Term) -> Term:
+def _over_batch(s: GradientStep, term: Term) -> Term:
     return s.tape.sum(term, [0, *_spatial(s)])
 
 
-def _instance_x(s: Step) -> Term:
+def _instance_x(s: GradientStep) -> Term:
     return _through(s, s.dy * _by_channel(s, 1), _spatial(s))
 
 
-def _instance_scale(s: Step) -> Term:
+def _instance_scale(s: GradientStep) -> Term:
     return _over_batch(s, s.dy * _standard(s, _spatial(s))[0])
 
 
-def _batch_axes(s: Step) -> list[int]:
+def _batch_axes(s: GradientStep) -> list[int]:
     return [0, *_spatial(s)]
 
 
-def _batch_inverse(s: Step) -> Term:
+def _batch_inverse(s: GradientStep) -> Term:
     return 1 / (_by_channel(s, 4) + s.number("epsilon")).function("Sqrt")
 
 
-def _batch_x(s: Step) -> Term:
+def _batch_x(s: GradientStep) -> Term:
     if s.integer("training_mode"):
         return _through(s, s.dy * _by_channel(s, 1), _batch_axes(s))
     return s.dy * (_by_channel(s, 1) * _batch_inverse(s))
 
 
-def _batch_scale(s: Step) -> Term:
+def _batch_scale(s: GradientStep) -> Term:
     if s.integer("training_mode"):
         return _over_batch(s, s.dy * _standard(s, _batch_axes(s))[0])
     return _over_batch(s, s.dy * (s.a - _by_channel(s, 3)) * _batch_inverse(s))
 
 
-def _batch_mean(s: Step) -> Term | None:
+def _batch_mean(s: GradientStep) -> Term | None:
     if s.integer("training_mode"):
         return None
     return -_over_batch(s, _batch_x(s))
 
 
-def _batch_variance(s: Step) -> Term | None:
+def _batch_variance(s: GradientStep) -> Term | None:
     if s.integer("training_mode"):
         return None
     inverse = _batch_inverse(s)
@@ -107,7 +107,7 @@ def _batch_variance(s: Step) -> Term | None:
     return _over_batch(s, s.dy * slope)
 
 
-def _local_response(s: Step) -> Term:
+def _local_response(s: GradientStep) -> Term:
     """Y = X * base^-beta, where base sums the squares of the neighboring channels."""
     size = s.integer("size")
     alpha, beta, bias = s.number("alpha"), s.number("beta"), s.number("bias")
@@ -116,7 +116,7 @@ def _local_response(s: Step) -> Term:
     return s.dy * base ** (-beta) - s.a * inner * (2 * alpha * beta / size)
 
 
-def _window(s: Step, term: Term, before: int, after: int) -> Term:
+def _window(s: GradientStep, term: Term, before: int, after: int) -> Term:
     """Return the sums over neighboring channels."""
     t, rank = s.tape, s.rank
     pads = [0] * (2 * rank)
@@ -130,7 +130,7 @@ def _window(s: Step, term: Term, before: int, after: int) -> Term:
     return t.total(parts)
 
 
-def _unit_length(s: Step) -> Term:
+def _unit_length(s: GradientStep) -> Term:
     """Y = X / norm(X) along an axis."""
     t, axis = s.tape, [s.axis()]
     if s.integer("p", 2) == 1:

@@ -3,16 +3,16 @@
 import numpy as np
 from onnx import TensorProto
 
-from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.surgery.gradients.windows import Window
 
 
-def _window(s: Step) -> Window:
+def _window(s: GradientStep) -> Window:
     return Window.of(s, s.a, s.y, s.integers("kernel_shape") or [])
 
 
-def _spread(s: Step, term: Term, window: Window) -> Term:
+def _spread(s: GradientStep, term: Term, window: Window) -> Term:
     """Return each number at every element of its window, summed."""
     t = s.tape
     ones = t.array(np.ones((1, 1, *window.kernel), np.float32)).cast(s.dy.dtype)
@@ -20,7 +20,7 @@ def _spread(s: Step, term: Term, window: Window) -> Term:
     return t.reshaped(window.spread(s, alone, ones, s.a), s.a)
 
 
-def _average(s: Step) -> Term:
+def _average(s: GradientStep) -> Term:
     window = _window(s)
     padding = bool(s.integer("count_include_pad"))
     if s.integer("ceil_mode") and not window.known:
@@ -28,25 +28,25 @@ def _average(s: Step) -> Term:
     return _spread(s, s.dy / window.counts(s, s.a, padding), window)
 
 
-def _max(s: Step) -> Term:
+def _max(s: GradientStep) -> Term:
     """Return the gradients at the places of the largest elements, as the operator tells them."""
     named = len(s.node.output) > 1 and s.node.output[1] and not s.integer("storage_order")
     name = s.node.output[1] if named else _indices(s)
     return s.tape.scattered(Term(s.tape, name, TensorProto.INT64), s.dy, s.a)
 
 
-def _indices(s: Step) -> str:
+def _indices(s: GradientStep) -> str:
     """Return the place of each largest element, as the operator tells it without `storage_order`."""
     kept = {"auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides"}
     return s.again(2, s.a, attributes=kept)[1].name
 
 
-def _norm(s: Step) -> Term:
+def _norm(s: GradientStep) -> Term:
     window, p = _window(s), s.integer("p", 2)
     return _root(s, _spread(s, s.dy * _weakened(s.y, p), window), p)
 
 
-def _global_norm(s: Step) -> Term:
+def _global_norm(s: GradientStep) -> Term:
     p = s.integer("p", 2)
     return _root(s, s.dy * _weakened(s.y, p), p)
 
@@ -56,25 +56,25 @@ def _weakened(norm: Term, p: int) -> Term:
     return norm.equals(0).where(norm.of(0), norm ** (1 - p))
 
 
-def _root(s: Step, term: Term, p: int) -> Term:
+def _root(s: GradientStep, term: Term, p: int) -> Term:
     return term * s.a.function("Sign") * s.a.function("Abs") ** (p - 1)
 
 
-def _spatial(s: Step) -> range:
+def _spatial(s: GradientStep) -> range:
     return range(2, s.rank)
 
 
-def _global_average(s: Step) -> Term:
+def _global_average(s: GradientStep) -> Term:
     spread = s.dy / s.tape.count(s.a, _spatial(s))
     return s.tape.op("Expand", spread, s.tape.dims(s.a))
 
 
-def _global_max(s: Step) -> Term:
+def _global_max(s: GradientStep) -> Term:
     hits = s.a.equals(s.y).cast(s.dy.dtype)
     return hits * (s.dy / s.tape.sum(hits, _spatial(s), True))
 
 
-def _unpooled(s: Step) -> Term:
+def _unpooled(s: GradientStep) -> Term:
     if s.has(2):
         raise s.refused("output_shape is given, whose indices runtimes read differently")
     t = s.tape

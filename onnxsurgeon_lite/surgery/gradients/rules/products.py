@@ -2,11 +2,11 @@
 
 from string import ascii_letters
 
-from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Dim, Term
 
 
-def _matmul(s: Step) -> Term:
+def _matmul(s: GradientStep) -> Term:
     t = s.tape
     a, b = t.rank(s.a), t.rank(s.b)
     if a == 1 and b == 1:
@@ -23,13 +23,13 @@ def _matmul(s: Step) -> Term:
     return t.summed_to(made, s.x, _batched(s, t.shape(s.x.name)))
 
 
-def _batched(s: Step, matrix: list[Dim] | None) -> list[Dim] | None:
+def _batched(s: GradientStep, matrix: list[Dim] | None) -> list[Dim] | None:
     """Return the shape of a matrix in each of the product's batches."""
     product = s.tape.shape(s.y.name)
     return None if product is None or matrix is None else [*product[:-2], *matrix[-2:]]
 
 
-def _row_times(s: Step) -> Term:
+def _row_times(s: GradientStep) -> Term:
     t = s.tape
     dy = t.op("Unsqueeze", s.dy, t.integers([-2]))
     if s.slot == 1:
@@ -38,7 +38,7 @@ def _row_times(s: Step) -> Term:
     return t.sum(products, range(t.rank(s.b) - 1))
 
 
-def _times_column(s: Step) -> Term:
+def _times_column(s: GradientStep) -> Term:
     t = s.tape
     dy = t.op("Unsqueeze", s.dy, t.integers([-1]))
     if s.slot == 0:
@@ -46,7 +46,7 @@ def _times_column(s: Step) -> Term:
     return t.sum(dy * s.a, range(t.rank(s.a) - 1))
 
 
-def _of_all_rows(s: Step) -> Term:
+def _of_all_rows(s: GradientStep) -> Term:
     """Return the gradient of a matrix that every row is multiplied with, in one product."""
     t = s.tape
     rows = [
@@ -56,7 +56,7 @@ def _of_all_rows(s: Step) -> Term:
     return t.op("Gemm", *rows, transA=1)
 
 
-def _gemm_a(s: Step) -> Term:
+def _gemm_a(s: GradientStep) -> Term:
     """A @ B = Y, or with A or B transposed."""
     one, two = s.integer("transA"), s.integer("transB")
     pair = (s.b, s.dy) if one else (s.dy, s.b)
@@ -64,18 +64,18 @@ def _gemm_a(s: Step) -> Term:
     return s.tape.op("Gemm", *pair, alpha=s.number("alpha"), **flips)
 
 
-def _gemm_b(s: Step) -> Term:
+def _gemm_b(s: GradientStep) -> Term:
     one, two = s.integer("transA"), s.integer("transB")
     pair = (s.dy, s.a) if two else (s.a, s.dy)
     flips = {"transA": 1, "transB": one} if two else {"transA": 1 - one, "transB": 0}
     return s.tape.op("Gemm", *pair, alpha=s.number("alpha"), **flips)
 
 
-def _gemm_c(s: Step) -> Term:
+def _gemm_c(s: GradientStep) -> Term:
     return s.tape.summed_to(s.dy * s.number("beta"), s.x, s.tape.shape(s.y.name))
 
 
-def _einsum(s: Step) -> Term:
+def _einsum(s: GradientStep) -> Term:
     """Exchange the output with the input; letters that only the input has are broadcast."""
     t, (inputs, output) = s.tape, _letters(s)
     mine = inputs[s.slot]
@@ -91,7 +91,7 @@ def _einsum(s: Step) -> Term:
     return t.op("Expand", made, t.dims(s.x)) if lone else made
 
 
-def _letters(s: Step) -> tuple[list[str], str]:
+def _letters(s: GradientStep) -> tuple[list[str], str]:
     """Return the equation with letters in place of dots, and with its output."""
     equation = s.text("equation").replace(" ", "")
     left, arrow, output = equation.partition("->")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from onnxsurgeon_lite.surgery.gradients.step import Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 _ACTIVATIONS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
@@ -15,7 +15,7 @@ _BIAS, _LENGTHS, _HIDDEN, _CELL, _PEEPHOLES = 3, 4, 5, 6, 7  # inputs
 OPERATORS = frozenset(_GATES)
 
 
-def unrolled(s: Step) -> list[Term]:
+def unrolled(s: GradientStep) -> list[Term]:
     """Write the nodes that compute a recurrent node's outputs; return Y, Y_h and, for LSTM, Y_c.
 
     Raises:
@@ -41,13 +41,13 @@ def unrolled(s: Step) -> list[Term]:
     return [steps, *last]
 
 
-def _require_plain(s: Step) -> None:
+def _require_plain(s: GradientStep) -> None:
     odd = [name for name in _names(s) if name.lower() not in _PLAIN]
     if odd:
         raise s.refused(f"it has {', '.join(odd)}")
 
 
-def _names(s: Step) -> list[str]:
+def _names(s: GradientStep) -> list[str]:
     given = s.attributes.get("activations")
     count = 2 if s.text("direction") == "bidirectional" else 1
     return [n.decode() for n in given.strings] if given else _ACTIVATIONS[s.node.op_type] * count
@@ -125,7 +125,7 @@ def _lstm(w: _Weights, row: Term, states: list[Term]) -> list[Term]:
 _CELLS = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
 
 
-def _direction(s: Step, x: Term, number: int, backwards: bool) -> list[Term]:
+def _direction(s: GradientStep, x: Term, number: int, backwards: bool) -> list[Term]:
     """Write one direction; return all hidden states, the last one and, for LSTM, the last cell."""
     t = s.tape
     weights = _weights(s, x, number)
@@ -160,7 +160,7 @@ def _matrix(term: Term) -> ValueInfoProto:
     return helper.make_tensor_value_info(term.name, term.dtype, [None, None])
 
 
-def _running(s: Step, x: Term) -> Term:
+def _running(s: GradientStep, x: Term) -> Term:
     """Return for each step and sample whether the sequence goes on there, [steps, samples, 1]."""
     t = s.tape
     steps = t.op("Squeeze", t.op("Shape", x, start=0, end=1).typed(TensorProto.INT64))
@@ -169,7 +169,7 @@ def _running(s: Step, x: Term) -> Term:
     return t.op("Unsqueeze", places, t.integers([1, 2])) < lengths
 
 
-def _weights(s: Step, x: Term, number: int) -> _Weights:
+def _weights(s: GradientStep, x: Term, number: int) -> _Weights:
     t, op, size = s.tape, s.node.op_type, s.integer("hidden_size")
 
     def of_direction(slot: int) -> Term | None:
@@ -192,7 +192,7 @@ def _weights(s: Step, x: Term, number: int) -> _Weights:
     return replace(inner, bias=parts.gate(bias, width, 2 * width))
 
 
-def _start(s: Step, slot: int, x: Term, number: int, size: int) -> Term:
+def _start(s: GradientStep, slot: int, x: Term, number: int, size: int) -> Term:
     """Return the initial state of a direction: zeros where none is given."""
     t = s.tape
     if not s.has(slot):

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 
-from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 
-def _mean(s: Step) -> Term:
+def _mean(s: GradientStep) -> Term:
     sizes = [s.tape.static(term) for term in (s.a, s.y)]
     if sizes[0] is not None and sizes[1] is not None:
         count = s.dy.of(math.prod(sizes[0]) // max(math.prod(sizes[1]), 1))
@@ -18,19 +18,19 @@ def _mean(s: Step) -> Term:
     return s.expanded(s.dy / count)
 
 
-def _extreme(s: Step) -> Term:
+def _extreme(s: GradientStep) -> Term:
     """Return the gradient of ReduceMax and ReduceMin: equal elements share it."""
     hits = s.a.equals(s.spread(s.y)).cast(s.dy.dtype)
     count = s.tape.op("ReduceSum", hits, _axes_term(s), keepdims=1, noop_with_empty_axes=1)
     return hits * (s.spread(s.dy) / count)
 
 
-def _axes_term(s: Step) -> Term:
+def _axes_term(s: GradientStep) -> Term:
     axes = s.axes()
     return axes if isinstance(axes, Term) else s.tape.integers(axes)
 
 
-def _product(s: Step) -> Term:
+def _product(s: GradientStep) -> Term:
     """Return the gradient of ReduceProd: the product of all other elements, also where some are zero."""
     zero = s.a.equals(0)
     counted = zero.cast(s.a.dtype)
@@ -45,17 +45,17 @@ def _product(s: Step) -> Term:
     return alone.where(s.spread(s.dy) * others, 0)
 
 
-def _l2(s: Step) -> Term:
+def _l2(s: GradientStep) -> Term:
     norm = s.spread(s.y)
     return s.a * (norm.equals(0).where(s.dy.of(0), s.spread(s.dy) / norm))
 
 
-def _running_sum(s: Step) -> Term:
+def _running_sum(s: GradientStep) -> Term:
     flipped = {"reverse": 1 - s.integer("reverse"), "exclusive": s.integer("exclusive")}
     return s.tape.op("CumSum", s.dy, s.b, **flipped)
 
 
-def running_product(s: Step) -> list[Term]:
+def running_product(s: GradientStep) -> list[Term]:
     """Write CumProd as a product over all elements, with 1 for those after each element."""
     t, known = s.tape, s.numbers(1)
     if known is None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 _KEPT = (
@@ -11,7 +11,7 @@ _KEPT = (
 )  # fmt: skip
 
 
-def _resize(s: Step) -> Term:
+def _resize(s: GradientStep) -> Term:
     if s.text("coordinate_transformation_mode") == "tf_crop_and_resize":
         raise s.refused("it crops")
     made = s.dy
@@ -21,7 +21,7 @@ def _resize(s: Step) -> Term:
     return made
 
 
-def _same(s: Step, axis: int) -> bool:
+def _same(s: GradientStep, axis: int) -> bool:
     """Return whether the axis surely keeps its size and its numbers."""
     scale = _scale(s, axis)
     shapes = [s.tape.shape(term.name) for term in (s.a, s.y)]
@@ -31,7 +31,7 @@ def _same(s: Step, axis: int) -> bool:
     return before is not None and before == after
 
 
-def _scale(s: Step, axis: int) -> float | Term | None:
+def _scale(s: GradientStep, axis: int) -> float | Term | None:
     """Return the scale of an axis: a number, a term, None where sizes are given."""
     if not s.has(2) or s.tape.shape(s.node.input[2]) == [0]:
         return None
@@ -44,7 +44,7 @@ def _scale(s: Step, axis: int) -> float | Term | None:
     return s.tape.op("Gather", s.input(2), s.tape.integers([place]))
 
 
-def _along(s: Step, term: Term, axis: int) -> Term:
+def _along(s: GradientStep, term: Term, axis: int) -> Term:
     """Return the product with the matrix that resizes one axis: a resized identity."""
     t = s.tape
     last = [*(i for i in range(s.rank) if i != axis), axis]
@@ -53,7 +53,7 @@ def _along(s: Step, term: Term, axis: int) -> Term:
     return t.transposed(product, [int(place) for place in np.argsort(last)])
 
 
-def _matrix(s: Step, axis: int) -> Term:
+def _matrix(s: GradientStep, axis: int) -> Term:
     t = s.tape
     before, after = t.dim(s.a, axis), t.dim(s.y, axis)
     square = t.zeros(t.concat(before, before), s.dy.dtype)

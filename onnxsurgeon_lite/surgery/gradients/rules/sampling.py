@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from onnx import TensorProto
 
-from onnxsurgeon_lite.surgery.gradients.step import Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 _CUBIC = -0.75
@@ -102,11 +102,11 @@ _TAPS = {
 }
 
 
-def _scalar(s: Step, value: Term, axis: int) -> Term:
+def _scalar(s: GradientStep, value: Term, axis: int) -> Term:
     return s.tape.op("Squeeze", s.tape.dim(value, axis))
 
 
-def grid_sample(s: Step) -> list[Term]:
+def grid_sample(s: GradientStep) -> list[Term]:
     """Write GridSample; the last axis of the grid has the places, the last spatial axis first."""
     t, count = s.tape, s.rank - 2
     aligned = bool(s.integer("align_corners"))
@@ -125,7 +125,7 @@ def grid_sample(s: Step) -> list[Term]:
     return [t.op("Reshape", made, shape)]
 
 
-def deformed(s: Step) -> list[Term]:
+def deformed(s: GradientStep) -> list[Term]:
     """Write DeformConv: a product with the kernel of what stands at the places that the offsets tell."""
     t, kernel = s.tape, s.tape.shape(s.b.name)
     sizes = [dim for dim in (kernel or [])[2:] if isinstance(dim, int)]
@@ -166,7 +166,7 @@ def deformed(s: Step) -> list[Term]:
     return [result + t.op("Reshape", s.input(3), t.integers([1, -1, 1, 1])) if s.has(3) else result]
 
 
-def aligned_regions(s: Step) -> list[Term]:
+def aligned_regions(s: GradientStep) -> list[Term]:
     """Write RoiAlign: the mean of samples in each part of a region."""
     t, ratio = s.tape, s.integer("sampling_ratio")
     if ratio < 1 or s.text("mode", "avg") != "avg":

@@ -2,33 +2,33 @@
 
 import numpy as np
 
-from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 
-def _back(s: Step) -> Term:
+def _back(s: GradientStep) -> Term:
     return s.tape.reshaped(s.dy, s.a)
 
 
-def moved(s: Step) -> Term:
+def moved(s: GradientStep) -> Term:
     """Return the gradient of any move: the same node tells where each element came from."""
     places = s.again(1, s.tape.places(s.a), *s.rest())[0]
     return s.tape.scattered(places, s.dy, s.a)
 
 
-def _filled(s: Step) -> Term:
+def _filled(s: GradientStep) -> Term:
     """Return like `moved`, for a move that fills with zeros: a place of zero is none."""
     places = s.again(1, s.tape.places(s.a) + 1, *s.rest())[0]
     kept = (places > 0).where(s.dy, 0)
     return s.tape.scattered(s.tape.op("Max", places - 1, 0), kept, s.a)
 
 
-def _transpose(s: Step) -> Term:
+def _transpose(s: GradientStep) -> Term:
     perm = s.integers("perm") or list(range(s.rank))[::-1]
     return s.tape.transposed(s.dy, [int(place) for place in np.argsort(perm)])
 
 
-def _tile(s: Step) -> Term:
+def _tile(s: GradientStep) -> Term:
     """Return the sum of the copies: each axis is split in copies and size."""
     t, rank = s.tape, s.rank
     if not rank:
@@ -38,7 +38,7 @@ def _tile(s: Step) -> Term:
     return t.sum(split, range(0, 2 * rank, 2))
 
 
-def _concat(s: Step) -> Term:
+def _concat(s: GradientStep) -> Term:
     """Return the part of the output that this input is."""
     t, axis = s.tape, s.axis(0)
     sizes = [t.dim(s.input(slot), axis) for slot in range(s.slot + 1)]
@@ -53,7 +53,7 @@ def _concat(s: Step) -> Term:
     return t.op("Slice", s.dy, start, end, t.integers([axis]))
 
 
-def _split(s: Step) -> Term:
+def _split(s: GradientStep) -> Term:
     """Return the gradients of the parts in a row; a part that nothing depends on has zeros."""
     t = s.tape
     parts = [
@@ -63,13 +63,13 @@ def _split(s: Step) -> Term:
     return t.concat(*parts, axis=s.axis(0))
 
 
-def _slice(s: Step) -> Term:
+def _slice(s: GradientStep) -> Term:
     """Return the gradient with zeros around it, where the slice has no steps and its place is known."""
     pads = _around(s)
     return moved(s) if pads is None else s.tape.op("Pad", s.dy, s.tape.integers(pads))
 
 
-def _around(s: Step) -> list[int] | None:
+def _around(s: GradientStep) -> list[int] | None:
     """Return how many elements a slice leaves out before and behind, by axis."""
     shape = s.tape.shape(s.a.name)
     starts, ends, axes, steps = (s.listed("", slot) for slot in range(1, 5))
@@ -87,7 +87,7 @@ def _around(s: Step) -> list[int] | None:
     return [*before, *behind]
 
 
-def _pad(s: Step) -> Term:
+def _pad(s: GradientStep) -> Term:
     if s.text("mode", "constant") != "constant":
         return moved(s)
     pads, axes = s.listed("", 1), s.listed("", 3)
@@ -97,20 +97,20 @@ def _pad(s: Step) -> Term:
     return s.tape.op("Pad", s.dy, -s.b, *([None, *rest] if rest else []))
 
 
-def _inner(s: Step, pads: list[int], axes: list[int]) -> Term:
+def _inner(s: GradientStep, pads: list[int], axes: list[int]) -> Term:
     """Return the gradient without that of a padding."""
     count = len(axes)
     ends = [-pad or np.iinfo(np.int64).max for pad in pads[count:]]
     return s.tape.op("Slice", s.dy, *map(s.tape.integers, (pads[:count], ends, axes)))
 
 
-def _pad_value(s: Step) -> Term:
+def _pad_value(s: GradientStep) -> Term:
     """Return the sum of all that is not the input."""
     inner = s.tape.op("ReduceSum", _pad(s), keepdims=0)
     return s.tape.reshaped(s.tape.op("ReduceSum", s.dy, keepdims=0) - inner, s.x)
 
 
-def _depth_to_space(s: Step) -> Term:
+def _depth_to_space(s: GradientStep) -> Term:
     t, size = s.tape, s.integer("blocksize")
     if s.text("mode", "DCR") == "DCR":
         return t.op("SpaceToDepth", s.dy, blocksize=size)
@@ -121,7 +121,7 @@ def _depth_to_space(s: Step) -> Term:
     )
 
 
-def _space_to_depth(s: Step) -> Term:
+def _space_to_depth(s: GradientStep) -> Term:
     mode = s.text("mode") or None
     return s.tape.op("DepthToSpace", s.dy, blocksize=s.integer("blocksize"), mode=mode)
 

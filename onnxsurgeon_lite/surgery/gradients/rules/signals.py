@@ -2,13 +2,13 @@
 
 from onnx import TensorProto
 
-from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 _AXIS_AS_INPUT = 20  # opset of DFT
 
 
-def _dft(s: Step) -> Term:
+def _dft(s: GradientStep) -> Term:
     """Return the transform back: what the input lacks of its length was zeros, a single number is real."""
     t, axis = s.tape, _axis(s)
     inverse, onesided = s.integer("inverse"), s.integer("onesided")
@@ -30,7 +30,7 @@ def _dft(s: Step) -> Term:
     return t.op("Slice", made, *last) if parts == 1 else made
 
 
-def _onesided_back(s: Step, axis: int) -> Term:
+def _onesided_back(s: GradientStep, axis: int) -> Term:
     """Return the onesided transform: all numbers but the first, and the middle one, stand for two."""
     t, length = s.tape, s.tape.dim(s.y, axis)
     made = transformed(s.dy, length, axis, s.rank, onesided=1)
@@ -47,7 +47,7 @@ def _onesided_back(s: Step, axis: int) -> Term:
     )
 
 
-def _axis(s: Step) -> int:
+def _axis(s: GradientStep) -> int:
     if not s.has(2):
         return s.at(s.integer("axis", 1 if s.tape.opset < _AXIS_AS_INPUT else -2))
     known = s.numbers(2)
@@ -75,7 +75,7 @@ def _grown(term: Term, axis: int, count: Term, rank: int) -> Term:
     return t.op("Pad", term, t.concat(*pads))
 
 
-def stft(s: Step) -> list[Term]:
+def stft(s: GradientStep) -> list[Term]:
     """Write a short-time transform as one DFT of all frames."""
     t = s.tape
     step = s.b
