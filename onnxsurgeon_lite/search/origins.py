@@ -57,16 +57,18 @@ def first_bad(
     asked = set(found.good)
     while True:
         found.region = _between(found.bad, parents, found.good)
-        open_items = [
-            item for item in sorted(found.region) if item in comparable and item not in asked
-        ]
+        region = sorted(found.region)
+        open_items = [item for item in region if item in comparable and item not in asked]
         if not open_items:
             return found
-        region, askable, places = sorted(found.region), set(open_items), width
+        # choose a wave that can be probed at once
+        askable, places = set(open_items), width
         wave = spread(region, parents, askable, places)
         while places > 1 and not fits(wave):
             places //= 2
             wave = spread(region, parents, askable, places)
+
+        # probe it, and go on from the earliest bad item
         found.waves.append(wave)
         asked.update(wave)
         for item, is_good in probe(wave).items():
@@ -109,16 +111,21 @@ def origins(
     settled: set[int] = set()
     lost: set[int] = set()
     while pending:
+        # probe the next items in order
         asked = pending[: max(1, wave(pending))]
         last = asked[-1]
         answers = probe(asked)
         bad = {item for item, is_good in answers.items() if not is_good}
         settled.update(item for item, is_good in answers.items() if is_good)
+
+        # what is bad although nothing bad comes before it is an origin
         roots = _roots(bad - _below(lost, last, parents, settled), last, parents)
         settled.update(roots)
         if roots:
             yield [Origin(item, _between(item, parents, settled)) for item in roots]
             lost.update(heal(roots))
+
+        # below a healed origin, everything is computed anew, and is asked about again
         below = _below([item for item in roots if item not in lost], last, parents)
         settled -= below
         pending = [item for item in pending if item > last or (item in below and item in answers)]
@@ -177,6 +184,8 @@ def spread(
     """
     if len(askable) <= width:
         return sorted(askable)
+
+    # find the last place at which each item is used
     place = {item: i for i, item in enumerate(region)}
     last_use = list(range(len(region)))
     for item in region:
@@ -186,6 +195,8 @@ def spread(
     for i in range(len(region)):
         if last_use[i] == i:
             last_use[i] = len(region)  # an item unused in the region feeds the bad item
+
+    # cut at the narrowest place of each window; take fewer windows until the wave is small enough
     crossing = _crossing(last_use)
     places = width
     while True:

@@ -68,6 +68,7 @@ def by_worth(
     for number, items in enumerate(needs):
         for item in items:
             users[item].append(number)
+    # a group is what one rounding still needs; the heap has the group that is worth the most first
     missing = [set(items) for items in needs]
     heap = [(-_worth(effects[n], items), n) for n, items in enumerate(missing) if items]
     heapq.heapify(heap)
@@ -78,6 +79,7 @@ def by_worth(
         group = frozenset(missing[number])
         if not group or worth != -_worth(effects[number], missing[number]):
             continue
+        # keep the group: all roundings that need items of it are worth more now
         groups.append(group)
         touched = {user for item in group for user in users[item]}
         for user in touched:
@@ -85,6 +87,8 @@ def by_worth(
             if missing[user]:
                 heapq.heappush(heap, (-_worth(effects[user], missing[user]), user))
         gone.append([effects[user] for user in touched if not missing[user]])
+
+    # add the errors of the roundings that are avoided, from the last group back to the first
     left = [hypot(*(effects[n] for n, items in enumerate(needs) if not items))]
     for freed in reversed(gone):
         left.append(hypot(left[-1], *freed))
@@ -103,6 +107,7 @@ def shortest(left: Sequence[float], excess: Callable[[int], float], most: int = 
         excess: the error with so many groups kept, as a multiple of the limit; that with none is above it.
         most: questions.
     """
+    # halve the interval, at the count that the prediction names
     low, high = 0, len(left) - 1
     found = {low: excess(low)}
     while high - low > 1 and (most := most - 1) >= 0:
