@@ -53,7 +53,13 @@ def _report() -> shown.Renderer:
     return results
 
 
-shown.render_by(_report)
+def _drawn(result: shown.Shown) -> str:
+    from onnxsurgeon_lite.report.page.notebook import html
+
+    return html(result)
+
+
+shown.render_by(_report, _drawn)
 
 
 def load_ipython_extension(shell: object) -> None:

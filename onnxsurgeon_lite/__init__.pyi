@@ -12,10 +12,9 @@ from .api.debug import (
 )
 from .api.demo import demo as demo
 from .api.edit import apply as apply, build as build, merge as merge
-from .api.look import check as check, diff as diff, inspect as inspect, text as text
+from .api.look import check as check, diff as diff, inspect as inspect, text as text, view as view
 from .api.profile import profile as profile
 from .api.run import compare_sets as compare_sets, record as record, run as run, test as test
-from .api.view import view as view
 from .api.verbs import *  # noqa: F403
 from .debug.bisection import BisectResult as BisectResult
 from .debug.conversion.result import Conversion as Conversion

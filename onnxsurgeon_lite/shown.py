@@ -23,21 +23,17 @@ class Renderer(Protocol):
         """Return what the command prints."""
         ...
 
-    def html(self, result: "Shown") -> str:
-        """Return it for a notebook."""
-        ...
-
     def data(self, result: object) -> object:
         """Return what `--json` prints, as plain objects."""
         ...
 
 
-_renderer: list[Callable[[], Renderer]] = []
+_renderers: list[tuple[Callable[[], Renderer], Callable[["Shown"], str]]] = []
 
 
-def render_by(find: Callable[[], Renderer]) -> None:
-    """Render results by what `find` returns; it is called when a result is shown."""
-    _renderer[:] = [find]
+def render_by(find: Callable[[], Renderer], draw: Callable[["Shown"], str]) -> None:
+    """Render results by what `find` returns, and by `draw` for a notebook; both are called when one is shown."""
+    _renderers[:] = [(find, draw)]
 
 
 class Shown:
@@ -60,10 +56,10 @@ class Shown:
 
     def to_json(self) -> object:
         """Return what `--json` prints, as dicts, lists, strings and numbers."""
-        return _renderer[0]().data(self.contract())
+        return _renderers[0][0]().data(self.contract())
 
     def __str__(self) -> str:
-        return _renderer[0]().text(self)
+        return _renderers[0][0]().text(self)
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -76,7 +72,7 @@ class Shown:
         return line[: _LONGEST - 4] + "...)" if len(line) >= _LONGEST else line + ")"
 
     def _repr_html_(self) -> str:
-        return _renderer[0]().html(self)
+        return _renderers[0][1](self)
 
 
 def _short(value: object) -> str:

@@ -11,8 +11,8 @@ from model_explorer_onnx.main import ONNXAdapter
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.report.node_data import node_data
 from onnxsurgeon_lite.report.page.data import Measure
+from onnxsurgeon_lite.report.page.node_data import node_data
 
 
 def check(path: str) -> None:

@@ -1,27 +1,160 @@
 """The sides of a search: stored references, or another model or other settings; of one sample, or of many."""
 
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from onnxsurgeon_lite.api.call import Call
-from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError
+from onnxsurgeon_lite.api.page import Place
+from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
+from onnxsurgeon_lite.runtime.options import Settings
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult, JudgeSamples, Search
-    from onnxsurgeon_lite.debug.result import BesideEager
+    from onnxsurgeon_lite.debug.result import BesideEager, Case, Look
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.values import Alignment
+    from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.runtime.options import RuntimeOptions
     from onnxsurgeon_lite.runtime.session import Runtime
+    from onnxsurgeon_lite.tensors.comparison import Tolerance
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors
 
     Given = Tensors | Sequence[Tensors] | None
     Opened = tuple[ReferenceSet, Feeds]
+    from onnxsurgeon_lite.tensors.references import ReferenceSet
+
+
+@dataclass(frozen=True)
+class Against:
+    """What a model is compared with: one of them.
+
+    Attributes:
+        reference: tensors by name. model: a model whose values are the references.
+        a, b: settings that give the references, and those that are searched.
+        find: what is looked for instead, such as `nan`.
+        map: how references are matched with values.
+    """
+
+    reference: "Given"
+    model: "ModelLike | None"
+    a: Settings | None
+    b: Settings | None
+    find: str | None
+    map: str | None
+
+    def require_one(self) -> None:
+        """Raise `UsageError` unless there is one thing to compare with."""
+        ways = (self.reference, self.model, self.a or self.b, self.find)
+        count = sum(way is not None for way in ways)
+        if count != 1:
+            raise UsageError(
+                f"there {'are several things' if count else 'is nothing'} to compare with",
+                "give one of --reference, --against, --a with --b, --find",
+            )
+
+
+@dataclass(frozen=True)
+class Feeding:
+    """How a model is fed.
+
+    Attributes:
+        feeds: arrays by name, of one sample or of several; those of the references by default, else made.
+        seed, dim, fill: how feeds are made.
+        sequence: the samples are steps: output -> the input of the next step.
+    """
+
+    feeds: "Given"
+    seed: int
+    dim: Mapping[str, int] | None
+    fill: Mapping[str, str] | None
+    sequence: Mapping[str, str] | None
+
+    def made(self) -> dict[str, object]:
+        """Return how feeds are made, as options of `Call`."""
+        return {name: value for name, value in vars(self).items() if name != "feeds"}
+
+
+@dataclass(frozen=True)
+class Searching:
+    """What is searched, and how much is said of it; see `bisect`.
+
+    Attributes:
+        memory: bytes of values that are computed at once.
+    """
+
+    look: "Look | Literal['auto']" = "auto"
+    quick: bool = False
+    memory: int = 64 * 10**6
+    journal: Place = None
+    resume: bool = False
+    cause: bool = True
+    factory: str | None = None
+    blame: bool = False
+    workaround: bool = False
+
+    def require_possible(self, against: Against, writing: "Writing") -> None:
+        """Raise `UsageError` for options that need another one, or forbid it."""
+        if self.resume and self.journal is None:
+            raise UsageError("there is nothing to resume", "name the file: --journal FILE --resume")
+        is_short = against.find or self.quick or not self.cause
+        if (writing.repair or self.workaround) and is_short:
+            raise UsageError(
+                "--repair and --workaround need the whole search",
+                "leave out --find, --quick and --no-cause",
+            )
+        if self.blame and against.find:
+            raise UsageError("what --find looks for has no shares", "leave out --find or --blame")
+
+    def search(
+        self,
+        tolerance: "Tolerance | None",
+        explain: "Callable[[BisectResult, Case], None]",
+        between_settings: bool,
+    ) -> "Search":
+        """Return the options of the search."""
+        from onnxsurgeon_lite.debug.bisection import Search
+
+        return Search(
+            tolerance,
+            None if self.look == "auto" else self.look,
+            self.quick,
+            self.memory,
+            None if self.journal is None else Path(self.journal),
+            self.resume,
+            explain if self.cause else None,
+            between_settings,
+        )
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What is written, and where; see `bisect`.
+
+    Attributes:
+        output: the folder for the reproducer.
+    """
+
+    output: Place = None
+    strip_weights: bool = False
+    repair: Place = None
+    html: Place = None
+    node_data: Place = None
+    force: bool = False
+
+    @property
+    def has_page(self) -> bool:
+        """Return whether every value is looked at."""
+        return bool(self.html or self.node_data)
+
+    def page(self) -> dict[str, object]:
+        """Return where the page goes, as options of `Call`."""
+        return {"html": self.html, "node_data": self.node_data, "force": self.force}
 
 
 def eager_beside(folder: Path) -> Path:
@@ -158,14 +291,17 @@ class Bisecting:
             result = explain_samples(outcomes, self._explain, self._quickly, steps)
             result.notes += self._of_metric(result)
         if result.samples is not None:
-            result.samples.metric, result.samples.repeated = metric, repeated
+            result.samples.metric = metric
+            result.samples.repeated = repeated
         return result
 
     def _by_parts(self) -> "BisectResult":
         """Search the only sample; a cluster tells which parts of the model agree."""
         from onnxsurgeon_lite.debug.bisection import agreeing_in_parts
 
-        job, pool, memory = self._many(), self.call.pool(), self.search.memory
+        job = self._many()
+        pool = self.call.pool()
+        memory = self.search.memory
         alone = replace(self.search, resume=False)
         self.search = replace(
             self.search, agreeing=lambda: agreeing_in_parts(job, self.index, memory, pool)
@@ -177,6 +313,46 @@ class Bisecting:
             result = self._bisect(self.explained, self.search)
         result.notes += pool.repeated
         return result
+
+    def narrowed(self, result: "BisectResult", factory: str) -> "BisectResult":
+        """Return a search with the operators of a PyTorch module if it names fewer nodes, else the first one.
+
+        A module that cannot be recorded, or a search that fails, becomes a note: the result before it stays.
+
+        Args:
+            factory: `FILE.py:function`, which returns the module.
+        """
+        result.has_factory = True
+        wide = [len(culprit.region) for culprit in result.culprits[:1]]
+        if not wide or wide[0] <= _WIDE:
+            return result
+        try:
+            with operators_of(factory, self.index, self.explained[1]) as operators:
+                try:
+                    again = self._among(operators)
+                except SurgeonError as error:
+                    why = f"the operators of {factory!r} do not narrow the region: {error.message}"
+                    result.notes.append(why)
+                    return result
+        except (ReferenceSetError, UsageError) as error:
+            result.notes.append(f"the operators of {factory!r} are not recorded: {error.message}")
+            return result
+        if not again.culprits or len(again.culprits[0].region) >= wide[0]:
+            result.notes.append(f"the operators of {factory!r} do not narrow the region")
+            return result
+        again.has_factory = True
+        again.notes.insert(0, f"recorded the operators of {factory!r} to narrow the region")
+        return again
+
+    def _among(self, operators: "ReferenceSet") -> "BisectResult":
+        """Search the explained sample with further references."""
+        from onnxsurgeon_lite.matching.values import aligned
+
+        stored, feeds = self.explained
+        # a recording counts its names: those of an export count alike only by chance
+        more = aligned(operators, self.index, feeds, self.runtime, "auto", self.call.progress)
+        both = replace(stored, entries={**more.entries, **stored.entries}, prefetch=lambda _: None)
+        return self._bisect((both, feeds), self.search)
 
     def beside_eager(self, folder: Path) -> "Iterator[tuple[str, BesideEager]]":
         """Yield how far the compiled module and the export are from the eager module, which is recorded in a folder."""
@@ -268,7 +444,8 @@ class Bisecting:
         from onnxsurgeon_lite.debug import bisection
 
         optimized = None if search is not self.search else self.optimized
-        model, tell = self.index.model, self.call.progress
+        model = self.index.model
+        tell = self.call.progress
         if self.other is None:
             return bisection.bisect(
                 model, *opened, self.runtime, optimized, search, tell, others=others
@@ -305,3 +482,21 @@ class Bisecting:
                 references, other, self.index, given, self.runtime, self.mapping, tell
             )
             yield named, given
+
+
+_WIDE = 3  # nodes of a region that need no narrowing
+
+
+@contextmanager
+def operators_of(factory: str, index: "GraphIndex", feeds: "Feeds") -> "Iterator[ReferenceSet]":
+    """Yield what each operator of a PyTorch module returns; its files exist in the context."""
+    from onnxsurgeon_lite.recording.from_torch import record_factory
+    from onnxsurgeon_lite.runtime.feeds import required_inputs
+    from onnxsurgeon_lite.tensors.references import open_references
+
+    inputs = required_inputs(index)
+    with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
+        place = Path(folder) / "operators"
+        given = {name: feeds[name] for name in inputs if name in feeds}
+        record_factory(factory, place, given, index.model, operators=True)
+        yield open_references(place, inputs, list(index.outputs))

@@ -36,7 +36,7 @@ S = TypeVar("S", bound=Shown)
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "B": 1, "": 1}
 
 
-class Feeding(TypedDict, total=False):
+class MakingFeeds(TypedDict, total=False):
     """How feeds are made where none are given."""
 
     seed: int
@@ -89,7 +89,7 @@ class Judging(TypedDict, total=False):
     tolerance: float | None
 
 
-class RunOnFeeds(Feeding, Running, total=False):
+class RunOnFeeds(MakingFeeds, Running, total=False):
     """Runs on feeds, given or made."""
 
 
@@ -101,20 +101,20 @@ class RecordingSamples(RankingSamples, InSteps, total=False):
     """Runs on samples, given or made."""
 
 
-class Comparing(Tolerating, Running, total=False):
+class ComparingRuns(Tolerating, Running, total=False):
     """Runs that are compared with stored tensors."""
 
 
-class ComparingSamples(Comparing, Judging, OverSamples, InSteps, total=False):
+class JudgingSamples(ComparingRuns, Judging, OverSamples, total=False):
+    """Runs on samples that are judged."""
+
+
+class ComparingSamples(JudgingSamples, InSteps, total=False):
     """Runs on samples that are compared with others."""
 
 
-class ComparingOnFeeds(Feeding, Comparing, total=False):
+class ComparingOnFeeds(MakingFeeds, ComparingRuns, total=False):
     """Runs on feeds that are compared with others."""
-
-
-class BisectingSamples(Feeding, ComparingSamples, total=False):
-    """Runs on samples, given or made, that are compared with others."""
 
 
 def quiet(_: str) -> None:

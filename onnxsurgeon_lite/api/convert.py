@@ -35,6 +35,7 @@ def convert(
     min_sqnr: float | None = None,
     metric: "str | MetricFunction | None" = None,
     feeds: "Tensors | Sequence[Tensors] | None" = None,
+    *,
     report: bool = False,
     calibrate: str | None = None,
     html: str | PathLike[str] | None = None,
@@ -182,8 +183,9 @@ def _guarded(guard: "Guard") -> "Conversion":
     except RuntimeFailure as error:
         said = f"simulated alone: the runtime does not run it ({error.message.splitlines()[0]})"
     else:
-        met, said = met and ran[0] <= 1, f"as run here: {guard.goal.text(ran[1])}"
-    return replace(result, met=met, measured=text, ran=said).with_told([*result.told])
+        met = met and ran[0] <= 1
+        said = f"as run here: {guard.goal.text(ran[1])}"
+    return replace(result, met=met, measured=text, ran=said).with_told(list(result.told))
 
 
 def _samples(

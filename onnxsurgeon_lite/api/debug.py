@@ -9,16 +9,20 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 from onnxsurgeon_lite.api.bisecting import (
+    Against,
     Bisecting,
+    Feeding,
+    Searching,
+    Writing,
     eager_beside,
     first_sample,
     judging,
     other_side,
 )
 from onnxsurgeon_lite.api.call import (
-    BisectingSamples,
     Call,
     ComparingOnFeeds,
+    JudgingSamples,
     OptLevel,
     Progress,
     RankingSamples,
@@ -27,8 +31,7 @@ from onnxsurgeon_lite.api.call import (
     byte_size,
     quiet,
 )
-from onnxsurgeon_lite.api.narrow import narrowed
-from onnxsurgeon_lite.api.page import look_along
+from onnxsurgeon_lite.api.page import Place, look_along
 from onnxsurgeon_lite.api.run import is_model, torch_recorder
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
@@ -43,6 +46,7 @@ from onnxsurgeon_lite.runtime.options import (
 )
 
 if TYPE_CHECKING:
+    from onnxsurgeon_lite.api.bisecting import Given
     from onnxsurgeon_lite.debug.bisection import BisectResult, JudgeSamples
     from onnxsurgeon_lite.debug.bisection.reproducer import Reproducer
     from onnxsurgeon_lite.debug.conversion.float16 import Float16Risks
@@ -65,30 +69,35 @@ if TYPE_CHECKING:
 @spelled
 def bisect(
     model: "ModelLike",
-    reference: "Tensors | Sequence[Tensors] | None" = None,
+    reference: "Given" = None,
     against: "ModelLike | None" = None,
     a: Settings | None = None,
     b: Settings | None = None,
     find: str | None = None,
     map: str | PathLike[str] | None = None,
-    feeds: "Tensors | Sequence[Tensors] | None" = None,
+    feeds: "Given" = None,
+    *,
     look: Literal["auto", "unoptimized", "optimized", "node"] = "auto",
     quick: bool = False,
-    output: str | PathLike[str] | None = None,
+    output: Place = None,
     memory: int | str = "64MB",
-    journal: str | PathLike[str] | None = None,
+    journal: Place = None,
     resume: bool = False,
     strip_weights: bool = False,
     force: bool = False,
     cause: bool = True,
-    repair: str | PathLike[str] | None = None,
+    repair: Place = None,
     factory: str | None = None,
     blame: bool = False,
-    html: str | PathLike[str] | None = None,
-    node_data: str | PathLike[str] | None = None,
-    opt: OptLevel = "all",
     workaround: bool = False,
-    **how: Unpack[BisectingSamples],
+    html: Place = None,
+    node_data: Place = None,
+    opt: OptLevel = "all",
+    seed: int = 0,
+    dim: Mapping[str, int] | None = None,
+    fill: Mapping[str, str] | None = None,
+    sequence: Mapping[str, str] | None = None,
+    **how: Unpack[JudgingSamples],
 ) -> "BisectResult":
     """Find the nodes where a model leaves its references, and say why.
 
@@ -132,83 +141,107 @@ def bisect(
         >>> result.verdict, result.culprits[0].name, result.culprits[0].findings[0].verdict
         ('mismatch', 'Conv_6', 'wrong node')
     """
-    _require_one(reference, against, a or b, find)
-    _require_possible(
-        resume and journal is None,
-        bool((repair or workaround) and (find or quick or not cause)),
-        bool(blame and find),
+    links = None if map is None else fspath(map)
+    side = Against(reference, against, a, b, find, links)
+    feeding = Feeding(feeds, seed, dim, fill, sequence)
+    searching = Searching(
+        look, quick, byte_size(memory), journal, resume, cause, factory, blame, workaround
     )
-    with Call(opt=opt, html=html, node_data=node_data, force=force, **how) as call:
+    writing = Writing(output, strip_weights, repair, html, node_data, force)
+    return _bisect(model, side, feeding, searching, writing, {"opt": opt, **how})
+
+
+def _bisect(
+    model: "ModelLike",
+    against: Against,
+    feeding: Feeding,
+    searching: Searching,
+    writing: Writing,
+    how: Mapping[str, object],
+) -> "BisectResult":
+    """Search, and write what is wanted.
+
+    Args:
+        how: options of `Call`.
+    """
+    against.require_one()
+    searching.require_possible(against, writing)
+    # the runtime's process starts before the rest is imported
+    begun: Callable[..., Call] = Call
+    with begun(**feeding.made(), **writing.page(), **how) as call:
         usual = call.options(lean=False)
-        searched, theirs = with_settings(usual, b), with_settings(usual, a)
+        searched = with_settings(usual, against.b)
+        theirs = with_settings(usual, against.a)
         child = call.start(searched)
         from onnxsurgeon_lite.debug import bisection
-        from onnxsurgeon_lite.matching.values import aligned
 
         index = call.index(model)
-        live = theirs.runtime == TORCH
-        stored_at = _of_module(index, theirs, feeds, call) if live else reference
-        places = (index.model, output, None if resume else journal, repair, force)
+        recorded = _of_module(index, theirs, feeding.feeds, call)
+        reference = recorded or against.reference
         runtime = call.runtime_of(replace(searched, opt="none", lean=True), child)
         optimized = None
-        also = not quick and not find and searched.opt != "none"
+        also = not searching.quick and not against.find and searched.opt != "none"
         if also and not runtime.abilities.faithful:
             optimized = call.runtime_of(searched)
-        made = _Reproduction(index.model, output, words_of(searched))
-        search = bisection.Search(
-            call.allowed(),
-            None if look == "auto" else look,
-            quick,
-            byte_size(memory),
-            None if journal is None else Path(journal),
-            resume,
-            made.beside_causes if cause else None,
-            bool(a or b),
+
+        # what is written, and the search with it
+        made = _Reproduction(index.model, writing.output, words_of(searched))
+        search = searching.search(
+            call.allowed(), made.beside_causes, between_settings=bool(against.a or against.b)
         )
-        tell = call.progress
-        mapping = None if map is None else fspath(map)
-        if find is not None:
-            given = call.feeds(index, cast("Tensors | None", feeds))
-            _require_places(*places)
-            result = bisection.find(index.model, find, given, runtime, search, tell)
+        if against.find is not None:
+            stored = None
+            given = call.feeds(index, cast("Tensors | None", feeding.feeds))
+            _require_places(index.model, writing, searching)
+            result = bisection.find(
+                index.model, against.find, given, runtime, search, call.progress
+            )
         else:
-            job = judging(call, index, stored_at, None if live else feeds)
-            _require_places(*places)
+            job = judging(call, index, reference, None if recorded else feeding.feeds)
+            _require_places(index.model, writing, searching)
             made.late |= job.several or job.metric is not None
-            case = Bisecting(call, index, job, runtime, optimized, search, mapping)
-            if stored_at is None:
+            case = Bisecting(call, index, job, runtime, optimized, search, against.map)
+            if reference is None:
                 require_optimizers(index, theirs, searched, call)
-                side = theirs if a or b else runtime.options
-                case.other = index if against is None else call.index(against), side
-            result = case.result()
+                side = theirs if against.a or against.b else runtime.options
+                case.other = index if against.model is None else call.index(against.model), side
+            factory = None if reference is None else searching.factory
+            result = _explained(case, factory, recorded)
             stored, given = case.explained
-            if isinstance(stored_at, Path) and live and eager_beside(stored_at).is_dir():
-                result.beside_eager = dict(case.beside_eager(eager_beside(stored_at)))
-            if factory is not None and stored_at is not None and not job.several:
-                result = narrowed(
-                    result,
-                    factory,
-                    index,
-                    case.explained,
-                    # a recording counts its names: those of an export count alike only by chance
-                    lambda more, given: aligned(more, index, given, runtime, "auto", tell),
-                    lambda more, given: bisection.bisect(
-                        index.model, more, given, runtime, optimized, search, tell
-                    ),
-                )
-        if blame and result.verdict == "mismatch":
-            _share(result, index, stored, given, runtime, tell)
+
+        # what else is asked for
+        if stored is not None and searching.blame and result.verdict == "mismatch":
+            _share(result, index, stored, given, runtime, call.progress)
         call.sight = look_along(
-            *(bool(html or node_data), index, None if find else stored, given, runtime),
-            *(call.allowed(), find),
+            *(writing.has_page, index, stored, given, runtime), *(call.allowed(), against.find)
         )
-    if result.culprits and output is not None:
-        made.finish(result, strip_weights)
-    again = partial(bisect, reference=reference, against=against, a=a, b=b, map=map, feeds=feeds)
-    again = partial(again, look=look, opt=opt, **how)
-    if workaround or repair is not None:
-        _write_edits(index.model, result, workaround, repair, again, force)
+    if result.culprits and writing.output is not None:
+        made.finish(result, writing.strip_weights)
+    if searching.workaround or writing.repair is not None:
+
+        def again(
+            edited: "ModelLike", cause: bool = True, workaround: bool = False
+        ) -> "BisectResult":
+            plainly = Searching(searching.look, cause=cause, workaround=workaround)
+            return _bisect(edited, against, feeding, plainly, Writing(), how)
+
+        _write_edits(index.model, result, searching.workaround, writing, again)
     return call.done(result)
+
+
+def _explained(case: Bisecting, factory: str | None, recorded: Path | None) -> "BisectResult":
+    """Return what a search found.
+
+    Args:
+        factory: of the PyTorch module whose operators may narrow a region.
+        recorded: where the values of a module are that is compared with.
+    """
+    result = case.result()
+    if recorded is not None and eager_beside(recorded).is_dir():
+        result.beside_eager = dict(case.beside_eager(eager_beside(recorded)))
+    if factory is not None and not case.job.several:
+        result = case.narrowed(result, factory)
+    return result
 
 
 def repair(model: "ModelLike", result: "BisectResult") -> "PassResult":
@@ -255,56 +288,25 @@ def _share(
         result.notes.append(f"no shares of the error: {error.message}")
 
 
-def _require_one(*ways: object) -> None:
-    """Raise `UsageError` unless there is one thing to compare with."""
-    given = [way for way in ways if way is not None]
-    if len(given) != 1:
-        raise UsageError(
-            "there are several things to compare with"
-            if given
-            else "there is nothing to compare with",
-            "give one of --reference, --against, --a with --b, --find",
-        )
-
-
-def _require_possible(no_journal: bool, no_causes: bool, no_error: bool) -> None:
-    """Raise `UsageError` for options that need another one, or forbid it."""
-    if no_journal:
-        raise UsageError("there is nothing to resume", "name the file: --journal FILE --resume")
-    if no_causes:
-        raise UsageError(
-            "--repair and --workaround need the whole search",
-            "leave out --find, --quick and --no-cause",
-        )
-    if no_error:
-        raise UsageError("what --find looks for has no shares", "leave out --find or --blame")
-
-
-def _require_places(
-    model: "Model",
-    output: str | PathLike[str] | None,
-    journal: str | PathLike[str] | None,
-    repair: str | PathLike[str] | None,
-    force: bool,
-) -> None:
+def _require_places(model: "Model", writing: Writing, searching: Searching) -> None:
     """Refuse to write over what is there."""
     from onnxsurgeon_lite.debug.causes.repairing import require_elsewhere
     from onnxsurgeon_lite.model.sharing import require_replaceable
 
-    for path in (output, journal):
+    journal = None if searching.resume else searching.journal
+    for path in (writing.output, journal):
         if path is not None:
-            require_replaceable(Path(path), force)
-    if repair is not None:
-        require_elsewhere(model, Path(repair), force)
+            require_replaceable(Path(path), writing.force)
+    if writing.repair is not None:
+        require_elsewhere(model, Path(writing.repair), writing.force)
 
 
 def _write_edits(
     model: "Model",
     result: "BisectResult",
     workaround: bool,
-    repair: str | PathLike[str] | None,
+    writing: Writing,
     again: "Callable[..., BisectResult]",
-    force: bool,
 ) -> None:
     """Find what avoids errors of the runtime; write the repaired model, searched again, and its recipe."""
     from onnxsurgeon_lite.debug.causes.repairing import repair_files
@@ -312,9 +314,9 @@ def _write_edits(
 
     if workaround:
         work_around(model, result, partial(again, cause=False))
-    if repair is not None:
+    if writing.repair is not None:
         again = partial(again, workaround=workaround)
-        result.repair = repair_files(model, result, Path(repair), again, force)
+        result.repair = repair_files(model, result, Path(writing.repair), again, writing.force)
 
 
 @dataclass
@@ -326,7 +328,7 @@ class _Reproduction:
     """
 
     model: "Model"
-    output: str | PathLike[str] | None
+    output: Place
     runtime: Sequence[str]
     late: bool = False
     _begun: "tuple[BisectResult, Generator[None, None, Reproducer]] | None" = None
@@ -345,10 +347,12 @@ class _Reproduction:
         """Say in the result where it is."""
         from onnxsurgeon_lite.debug.bisection.reproducer import finished, strip_weights
 
-        begun, self._begun = self._begun, None
+        begun = self._begun
+        self._begun = None
         writing = begun[1] if begun and begun[0] is result else self._writing(result)
         made = finished(writing)
-        result.reproducer, result.reproduce = made.folder, made.words
+        result.reproducer = made.folder
+        result.reproduce = made.words
         if not made.words:
             result.notes.append("run alone, the culprit does not show the failure")
         if strip:
@@ -386,8 +390,10 @@ def _of_module(
     how: RuntimeOptions,
     feeds: "Tensors | Sequence[Tensors] | None",
     call: Call,
-) -> Path:
+) -> Path | None:
     """Return where the values of the PyTorch module are that a runtime `torch` names, recorded on these feeds."""
+    if how.runtime != TORCH:
+        return None
     settings = dict(how.settings)
     unknown = settings.keys() - {TARGET, "compile"}
     if unknown or TARGET not in settings:
@@ -396,7 +402,8 @@ def _of_module(
             "write runtime=torch:FILE.py:FUNCTION, or runtime=torch:FILE.py:FUNCTION,compile=inductor",
         )
     folder = Path(call.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-")), "refs")
-    target, compiler = settings[TARGET], settings.get("compile", "")
+    target = settings[TARGET]
+    compiler = settings.get("compile", "")
     torch_recorder()(target, folder, feeds, index.model, compiler=compiler)
     if compiler:
         torch_recorder()(target, eager_beside(folder), folder, index.model)
@@ -413,6 +420,7 @@ def rank(
     feeds: "Tensors | Sequence[Tensors] | None" = None,
     leave_one_out: bool = False,
     reach: float | None = None,
+    *,
     by: Literal["node", "output"] = "node",
     of: str | None = None,
     bits: float | None = None,
@@ -479,7 +487,8 @@ def rank(
         if leave_one_out and against is not None:
             from onnxsurgeon_lite.debug.ranking import leave_one_out as leaving
 
-            other, given = call.index(against), _one(call, index, feeds)
+            other = call.index(against)
+            given = _one(call, index, feeds)
             found = leaving.leave_one_out(index, other, given, runtime, reach, call.progress)
             return call.done(found)
         if bits is not None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MODELS = ("second", "model")  # fields that hold a model
 _RETURNS = "    The edited model, what changed, and what running it showed."
-_ALONE = ("extract", "expose")  # their result is shown by itself: nothing is to be compared with
+ALONE = ("extract", "expose")  # their result is shown by itself: nothing is to be compared with
 _PROVED = ("set-shape", "rebatch")
 _LARGE = 1 << 20  # bytes of a model's file
 
@@ -86,7 +86,7 @@ def applied(
         _prepare(model)
         original = loaded(model)
         done = step.apply(original)
-        alone = None if step.name in _ALONE else original
+        alone = None if step.name in ALONE else original
         result = EditResult(
             done.model, done.changed, done.notes, done.changes, verb=step.name, source=alone
         )
@@ -208,7 +208,7 @@ def _verified(
     call.notes += (
         f"{name!r} of the original was transposed by {[*order]}: the edit gave it another layout"
         for name, order in done.turned.items()
-        if [*order] != sorted(order)
+        if list(order) != sorted(order)
     )
     call.notes += unmoved_notes(compared.unmoved)
     return replace(result, ran=(*result.ran, *call.notes), verified=compared)
@@ -333,7 +333,7 @@ def verb(name: str) -> "Callable[..., EditResult]":
     def edit(*args: object, **named: object) -> "EditResult":
         given = signature.bind(*args, **named).arguments
         model = given.pop(edited)
-        how = {key: given.pop(key) for key in [*given] if key not in fields}
+        how = {key: given.pop(key) for key in list(given) if key not in fields}
         given |= {k: loaded(v) for k, v in given.items() if (k in _MODELS and v) or held(v)}
         return applied(lambda: make_pass(title, given, passes.PASSES), model, **how)
 
@@ -348,7 +348,8 @@ def verb(name: str) -> "Callable[..., EditResult]":
 
 def _signature(kind: "type[Pass]", fields: Mapping[str, inspect.Parameter]) -> inspect.Signature:
     """Return the model, the fields of the pass, and the options of its runs."""
-    first, hints = "source" if "model" in fields else "model", get_type_hints(kind)
+    first = "source" if "model" in fields else "model"
+    hints = get_type_hints(kind)
     model = inspect.Parameter(first, inspect.Parameter.POSITIONAL_ONLY, annotation="ModelLike")
     own = [p.replace(annotation=_accepted(hints[name])) for name, p in fields.items()]
     run = [
@@ -357,7 +358,7 @@ def _signature(kind: "type[Pass]", fields: Mapping[str, inspect.Parameter]) -> i
         inspect.Parameter("feeds", KEYWORD, default=None, annotation="Tensors | None"),
         *options(RunOnFeeds.__annotations__, fields),
     ]
-    run = options(Limiting.__annotations__) if kind.name in _ALONE else run
+    run = options(Limiting.__annotations__) if kind.name in ALONE else run
     return inspect.Signature([model, *own, *run], return_annotation="EditResult")
 
 

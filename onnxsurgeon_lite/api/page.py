@@ -103,7 +103,8 @@ def write_page(
     from onnxsurgeon_lite.report.page.html import page_file
 
     seen = sight or page.Sight()
-    seen.models, seen.is_drawn = models, html is not None
+    seen.models = models
+    seen.is_drawn = html is not None
     made = page.page_of(result, seen)
     if begun is not None:
         begun(made)
@@ -111,7 +112,7 @@ def write_page(
         with page_file(Path(html)) as write:
             write(made)
     if node_data is not None:
-        from onnxsurgeon_lite.report.node_data import write_node_data
+        from onnxsurgeon_lite.report.page.node_data import write_node_data
 
         write_node_data(Path(node_data), models[0], made.measures)
 
@@ -210,13 +211,13 @@ def _compare(
 def _compare_quantized(sight: "Sight", observer: "Observer", values: "FloatValues") -> None:
     """Measure the noise of values behind their quantizers, as `rank` does."""
     from onnxsurgeon_lite.debug.ranking.rank import measured, sqnr
-    from onnxsurgeon_lite.report.page.measures import Point, of_nodes
+    from onnxsurgeon_lite.report.page.measures import NodeNumber, of_nodes
 
     places = measured(values)
     made = observer.sweep(places, prepare=values.hold)
     found = ((name, sqnr(value, values.read(name))) for name, value in made)
     points = [
-        Point(f"@{places[name]}", name, noise, noise == float("-inf")) for name, noise in found
+        NodeNumber(f"@{places[name]}", name, noise, noise == float("-inf")) for name, noise in found
     ]
     title = "Signal against quantization noise"
     sight.measures.append(of_nodes(title, "dB", points, combine="min"))

@@ -29,6 +29,7 @@ def profile(
     b: Settings | None = None,
     trace: str | PathLike[str] | None = None,
     html: str | PathLike[str] | None = None,
+    *,
     node_data: str | PathLike[str] | None = None,
     opt: OptLevel = "all",
     force: bool = True,
@@ -71,7 +72,8 @@ def profile(
     with Call(opt=opt, html=html, node_data=node_data, force=force, **how) as call:
         child = call.child()
         usual = call.options(lean=False)
-        before, after = with_settings(usual, a), with_settings(usual, b)
+        before = with_settings(usual, a)
+        after = with_settings(usual, b)
         require_ort("profile", before, after)
         index = call.index(model)
         require_optimizers(index, before, after, call)

@@ -143,6 +143,7 @@ def record(
     float64: bool = False,
     scope: "Sequence[str]" = (),
     operators: bool = False,
+    *,
     names_of: "ModelLike | None" = None,
     force: bool = True,
     memory: int | str = "64MB",
@@ -238,7 +239,8 @@ def _recorded(
     from onnxsurgeon_lite.matching.samples import Sample
     from onnxsurgeon_lite.recording.from_model import Recording
 
-    index, samples = feeds.graph, feeds.samples
+    index = feeds.graph
+    samples = feeds.samples
     job = RecordSamples(
         model=index.model,
         options=runtime.options,
@@ -324,7 +326,8 @@ def compare_sets(
     with Call(opt=opt, html=html, force=force, **how) as call:
         links = None if map is None else fspath(map)
         if is_model(actual):
-            model, allowed = cast("ModelLike", actual), call.allowed()
+            model = cast("ModelLike", actual)
+            allowed = call.allowed()
             return _compared(call, model, reference, feeds, links, allowed, every)
         from onnxsurgeon_lite.matching import over_samples, sets
         from onnxsurgeon_lite.matching.values import set_alignment
@@ -356,7 +359,8 @@ def _compared(
     from onnxsurgeon_lite.matching.over_samples import CompareSamples
     from onnxsurgeon_lite.matching.values import alignment
 
-    index, runtime = call.index(model), call.started(child, "none" if every else None)
+    index = call.index(model)
+    runtime = call.started(child, "none" if every else None)
     other = None
     if is_model(reference):
         other = call.index(reference).model
@@ -395,7 +399,8 @@ def _tallied(call: Call, job: "CompareSamples") -> "SampleComparison":
     """Compare all samples."""
     from onnxsurgeon_lite.matching.over_samples import Tally
 
-    pool, tally = call.pool(), Tally(job.metric)
+    pool = call.pool()
+    tally = Tally(job.metric)
     tally.take(pool.run(job, job.items(pool.local), progress=call.progress))
     return tally.result(pool.repeated)
 

@@ -1,3 +1,5 @@
+"""Written by scripts/pages/stubs.py."""
+
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Unpack
@@ -23,8 +25,10 @@ class _Edit(_Filled, total=False):
     fill: Mapping[str, str] | None
 
 _Names = str | Sequence[str]
-_Attributes = Mapping[str, AttributeValue]
 
+def add_constant(
+    model: ModelLike, /, constants: Mapping[str, Numbers], dtype: str = "", **how: Unpack[_Edit]
+) -> EditResult: ...
 def append(
     model: ModelLike,
     /,
@@ -34,9 +38,6 @@ def append(
     prefix: str = "",
     keep: _Names = (),
     **how: Unpack[_Edit],
-) -> EditResult: ...
-def add_constant(
-    model: ModelLike, /, constants: Mapping[str, Numbers], dtype: str = "", **how: Unpack[_Edit]
 ) -> EditResult: ...
 def attribution(
     model: ModelLike,
@@ -56,7 +57,7 @@ def batch_outputs(
     most: int,
     groups: Mapping[str, Sequence[str]] = ...,
     fill: Mapping[str, float] = ...,
-    count: str = ...,
+    count: str = "num_detections",
     **how: Unpack[_Filled],
 ) -> EditResult: ...
 def clean(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
@@ -104,7 +105,7 @@ def insert(
     value: str,
     op_type: str,
     inputs: _Names = (),
-    attributes: _Attributes = ...,
+    attributes: Mapping[str, AttributeValue] = ...,
     domain: str = "",
     to: _Names = (),
     before: bool = False,
@@ -124,7 +125,7 @@ def pad_outputs(
     most: int,
     outputs: _Names = (),
     fill: Mapping[str, float] = ...,
-    count: str = ...,
+    count: str = "num_detections",
     **how: Unpack[_Filled],
 ) -> EditResult: ...
 def prepend(
@@ -164,7 +165,7 @@ def replace(
     inputs: _Names,
     outputs: _Names,
     op_type: str = "",
-    attributes: _Attributes = ...,
+    attributes: Mapping[str, AttributeValue] = ...,
     domain: str = "",
     node_name: str = "",
     model: ModelLike | None = None,
@@ -195,7 +196,7 @@ def set_attr(
     model: ModelLike,
     /,
     nodes: _Names,
-    attributes: _Attributes = ...,
+    attributes: Mapping[str, AttributeValue] = ...,
     remove: _Names = (),
     **how: Unpack[_Edit],
 ) -> EditResult: ...
@@ -203,7 +204,7 @@ def set_constant(
     model: ModelLike, /, value: str, numbers: Numbers, to: _Names = (), **how: Unpack[_Edit]
 ) -> EditResult: ...
 def set_layout(
-    model: ModelLike, /, layouts: Mapping[str, str], **how: Unpack[_Edit]
+    model: ModelLike, /, layouts: Mapping[str, str] = ..., **how: Unpack[_Edit]
 ) -> EditResult: ...
 def set_op(
     model: ModelLike,
@@ -216,12 +217,12 @@ def set_op(
 def set_shape(
     model: ModelLike,
     /,
-    shapes: Mapping[str, Sequence[int | str]],
+    shapes: Mapping[str, Sequence[int | str]] = ...,
     second: ModelLike | None = None,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
 def set_type(
-    model: ModelLike, /, types: Mapping[str, str], inward: bool = False, **how: Unpack[_Edit]
+    model: ModelLike, /, types: Mapping[str, str] = ..., inward: bool = False, **how: Unpack[_Edit]
 ) -> EditResult: ...
 def simplify(
     model: ModelLike, /, limit: int = ..., without: _Names = (), **how: Unpack[_Edit]

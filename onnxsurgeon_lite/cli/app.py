@@ -9,7 +9,7 @@ from onnxsurgeon_lite.cli import completion, edit, repl
 from onnxsurgeon_lite.cli.boundary import Boundary
 from onnxsurgeon_lite.cli.commands import PANELS, name_of
 from onnxsurgeon_lite.cli.data import data
-from onnxsurgeon_lite.cli.help import Command
+from onnxsurgeon_lite.cli.help import HelpedCommand
 from onnxsurgeon_lite.cli.options import CHANGE, DEBUG
 from onnxsurgeon_lite.cli.shells import SCRIPTS
 
@@ -56,7 +56,7 @@ edits = edit.verbs()
 app.add_typer(edits, name="edit", rich_help_panel=CHANGE)
 for group in (app, data, edits):
     for registered in group.registered_commands:
-        registered.cls = Command
+        registered.cls = HelpedCommand
 
 
 def complete(shell: str) -> None:

@@ -14,7 +14,10 @@ from typer.core import TyperGroup
 from onnxsurgeon_lite.errors import SurgeonError, reported
 from onnxsurgeon_lite.report import plain
 
-MISMATCH, FAILED, INTERNAL, INTERRUPTED = 1, 2, 70, 130
+MISMATCH = 1
+FAILED = 2
+INTERNAL = 70
+INTERRUPTED = 130
 _CommandLineError = cast(type[Exception], typer.BadParameter.__mro__[2])  # click has its name
 _BEGINNING = len("--ref")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -57,7 +60,8 @@ class _Output(FileIO):
 @contextmanager
 def _outlasting() -> Iterator[None]:
     """Write to an output that does not end with its reader; exit then with 2."""
-    before, output = sys.stdout, None
+    before = sys.stdout
+    output = None
     if before is sys.__stdout__ and isinstance(before, TextIOWrapper) and not before.isatty():
         output = _Output(before.fileno(), "wb", closefd=False)
         sys.stdout = TextIOWrapper(BufferedWriter(output), before.encoding, before.errors)
@@ -74,7 +78,8 @@ def _outlasting() -> Iterator[None]:
 
 def _suggest(error: Any) -> None:
     """Suggest the options that begin as an unknown one does; without any, the similar ones stay suggested."""
-    name, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
+    name = getattr(error, "option_name", "")
+    context = getattr(error, "ctx", None)
     if len(name) < _BEGINNING or context is None:
         return
     known = [option for parameter in context.command.params for option in parameter.opts]

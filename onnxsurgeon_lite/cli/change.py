@@ -1,25 +1,26 @@
-"""Change: build and merge, which edit no model but make one."""
+"""Change: build, merge, convert."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import completion, options
-from onnxsurgeon_lite.cli.options import Inputs, Typed, Values
-from onnxsurgeon_lite.cli.outputs import Target, Writing
+from onnxsurgeon_lite.cli.options import Inputs, Nodes, Typed, Values, command, named, pairs
+from onnxsurgeon_lite.cli.outputs import Target
 from onnxsurgeon_lite.report import plain
 
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.debug.conversion.result import Conversion
+    from onnxsurgeon_lite.matching.edit_result import EditResult
+    from onnxsurgeon_lite.model import Model
 
-@options.command
+
+@command()
 def build(
-    text: Path,
+    model: "Model",
     *,
-    initializer: Annotated[Sequence[str], Typed(metavar="NAME=FILE.npy")] = (),
-    weights: Path | None = None,
-    timeout: float | None = None,
-    memory_limit: str = "0",
-    **how: Unpack[Writing],
+    initializer: Annotated[Sequence[str], Typed(metavar="NAME=FILE.npy", reads=named)] = (),
+    target: Target,
 ) -> None:
     """Build a model from ONNX text syntax, and check it.
 
@@ -31,31 +32,21 @@ def build(
         initializer: Array for a name.
         weights: What print --weights wrote: the model comes back as it was.
     """
-    model = osl.build(
-        text,
-        dict(options.pairs("--initializer", initializer)),
-        weights,
-        timeout=timeout,
-        memory_limit=memory_limit,
-    )
-    target = Target(text, "build", **how)
     if target.dry_run:
         plain.show_graph(f"graph {model.proto.graph.name!r}", model.proto.graph)
     options.save(model, target)
 
 
-@options.command
+@command(shows="")
 def merge(
+    result: "EditResult",
     models: Sequence[Path],
     *,
-    links: Annotated[Sequence[str], Typed(("--map",), completion.links, "VALUE=INPUT")] = (),
+    map: Annotated[Sequence[str], Typed((), completion.links, "VALUE=INPUT", reads=pairs)] = (),
     share: Inputs = (),
     prefix: Sequence[str] = (),
-    by_name: bool = False,
     keep: Values = (),
-    timeout: float | None = None,
-    memory_limit: str = "0",
-    **how: Unpack[Writing],
+    target: Target,
 ) -> None:
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared.
 
@@ -64,7 +55,7 @@ def merge(
 
     Args:
         models: Models to merge, two or more.
-        links: A value so far, and the input that it feeds in further models.
+        map: A value so far, and the input that it feeds in further models.
         share: An input of several, as one.
         prefix: Before every name of the next model; can be repeated.
         by_name: Link outputs and inputs of one name, share inputs and constants of one name: undoes split.
@@ -72,15 +63,38 @@ def merge(
     """
     from onnxsurgeon_lite.model import movable
 
-    result = osl.merge(
-        *models,
-        map=options.pairs("--map", links),
-        share=share,
-        prefix=prefix,
-        by_name=by_name,
-        keep=keep,
-        timeout=timeout,
-        memory_limit=memory_limit,
-    )
-    options.show(result)
-    options.save(result.model, Target(models[0], "merge", **how), movable(result.model))
+    options.save(result.model, target, movable(result.model))
+
+
+@command("converting {model}", shows="json")
+def convert(
+    result: "Conversion",
+    *,
+    to: Literal["float16", "bfloat16", "int8", "int4", "uint4"],
+    keep: Nodes = (),
+    calibrate: Literal["minmax", "entropy", "percentile"] | None = None,
+    best_effort: bool = False,
+    target: Target,
+) -> None:
+    """Convert a model to half precision or to integers; with a goal, keep in float the few nodes that it needs.
+
+    $ onnxdbg convert model.onnx --to float16
+    $ onnxdbg convert block.onnx --to int8 --min-sqnr 20 --best-effort
+
+    Args:
+        to: The dtype; int4 and uint4 are for the weights of MatMul alone.
+        keep: Nodes that stay in float32, comma-separated, or a file of rank --json.
+        io: Convert inputs and outputs, too.
+        tolerance: Largest error that an element of the outputs, or the metric, may have.
+        min_sqnr: Smallest SQNR of each output, in decibels.
+        metric: A function (outputs, converted outputs) -> error, held below --tolerance.
+        feeds: Samples: .npz, .npy, .safetensors, test_data_set_N folders or a recorded folder.
+        calibrate: int8: find ranges of activations in the samples; by default each run finds them.
+        report: List the nodes by the error that each introduces alone.
+        best_effort: Write the result even when it misses the goal.
+    """
+    if result.met is False and not best_effort:
+        plain.show_notes(["the goal is not reached: nothing was written; --best-effort writes it"])
+        options.require(False)
+    options.save(result.model, target)
+    options.require(result.met is not False)

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from onnxsurgeon_lite.cli import change, convert, cut, debug, look, match, run, view
+from onnxsurgeon_lite.cli import change, cut, debug, look, run
 from onnxsurgeon_lite.cli.options import CHANGE, CUT, DEBUG, LOOK, RUN
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    LOOK: (look.inspect, look.print_model, look.check, look.diff, view.view),
+    LOOK: (look.inspect, look.print_model, look.check, look.diff, look.view),
     CUT: (cut.extract, cut.expose, cut.split),
-    CHANGE: (change.build, change.merge, convert.convert),
+    CHANGE: (change.build, change.merge, change.convert),
     RUN: (run.run, run.record, run.compare, run.test, run.profile),
-    DEBUG: (debug.bisect, debug.rank, match.match, match.weights, debug.demo),
+    DEBUG: (debug.bisect, debug.rank, debug.match, debug.weights, debug.demo),
 }
 
 

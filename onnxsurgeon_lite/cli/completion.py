@@ -64,25 +64,31 @@ def completions(
 
     option, equals, _ = typed.partition("=")
     before = option + equals if equals and option.startswith("--") else ""
-    for found in BashComplete(group, context, "", "").get_completions([*given], typed):
+    for found in BashComplete(group, context, "", "").get_completions(list(given), typed):
         if found.value.isprintable():
             yield before + found.value, " ".join((found.help or "").split())
 
 
 def _read(line: str) -> tuple[list[str], str, str, bool]:
     """(the words before, the last one, the quote that is open in it, whether it holds what runs something)."""
-    words, word, quote, active = list[str](), "", "", False
+    words = list[str]()
+    word = ""
+    quote = ""
+    active = False
     characters = iter(line)
     for character in characters:
         if character == "\\" and quote != "'":
-            following, escaped = next(characters, ""), _ESCAPED[quote]
+            following = next(characters, "")
+            escaped = _ESCAPED[quote]
             word += following if escaped is None or following in escaped else character + following
         elif character == quote:
             quote = ""
         elif not quote and character in "'\"":
             quote = character
         elif not quote and character.isspace():
-            words, word, active = [*words, word] if word else words, "", False
+            words = [*words, word] if word else words
+            word = ""
+            active = False
         else:
             word += character
             active |= character in _ACTIVE[quote]

@@ -1,32 +1,29 @@
 """Cut: extract, expose, split."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Unpack
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
-import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import OptLevel, RunOnFeeds
 from onnxsurgeon_lite.cli import options
-from onnxsurgeon_lite.cli.options import Nodes, Typed, Values
-from onnxsurgeon_lite.cli.outputs import Target, Writing
+from onnxsurgeon_lite.cli.options import Nodes, Typed, Values, command
+from onnxsurgeon_lite.cli.outputs import Target
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import progress
 
 if TYPE_CHECKING:
+    from onnxsurgeon_lite.matching.split import Split
     from onnxsurgeon_lite.passes import PassResult
 
 
-@options.command
+@command()
 def extract(
-    model: Path,
+    result: "PassResult",
     part: Nodes = (),
     *,
     inputs: Values = (),
     outputs: Values = (),
-    auto_inputs: bool = False,
-    timeout: float | None = None,
-    memory_limit: str = "0",
-    **how: Unpack[Writing],
+    target: Target,
 ) -> None:
     """Cut out the part of a model between values: `--inputs 22 --outputs 28`; or a module: `scope:layer.0`.
 
@@ -41,21 +38,16 @@ def extract(
     """
     from onnxsurgeon_lite.model import movable
 
-    result = osl.extract(
-        model, inputs, outputs, auto_inputs, part, timeout=timeout, memory_limit=memory_limit
-    )
-    _save(result, Target(model, "extract", **how), movable(result.model))
+    _save(result, target, movable(result.model))
 
 
-@options.command
+@command()
 def expose(
-    model: Path,
+    call: Callable[[], "PassResult"],
     values: Values = (),
     *,
-    every: Annotated[bool, Typed(("--all",))] = False,
-    timeout: float | None = None,
-    memory_limit: str = "0",
-    **how: Unpack[Writing],
+    all_values: Annotated[bool, Typed(("--all",))] = False,
+    target: Target,
 ) -> None:
     """Declare intermediate values as graph outputs.
 
@@ -64,27 +56,15 @@ def expose(
 
     Args:
         values: Values to expose; a module (scope:layer.0) stands for its inputs and outputs.
-        every: Expose every value, or every one of the modules named.
+        all_values: Expose every value, or every one of the modules named.
     """
-    if not values and not every:
+    if not values and not all_values:
         raise UsageError("no value is named", "name some, or expose every one with --all")
-    result = osl.expose(model, values, every, timeout=timeout, memory_limit=memory_limit)
-    _save(result, Target(model, "expose", **how))
+    _save(call(), target)
 
 
-@options.command
-def split(
-    model: Path,
-    *,
-    at: Values,
-    output: Path | None = None,
-    feeds: str | None = None,
-    opt: OptLevel = "none",
-    force: bool = False,
-    dry_run: bool = False,
-    json: bool = False,
-    **how: Unpack[RunOnFeeds],
-) -> None:
+@command()
+def split(call: Callable[..., "Split"], *, at: Values, json: bool = False, target: Target) -> None:
     """Split a model at values into parts, and run the parts, one after another, against the whole.
 
     $ onnxdbg split model.onnx --at 23,28
@@ -93,11 +73,10 @@ def split(
     Args:
         at: Values to split at, comma-separated.
     """
-    target = Target(model, "split", output, force, suffix="")
-    folder = None if dry_run else target.path
+    target = replace(target, suffix="")
     with progress(f"writing {target.path}"):
-        found = osl.split(model, at, folder, feeds, target.replaceable(), opt=opt, **how)
-    if not dry_run:
+        found = call(output=None if target.dry_run else target.path, force=target.replaceable())
+    if not target.dry_run:
         target.wrote()
     options.show(found, json)
     options.require(found.match)

@@ -1,24 +1,31 @@
-"""Debug: bisect, rank, demo."""
+"""Debug: bisect, rank, match, weights, demo."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated
 
-import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import BisectingSamples, OptLevel, RankingSamples
 from onnxsurgeon_lite.cli import options
-from onnxsurgeon_lite.cli.options import Typed, Value
+from onnxsurgeon_lite.cli.options import Typed, Value, command
 from onnxsurgeon_lite.cli.outputs import Target, factory_of
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.report.plain import say, show_notes
-from onnxsurgeon_lite.report.progress import progress
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.debug.bisection import BisectResult
+    from onnxsurgeon_lite.matching.values.run_both import MatchResult
+    from onnxsurgeon_lite.matching.weights import WeightsResult
+    from onnxsurgeon_lite.shown import Shown
 
 _LOOK = Typed(
-    completes=lambda: [*options.LOOKS], metavar=f"[{'|'.join(options.LOOKS)}]", parser=options.look
+    completes=lambda: list(options.LOOKS),
+    metavar=f"[{'|'.join(options.LOOKS)}]",
+    parser=options.look,
 )
 
 
-@options.command
+@command("bisecting")
 def bisect(
+    call: Callable[..., "BisectResult"],
     model: Path | None = None,
     *,
     reference: str | None = None,
@@ -26,28 +33,19 @@ def bisect(
     a: str | None = None,
     b: str | None = None,
     find: str | None = None,
-    mapping: str | None = None,
-    feeds: str | None = None,
     look: Annotated[options.Look, _LOOK] = "auto",
     quick: bool = False,
     output: Path | None = None,
-    opt: OptLevel = "all",
-    memory: str = "64MB",
-    journal: Path | None = None,
-    resume: bool = False,
-    strip: Annotated[bool, Typed(("--strip-weights",))] = False,
+    strip_weights: bool = False,
     force: bool = False,
     cause: Annotated[bool, Typed(("--cause/--no-cause",))] = True,
     repair: Annotated[Path | None, Typed(metavar="OUT")] = None,
     factory: Annotated[str | None, Typed(metavar="FILE.py:FN")] = None,
-    blame: bool = False,
-    workaround: bool = False,
     metrics: options.Metrics = "usual",
     verbose: bool = False,
     html: Path | None = None,
     node_data: Path | None = None,
     json: bool = False,
-    **how: Unpack[BisectingSamples],
 ) -> None:
     """Find the nodes where a model leaves its references, say why, and write a reproducer folder.
 
@@ -66,7 +64,7 @@ def bisect(
         memory: Bytes of values that are computed at once.
         journal: File that keeps the answers.
         resume: Go on from the journal of a search that was cut short.
-        strip: Noise for weights in the reproducer, if it still fails.
+        strip_weights: Noise for weights in the reproducer, if it still fails.
         cause: Say what is wrong with the culprits, and what repairs them.
         repair: Where to write the repaired model and, as .toml, its recipe; proved by another search.
         factory: PyTorch module whose operators are recorded where a region is wide; the one that the references were
@@ -76,34 +74,14 @@ def bisect(
     """
     model, reference, against = _asked(model, reference, against, a or b, find)
     target = Target(model, "culprit", output, force, suffix="")
-    with progress("bisecting") as how["progress"]:
-        result = osl.bisect(
-            model,
-            reference,
-            against,
-            a,
-            b,
-            find,
-            mapping,
-            feeds,
-            look,
-            quick,
-            target.path,
-            memory,
-            journal,
-            resume,
-            strip,
-            target.replaceable(),
-            cause,
-            repair,
-            factory or (None if quick else factory_of(reference)),
-            blame,
-            html,
-            node_data,
-            opt=opt,
-            workaround=workaround,
-            **how,
-        )
+    result = call(
+        model,
+        reference=reference,
+        against=against,
+        output=target.path,
+        force=target.replaceable(),
+        factory=factory or (None if quick else factory_of(reference)),
+    )
     if result.reproducer is not None:
         target.wrote()
     options.show(result, json, metrics, verbose, html=html, node_data=node_data)
@@ -134,33 +112,15 @@ def _asked(
     return found.model, found.reference or reference, found.against or against
 
 
-@options.command
-def rank(
-    model: Path,
-    *,
-    reference: str | None = None,
-    against: Path | None = None,
-    risk: Annotated[bool, Typed(("--fp16-risk",))] = False,
-    below: float = 20.0,
-    leave_one_out: bool = False,
-    reach: float | None = None,
-    by: Literal["node", "output"] = "node",
-    of: Value | None = None,
-    bits: float | None = None,
-    feeds: str | None = None,
-    html: Path | None = None,
-    node_data: Path | None = None,
-    force: bool = False,
-    json: bool = False,
-    **how: Unpack[RankingSamples],
-) -> None:
+@command("ranking", shows="json")
+def rank(_: "Shown", *, of: Value | None = None) -> None:
     """Order nodes by the accuracy they lose, and print the names that a quantizer or converter should exclude.
 
     $ onnxdbg rank faulty.onnx --against model.onnx --by output
     $ onnxdbg rank model.onnx --fp16-risk
 
     Args:
-        risk: What float16 would lose, from one float32 run.
+        fp16_risk: What float16 would lose, from one float32 run.
         below: Decibels under which a node is on the exclude list.
         leave_one_out: Order layers by what the outputs gain when one alone is in float; needs --against.
         reach: With --leave-one-out: decibels that the outputs should have; the exclude list reaches them.
@@ -168,29 +128,54 @@ def rank(
         of: With --by output: the output, the worst by default; with --bits, the first.
         bits: Choose the bits of each weight for this SQNR of an output, in decibels, at the least bytes.
     """
-    with progress("ranking") as how["progress"]:
-        result = osl.rank(
-            model,
-            reference,
-            against,
-            risk,
-            below,
-            feeds,
-            leave_one_out,
-            reach,
-            by,
-            of,
-            bits,
-            html,
-            node_data,
-            force,
-            **how,
-        )
-    options.show(result, json, html=html, node_data=node_data)
 
 
-@options.command
-def demo(folder: Path = Path("onnxdbg-demo"), *, keep: bool = False) -> None:
+@command("matching")
+def match(
+    result: "MatchResult",
+    *,
+    save: options.Save = None,
+    html: Path | None = None,
+    force: bool = False,
+    json: bool = False,
+) -> None:
+    """Say which value of one model, or of a reference set, is which value of another, whatever they are called.
+
+    $ onnxdbg match torch_refs model.onnx --save map.json
+    $ onnxdbg match model.onnx dynamo.onnx
+
+    Args:
+        a: A model, or a set of tensors.
+        b: A model.
+        save: Write the pairs to a file for --map.
+    """
+    options.store(result, save, force, json, html=html)
+
+
+@command("comparing weights", shows="json")
+def weights(result: "WeightsResult", *, update: Path | None = None, target: Target) -> None:
+    """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded.
+
+    $ onnxdbg weights model.onnx --against weights.safetensors
+    $ onnxdbg weights faulty.onnx --against weights.safetensors --update weights.safetensors -o mended.onnx
+
+    Args:
+        against: Checkpoint: .safetensors, .pt, .pth or .npz.
+        update: Write a model with the numbers of this one, each where and as the compared one is.
+        partial: With --update: keep the weights whose new numbers are not known for sure.
+    """
+    from onnxsurgeon_lite.model import movable
+
+    if result.model is None:
+        options.require(result.match)
+    else:
+        options.save(result.model, target, movable(result.model))
+
+
+@command()
+def demo(
+    call: Callable[..., None], folder: Path = Path("onnxdbg-demo"), *, keep: bool = False
+) -> None:
     """Show the main job on a small model that is made on the spot.
 
     $ onnxdbg demo
@@ -200,7 +185,7 @@ def demo(folder: Path = Path("onnxdbg-demo"), *, keep: bool = False) -> None:
         folder: With --keep: the folder for the files.
         keep: Leave the files to play with.
     """
-    osl.demo(folder if keep else None)
+    call(folder if keep else None)
     if keep:
         say(
             f"\nthe files stay in {str(folder)!r}: a model, a faulty copy, references, a reproducer"

@@ -1,23 +1,42 @@
-"""What all edits do around their pass: load, apply, show what changed, prove or verify, save."""
+"""What all edits do around their pass: load, apply, show what changed, prove or verify, save; and verbs of packages."""
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from inspect import Parameter
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from types import NoneType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
+import typer
+from typer.core import TyperGroup
+from typer.models import CommandInfo
+
+from onnxsurgeon_lite import passes, plugins
 from onnxsurgeon_lite.api.call import RunOnFeeds
-from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.api.spelling import explained
+from onnxsurgeon_lite.cli import completion, options
+from onnxsurgeon_lite.cli.help import HelpedCommand
+from onnxsurgeon_lite.cli.options import Typed
 from onnxsurgeon_lite.cli.outputs import Target
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.plugins import brought, offered
 from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import progress
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model
     from onnxsurgeon_lite.passes import Pass, PassResult
-
 
 _WRITING = ("output", "in_place", "force", "copy_data", "undo")
 
@@ -48,51 +67,108 @@ class Shared:
     undo: Path | None = None
 
 
-def command(
-    make: Callable[..., "Pass"],
-    of_a_file: bool = False,
-    proved: bool = False,
-    listed: bool = False,
-    keep: Keep | None = None,
-) -> Callable[..., None]:
-    """A command that applies the pass which `make` gives: its own parameters, and those of every edit.
+_COMPLETED = {
+    **dict.fromkeys(("value", "values", "old", "new", "bridge"), completion.values),
+    **dict.fromkeys(("keep", "of", "layer"), completion.values),
+    **dict.fromkeys(("nodes", "to"), completion.nodes),
+    **dict.fromkeys(("inputs", "share"), completion.inputs),
+    "outputs": completion.outputs,
+    "rules": completion.rules,
+    "scope": completion.scopes,
+}
+"""Field -> what completes it."""
+_WORDS = (str, int, float, bool)
+_OF_A_FILE = ("apply", "script")  # their own file is the first argument, the model the second
+_PROVED = ("set-shape", "rebatch", "simplify")  # the runtime is needed in any case
+_LISTED = ("apply", "opset")  # their steps may be such that are proved
+
+
+def command(words: Callable[..., object], keep: Keep | None = None) -> Callable[..., None]:
+    """A command that applies a verb's pass: the fields of it that its help tells of, and the options of every edit.
 
     Args:
-        of_a_file: its own file is the first argument, the model the second.
-        proved: the runtime is needed in any case.
-        listed: its steps may be such that are proved.
+        words: declares what does not follow from the fields, and may return other fields, or a pass.
         keep: takes the result; nothing is written then.
     """
-    verb = "pipeline" if of_a_file and listed else make.__name__.replace("_", "-")
+    verb = words.__name__.replace("_", "-")
 
     @cache
     def parameters() -> tuple[Mapping[str, Parameter], ...]:
         """Those of the verb, those of every edit, those of a run."""
-        own = options.parameters(make)
-        foreign = {*own} if proved or listed else {*own, "unproved"}
-        foreign |= {*_WRITING} if keep else set()
+        _, said = explained(words.__doc__ or "")
+        fields = {name: p for name, p in _fields(verb).items() if name in said}
+        own = options.parameters(words, fields)
+        foreign = set(own) if verb in (*_PROVED, *_LISTED) else {*own, "unproved"}
+        foreign |= set(_WRITING) if keep else set()
         usual = options.parameters(options.usual)
         run = RunOnFeeds.__annotations__.keys() - own.keys()
         model = {"model": usual["model"]}
         return (
-            own | model if of_a_file else model | own,
+            own | model if verb in _OF_A_FILE else model | own,
             {name: p for name, p in options.parameters(Shared).items() if name not in foreign},
             {name: p for name, p in usual.items() if name in run},
         )
-
-    def command(**given: object) -> None:
-        told = options.written(given)
-        source = cast(Path, told.pop("model"))
-        own, shared, run = ({n: told[n] for n in names if n in told} for names in parameters())
-        make_shared: Callable[..., Shared] = Shared
-        step, how = partial(make, **own), make_shared(**shared)
-        _edit(verb, step, source, how, proved, options.library_options(run), keep)
 
     def every() -> Mapping[str, Parameter]:
         own, shared, run = parameters()
         return {**own, **shared, **run}
 
-    return options.spelled(make, command, every)
+    def command(**given: object) -> None:
+        told = options.read(given, every(), verb)
+        source = cast(Path, told.pop("model"))
+        own, shared, run = ({n: told[n] for n in names if n in told} for names in parameters())
+        make_shared: Callable[..., Shared] = Shared
+        step = partial(_made, words, verb, own)
+        how = make_shared(**shared)
+        _edit(verb, step, source, how, cast(RunOnFeeds, run), keep)
+
+    return options.spelled(words, command, every)
+
+
+def _made(words: Callable[..., object], verb: str, given: Mapping[str, object]) -> "Pass":
+    """Make the pass of what was typed."""
+    from onnxsurgeon_lite.passes.recipe import make_pass
+
+    declared = {name: given[name] for name in signature(words).parameters if name in given}
+    found = words(**declared)
+    if found is not None and not isinstance(found, Mapping):
+        return cast("Pass", found)
+    known = signature(passes.PASSES[verb]).parameters
+    fields = {name: value for name, value in given.items() if name in known}
+    more = {name: value for name, value in (found or {}).items() if value is not None}
+    return make_pass(verb, fields | more, passes.PASSES)
+
+
+def _fields(verb: str) -> dict[str, Parameter]:
+    """Return the fields of a pass as they are typed: one without a default is an argument, another an option."""
+    kind = None if verb == "apply" else passes.PASSES[verb]
+    if kind is None or not dataclasses.is_dataclass(kind):
+        return {}
+    hints = get_type_hints(kind)
+    found = {}
+    for field in dataclasses.fields(kind):
+        needed = field.default is field.default_factory is dataclasses.MISSING
+        typed = Typed(completes=_COMPLETED.get(field.name))
+        found[field.name] = Parameter(
+            field.name,
+            Parameter.POSITIONAL_OR_KEYWORD if needed else Parameter.KEYWORD_ONLY,
+            default=Parameter.empty
+            if needed
+            else None
+            if field.default is dataclasses.MISSING
+            else field.default,
+            annotation=Annotated[_typed(hints[field.name]), typed],
+        )
+    return found
+
+
+def _typed(hint: object) -> object:
+    """Return what is typed for a field of a type: a word, or several."""
+    if get_origin(hint) is tuple or get_origin(hint) is Mapping:
+        return Sequence[str]
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType] or [hint]
+    is_plain = get_origin(hint) is Literal or (len(kinds) == 1 and kinds[0] in _WORDS)
+    return hint if is_plain else str
 
 
 def _edit(
@@ -100,7 +176,6 @@ def _edit(
     make: "Callable[[], Pass]",
     source: Path,
     shared: Shared,
-    proved: bool,
     how: RunOnFeeds,
     keep: Keep | None,
 ) -> None:
@@ -110,7 +185,8 @@ def _edit(
     if shared.in_place and shared.output:
         raise UsageError("-o and --in-place exclude each other", "leave one of them out")
     with progress(f"editing {source}") as how["progress"]:
-        result = applied(make, source, shared.verify, shared.unproved, shared.feeds, proved, **how)
+        early = verb in _PROVED
+        result = applied(make, source, shared.verify, shared.unproved, shared.feeds, early, **how)
     options.show(result)
     if not result.match:
         plain.show_notes(["the outputs differ: nothing was written"])
@@ -121,7 +197,8 @@ def _edit(
         return
     back = _undoing(source, result, shared) if shared.undo else None
     output = source if shared.in_place else shared.output
-    target = Target(source, verb, output, shared.force or shared.in_place, shared.dry_run)
+    label = "pipeline" if verb == "apply" else verb
+    target = Target(source, label, output, shared.force or shared.in_place, shared.dry_run)
     if result.changed or not shared.in_place:
         _save(result.model, source, target, shared)
     if shared.undo and back and not shared.dry_run:
@@ -148,3 +225,37 @@ def _save(model: "Model", source: Path, target: Target, shared: Shared) -> None:
     beside = {path.absolute() for path in written.data_files} if written else set()
     if target.path != source and kept & beside:
         plain.show_notes([f"{str(source)!r} uses this data too; --copy-data gives each its own"])
+
+
+class Edits(TyperGroup):
+    """Our own verbs, then those that other packages bring; one that cannot be imported is named and left out."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        own = super().list_commands(ctx)
+        return [*own, *(verb for verb in brought(plugins.PASSES)[0] if verb not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        own = super().get_command(ctx, cmd_name)
+        return _of_package(cmd_name) if own is None and cmd_name in offered(plugins.PASSES) else own
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        plain.show_notes(brought(plugins.PASSES)[1])
+
+
+def _of_package(verb: str) -> Any:
+    """Return the command of another package's pass: its help is the docstring."""
+    found, broken = brought(plugins.PASSES)
+    if verb not in found:
+        raise UsageError(next(line for line in broken if line.startswith(f"left out {verb!r}")))
+    about, said = explained(found[verb].__doc__ or verb)
+    lines = [f"    {name}: {said.get(name, 'A field of the pass.')}" for name in _fields(verb)]
+
+    def words() -> None: ...
+
+    words.__name__ = verb.replace("-", "_")
+    words.__doc__ = "\n".join([about, "", "Args:", *lines])
+    info = CommandInfo(name=verb, cls=HelpedCommand, callback=command(words))
+    return typer.main.get_command_from_info(
+        info, pretty_exceptions_short=False, rich_markup_mode="rich"
+    )

@@ -10,15 +10,42 @@ from typer.models import CommandInfo
 from onnxsurgeon_lite.cli import options
 
 _PANELS = {
-    "Main": "",
-    "Feeds": "feeds seed dim fill",
-    "Runtime": "opt runtime provider threads jobs cluster timeout memory memory_limit ops_library ops",
-    "Output": "output save undo in_place copy_data force dry_run journal resume metrics verbose json help",
+    "Main": [""],
+    "Feeds": ["feeds", "seed", "dim", "fill"],
+    "Runtime": [
+        "opt",
+        "memory",
+        "runtime",
+        "provider",
+        "threads",
+        "timeout",
+        "memory_limit",
+        "ops_library",
+        "ops",
+        "jobs",
+        "cluster",
+    ],
+    "Output": [
+        "output",
+        "save",
+        "in_place",
+        "journal",
+        "resume",
+        "force",
+        "dry_run",
+        "copy_data",
+        "undo",
+        "metrics",
+        "verbose",
+        "json",
+        "help",
+    ],
 }
-"""Panel -> the options that it holds; those of no other panel are in the first."""
+"""Panel -> the options that it holds, in their order; those of no other panel are in the first."""
+_ORDER = sum(_PANELS.values(), list[str]())
 
 
-class Command(TyperCommand):
+class HelpedCommand(TyperCommand):
     """A command whose help has panels and examples."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -29,9 +56,9 @@ class Command(TyperCommand):
                 pretty_exceptions_short=False,
                 rich_markup_mode=self.rich_markup_mode,
             )
-            self.params, self.callback = read.params, read.callback
-        order = list(_PANELS)
-        return sorted(super().get_params(ctx), key=lambda param: order.index(_panel(param.name)))
+            self.params = read.params
+            self.callback = read.callback
+        return sorted(super().get_params(ctx), key=lambda param: _place(param.name))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help; brackets in its texts are no markup."""
@@ -46,8 +73,12 @@ class Command(TyperCommand):
         super().format_help(ctx, formatter)
 
 
+def _place(name: str | None) -> int:
+    return _ORDER.index(name) if name in _ORDER else 0
+
+
 def _panel(name: str | None) -> str:
-    return next((panel for panel, names in _PANELS.items() if name in names.split()), "Main")
+    return next((panel for panel, names in _PANELS.items() if name in names), "Main")
 
 
 def _plain(text: str | None) -> str:

@@ -1,30 +1,22 @@
-"""Look: inspect, print, check, diff."""
+"""Look: inspect, print, check, diff, view."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated
 
-import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import ComparingOnFeeds, Limiting, OptLevel, RunOnFeeds
 from onnxsurgeon_lite.cli import options
-from onnxsurgeon_lite.cli.options import Node, Typed, Value
+from onnxsurgeon_lite.cli.options import Node, Typed, Value, command
 from onnxsurgeon_lite.report import plain
-from onnxsurgeon_lite.report.progress import progress
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.graph.check import CheckResult
+    from onnxsurgeon_lite.matching.diff import ModelDiff
+    from onnxsurgeon_lite.report.page.view import View
+    from onnxsurgeon_lite.shown import Shown
 
 
-@options.command
-def inspect(
-    model: Path,
-    *,
-    node: Node | None = None,
-    value: Value | None = None,
-    ops: bool = False,
-    tree: bool = False,
-    histogram: bool = False,
-    html: Path | None = None,
-    force: bool = False,
-    json: bool = False,
-    **how: Unpack[Limiting],
-) -> None:
+@command(shows="json")
+def inspect(_: "Shown", *, node: Node | None = None, value: Value | None = None) -> None:
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
     $ onnxdbg inspect model.onnx --node Add_7
@@ -39,13 +31,11 @@ def inspect(
         histogram: Read the numbers: statistics, outliers and a histogram of each tensor, or initializer;
             --value names some.
     """
-    found = osl.inspect(model, node, value, ops, tree, histogram, html, force, **how)
-    options.show(found, json, html=html)
 
 
-@options.command
+@command(of="text")
 def print_model(
-    model: Path, *, weights: Path | None = None, force: bool = False, **how: Unpack[Limiting]
+    call: Callable[[], str], *, weights: Path | None = None, force: bool = False
 ) -> None:
     """Print a model in ONNX text syntax, weights elided.
 
@@ -59,18 +49,11 @@ def print_model(
 
     if weights is not None:
         require_replaceable(weights, force)
-    plain.out(osl.text(model, weights, **how))
+    plain.out(call())
 
 
-@options.command
-def check(
-    model: Path,
-    *,
-    full: bool = False,
-    run: bool = False,
-    json: bool = False,
-    **how: Unpack[RunOnFeeds],
-) -> None:
+@command(shows="json")
+def check(result: "CheckResult") -> None:
     """Check a model against the ONNX specification, and find what is suspicious, without materializing weights.
 
     $ onnxdbg check model.onnx
@@ -80,24 +63,12 @@ def check(
         full: Strict type and shape inference, too.
         run: Run it once; name the nodes that the runtime refuses alone.
     """
-    result = osl.check(model, full, run, **how)
-    options.show(result, json)
     options.require(result.valid)
 
 
-@options.command
+@command("comparing {first} with {second}", shows="json")
 def diff(
-    first: Path,
-    second: Path,
-    *,
-    run: bool = False,
-    mapping: Annotated[str | None, Typed(("--map",), metavar="auto|FILE")] = None,
-    feeds: str | None = None,
-    opt: OptLevel = "all",
-    html: Path | None = None,
-    force: bool = False,
-    json: bool = False,
-    **how: Unpack[ComparingOnFeeds],
+    result: "ModelDiff", *, map: Annotated[str | None, Typed(metavar="auto|FILE")] = None
 ) -> None:
     """Compare two models by structure, whatever their values and nodes are called and however they are ordered.
 
@@ -108,9 +79,31 @@ def diff(
         first: Model to read.
         second: Model to compare it with.
         run: Run both on the same feeds, too.
-        mapping: Take nodes for the same whose values are: as `onnxdbg match` finds, or its file says.
+        map: Take nodes for the same whose values are: as `onnxdbg match` finds, or its file says.
     """
-    with progress(f"comparing {first} with {second}") as how["progress"]:
-        found = osl.diff(first, second, run, mapping, feeds, html, force, opt=opt, **how)
-    options.show(found, json, html=html)
-    options.require(found.same)
+    options.require(result.same)
+
+
+@command()
+def view(
+    shown: "View",
+    result: Path | None = None,
+    *,
+    reference: str | None = None,
+    open: Annotated[bool, Typed(("--open/--no-open",))] = True,
+) -> None:
+    """Open a model in the browser: its graph, what a result says of it, and any tensor.
+
+    $ onnxdbg view model.onnx --no-open -o view.html
+    $ onnxdbg view faulty.onnx result.json --no-open
+
+    Args:
+        result: What a command printed with --json for this model: marks its culprits, colors its nodes.
+        output: Where to write the page; a temporary file by default.
+        serve: Serve the page to this machine alone, to see the tensors of any node; so do --reference, --feeds,
+            and a page above 50 MB.
+        open: Open it in the browser; else print where it is, no more.
+    """
+    with shown:
+        options.show(shown)
+        shown.wait()

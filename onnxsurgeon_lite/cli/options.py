@@ -1,11 +1,15 @@
-"""How the commands' functions become commands: words and kinds of their parameters, and what several of them do.
+"""How functions become commands: what is typed for their parameters, what is written, and what is shown.
 
-A parameter before `*` is an argument, one behind it an option; its help is its line under `Args:`, or that of `usual`.
+A command's parameters are those of the library's function of its name, or the fields of a verb's pass. What its own
+function declares replaces one of the same name, or is for the command line alone: before `*` an argument, after it an
+option. Of the others, what has no default is an argument. The help is a line under `Args:`, or that of `usual`. A
+parameter without help is left out.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import UnionType
@@ -13,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Union, cast, get_args, get
 
 import typer
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.api.call import OptLevel
 from onnxsurgeon_lite.api.spelling import explained
 from onnxsurgeon_lite.atomic import require_free
@@ -22,10 +27,9 @@ from onnxsurgeon_lite.cli.outputs import Target
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.names import is_count, key_text, key_value
 from onnxsurgeon_lite.report import plain
-from onnxsurgeon_lite.report.progress import announce, writing
+from onnxsurgeon_lite.report.progress import announce, progress, writing
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.api.call import RunOnFeeds
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.model import Model as Loaded
     from onnxsurgeon_lite.model import Written
@@ -46,6 +50,7 @@ class Typed:
     Attributes:
         flags: `--output`, `-o`; by default the parameter's name.
         least: the smallest number that it may be.
+        parser: makes a value of a word. reads: makes a value of all words, given what messages call the option.
     """
 
     flags: tuple[str, ...] = ()
@@ -54,6 +59,7 @@ class Typed:
     least: int | None = None
     parser: Callable[[str], object] | None = None
     checks: Callable[[float | None], float | None] | None = None
+    reads: Callable[[str, Sequence[str]], object] | None = None
 
 
 Node = Annotated[str, Typed(completes=completion.nodes)]
@@ -63,6 +69,49 @@ Values = Annotated[Sequence[str], Typed(completes=completion.values)]
 Inputs = Annotated[Sequence[str], Typed(completes=completion.inputs)]
 Metrics = Literal["usual", "all"]
 Save = Annotated[Path | None, Typed(("--save", "-o"))]
+
+
+def pairs(option: str, texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """(name, value) of every `NAME=VALUE`."""
+    found = []
+    for text in texts:
+        name, value = key_value(text)
+        if value is None:
+            raise UsageError(f"{option} {text!r} has no '='", f"write {option} NAME=...")
+        found.append((name, value))
+    return tuple(found)
+
+
+def named(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """Return name -> value of every `NAME=VALUE`."""
+    return dict(pairs(option, texts))
+
+
+def attributes(_: str, texts: Iterable[str]) -> "tuple[tuple[str, AttributeValue], ...]":
+    """(name, what is written) of every `NAME=VALUE`."""
+    from onnxsurgeon_lite.surgery.constants import parse
+
+    found = []
+    for text in texts:
+        name, value = key_value(text)
+        if value is None or not name:
+            raise UsageError(
+                f"attribute {text!r} has no '='", f"write {text}=VALUE, such as pads=[1,1,1,1]"
+            )
+        found.append((name, cast("AttributeValue", parse(value))))
+    return tuple(found)
+
+
+def _sizes(option: str, texts: Iterable[str]) -> dict[str, int]:
+    """Return name -> size of every `NAME=SIZE`."""
+    found = named(option, texts)
+    for name, size in found.items():
+        if not is_count(size):
+            raise UsageError(
+                f"the size {size!r} of dimension {name!r} is no number",
+                f"write --dim {key_text(name)}=1",
+            )
+    return {name: int(size) for name, size in found.items()}
 
 
 def _finite(seconds: float | None) -> float | None:
@@ -84,8 +133,8 @@ def usual(
     json: bool = False,
     feeds: str | None = None,
     seed: Annotated[int, Typed(least=0)] = 0,
-    dim: Annotated[Sequence[str], Typed(metavar="NAME=SIZE")] = (),
-    fill: Annotated[Sequence[str], Typed((), completion.of_inputs, "NAME=HOW")] = (),
+    dim: Annotated[Sequence[str], Typed(metavar="NAME=SIZE", reads=_sizes)] = (),
+    fill: Annotated[Sequence[str], Typed((), completion.of_inputs, "NAME=HOW", reads=named)] = (),
     rtol: float | None = None,
     atol: float | None = None,
     opt: OptLevel = "all",
@@ -93,16 +142,17 @@ def usual(
     provider: str = "cpu",
     threads: Annotated[int, Typed(least=0)] = 0,
     timeout: Annotated[float | None, Typed(least=0, checks=_finite)] = None,
+    memory: str = "64MB",
     memory_limit: str = "0",
     ops_library: Sequence[Path] = (),
     ops: Annotated[Path | None, Typed(metavar="FILE.py")] = None,
     reference: str | None = None,
     against: Path | None = None,
-    mapping: Annotated[str | None, Typed(("--map",), metavar="auto|names|FILE")] = None,
+    map: Annotated[str | None, Typed(metavar="auto|names|FILE")] = None,
     jobs: Annotated[int, Typed(least=0)] = 0,
     cluster: Annotated[str | None, Typed(metavar="ADDRESS|local|FILE")] = None,
     sequence: Annotated[
-        Sequence[str], Typed(metavar="OUTPUT=INPUT", completes=completion.steps)
+        Sequence[str], Typed((), completion.steps, "OUTPUT=INPUT", reads=named)
     ] = (),
     metric: Annotated[str | None, Typed(metavar="FILE.py:FN")] = None,
     tolerance: float | None = None,
@@ -128,12 +178,13 @@ def usual(
         provider: Execution provider: cpu, cuda, or its full name.
         threads: Threads of the runtime; 0 lets it choose.
         timeout: Seconds that the runtime, or ONNX's inference, may take.
+        memory: Bytes of values that are computed at once.
         memory_limit: What the runtime, or ONNX's inference, may allocate, such as 4GB; 0 for the usual limits.
         ops_library: Shared library with custom operators.
         ops: Python file with operators that the runtime lacks: OPS = {"domain::Op": function of arrays}.
         reference: Reference tensors: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.
         against: Model whose values are the references.
-        mapping: How references are matched with values: auto, names, or a file of `onnxdbg match`;
+        map: How references are matched with values: auto, names, or a file of `onnxdbg match`;
             auto by default where they are called otherwise.
         jobs: Runtimes that work on samples, each with one thread by default; 0 for one with all threads.
         cluster: Dask cluster that works on samples, or on parts of a model: its scheduler's address, or file, or local.
@@ -146,39 +197,172 @@ def usual(
     """
 
 
-def command(function: Callable[..., None]) -> Callable[[], None]:
-    """Make a command of a function; `**how` are usual options, as the library takes them."""
+@dataclass(frozen=True)
+class LibraryCommand:
+    """A command that calls a function of the library, and what is done with the result.
 
-    def run(**given: object) -> None:
-        function(**library_options(written(given)))
+    Attributes:
+        finish: gets the result, or a function that calls the library's; declares options.
+        name: the library's function, as in `osl.data.ls`.
+        doing: what is shown while it works; names in braces are options.
+        shows: options of what is shown; None where `finish` shows the result itself.
+    """
 
-    return spelled(function, run, lambda: parameters(function))
+    finish: Callable[..., None]
+    name: str
+    doing: str
+    shows: str | None
+
+    @cached_property
+    def function(self) -> Callable[..., object]:
+        """The library's function."""
+        place: object = osl
+        for part in self.name.split("."):
+            place = getattr(place, part)
+        return cast("Callable[..., object]", place)
+
+    @cached_property
+    def taken(self) -> dict[str, Parameter]:
+        """The parameters of the library's function, as they are typed."""
+        return {n: _typed(n, p) for n, p in signature(self.function).parameters.items()}
+
+    @cached_property
+    def declared(self) -> list[str]:
+        """The parameters of `finish`; the first is the result."""
+        return list(signature(self.finish).parameters)
+
+    @cached_property
+    def added(self) -> list[str]:
+        """The usual options that neither of them declares."""
+        return [*(self.shows or "").split(), *(_WRITING if "target" in self.declared else ())]
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """All parameters, as typer sees them."""
+        others = self.taken | {name: _USUAL[name] for name in self.added}
+        return parameters(self.finish, others, (self.declared[0], "how", "target"))
+
+    def run(self, **given: object) -> None:
+        """Call the library, show the result, and finish."""
+        told = read(given, self.parameters)
+        first, *own = self.declared
+        result = partial(self.call, told) if first == "call" else self.call(told)
+        if self.shows is not None:
+            wanted = (*self.shows.split(), *_PAGES)
+            shown = {name: told[name] for name in wanted if name in told}
+            cast("Callable[..., None]", show)(result, **shown)
+        if "target" in own:
+            told["target"] = self._target(told)
+        declared = told if "how" in own else own
+        self.finish(result, **{name: told[name] for name in declared if name in told})
+
+    def call(self, given: Mapping[str, object], *models: object, **more: object) -> object:
+        """Call the library with those options that it takes; `models` and `more` replace what was given."""
+        told = {name: value for name, value in given.items() if name in self.taken} | more
+        first, *_ = self.taken
+        own = told.pop(first, [])
+        wait = progress(self.doing.format(**given)) if self.doing else nullcontext()
+        with wait as tell:
+            told |= {"progress": tell} if tell and "progress" in self.taken else {}
+            return self.function(*(models or (own if isinstance(own, list) else [own])), **told)
+
+    def _target(self, told: Mapping[str, object]) -> Target:
+        """Return where to write what is made of the first file."""
+        source = next(told[name] for name in self.taken if name in told)
+        place = cast(Path, source[0] if isinstance(source, list) else source)
+        writing = {name: told[name] for name in _WRITING if name in told}
+        return cast("Callable[..., Target]", Target)(place, self.finish.__name__, **writing)
 
 
-def parameters(function: Callable[..., object]) -> dict[str, Parameter]:
-    """Return a function's parameters as typer sees them."""
+def command(
+    doing: str = "", of: str = "", shows: str | None = None
+) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """Make a command of a function, which gets what the library's function of its name returns; see `LibraryCommand`.
+
+    A function whose first parameter is `call` gets the library's function in its place, and may give it more. One with
+    a parameter `target` gets where to write, as the options say.
+
+    Args:
+        of: the library's function, where it has another name.
+    """
+
+    def made(function: Callable[..., None]) -> Callable[[], None]:
+        found = LibraryCommand(function, of or function.__name__, doing, shows)
+        return spelled(function, lambda **given: found.run(**given), lambda: found.parameters)
+
+    return made
+
+
+_WRITING = ("output", "force", "dry_run")
+_PAGES = ("html", "node_data")
+_KINDS = {"Sequence[str]": Sequence[str], "PathLike": Path, "Model": Path}
+"""What is typed for an annotation that holds this."""
+
+
+def _typed(name: str, parameter: Parameter) -> Parameter:
+    """Return a parameter of a library's function as it is typed; one without a default is an argument."""
+    usual = parameter if parameter.annotation is bool else _USUAL.get(name, parameter)
+    said = str(usual.annotation)
+    kinds = (kind for part, kind in _KINDS.items() if part in said)
+    kind = next(kinds, usual.annotation) if usual is parameter else usual.annotation
+    is_option = parameter.default is not Parameter.empty
+    return usual.replace(
+        default=False if name == "force" else parameter.default,
+        annotation=kind,
+        kind=Parameter.KEYWORD_ONLY if is_option else Parameter.POSITIONAL_OR_KEYWORD,
+    )
+
+
+def parameters(
+    function: Callable[..., object],
+    others: Mapping[str, Parameter] | None = None,
+    hidden: Iterable[str] = (),
+) -> dict[str, Parameter]:
+    """Return a function's parameters, and others that have a help text, as typer sees them."""
     _, said = explained(function.__doc__ or "")
-    found = dict(signature(function).parameters)
-    if (how := found.pop("how", None)) is not None:
-        shared = get_args(how.annotation)[0].__annotations__
-        found |= {name: p for name, p in _USUAL.items() if name in shared}
+    known = said.keys() | _USUAL.keys()
+    found = {name: p for name, p in (others or {}).items() if name in known}
+    declared = (each for each in signature(function).parameters.items() if each[0] not in hidden)
+    for name, own in declared:
+        is_same = own.annotation is object  # as the library has it
+        found[name] = own.replace(annotation=found[name].annotation) if is_same else own
     return {name: _told(p, said.get(name)) for name, p in found.items()}
+
+
+def read(
+    given: Mapping[str, object], parameters: Mapping[str, Parameter], verb: str = ""
+) -> dict[str, object]:
+    """Return what stands on the command line, as the library takes it.
+
+    Args:
+        verb: what messages call an argument.
+    """
+    found = {name: value for name, value in given.items() if value is not None}
+    for name, value in found.items():
+        _, info, typed = get_args(parameters[name].annotation) or (None, None, Typed())
+        if typed.reads is not None:
+            option = verb if isinstance(info, typer.models.ArgumentInfo) else _flags(name, typed)[0]
+            found[name] = typed.reads(option, cast("Sequence[str]", value))
+    return found
+
+
+def _flags(name: str, typed: Typed) -> tuple[str, ...]:
+    return typed.flags or (f"--{name.replace('_', '-')}",)
 
 
 def _told(parameter: Parameter, said: str | None) -> Parameter:
     """Say to typer what a parameter is; one without words of its own is the usual one."""
     kind, typed = _kind(parameter.annotation)
     if kind is typer.Context:
-        return parameter
+        return parameter.replace(kind=Parameter.KEYWORD_ONLY)
     if said is None:
         said = _SAID_USUALLY[parameter.name]
         _, typed = _kind(_USUAL[parameter.name].annotation)
     is_option = parameter.kind is Parameter.KEYWORD_ONLY
-    flags = typed.flags or (f"--{parameter.name.replace('_', '-')}",)
     completes = typed.completes
     if completes is not None and not is_option:
         completes = completion.positional(completes)
-    info = (partial(typer.Option, *flags) if is_option else typer.Argument)(
+    info = (partial(typer.Option, *_flags(parameter.name, typed)) if is_option else typer.Argument)(
         help=said,
         metavar=typed.metavar,
         autocompletion=completes,
@@ -188,7 +372,7 @@ def _told(parameter: Parameter, said: str | None) -> Parameter:
     )
     default = None if parameter.default == () else parameter.default
     return parameter.replace(
-        annotation=Annotated[kind, info], default=default, kind=Parameter.KEYWORD_ONLY
+        annotation=Annotated[kind, info, typed], default=default, kind=Parameter.KEYWORD_ONLY
     )
 
 
@@ -214,14 +398,14 @@ def spelled(
 ) -> Callable[[], None]:
     """Return a command that is called and described as a function is.
 
-    Typer reads the parameters of every command at each start; it sees none, until `Command` asks for
+    Typer reads the parameters of every command at each start; it sees none, until `HelpedCommand` asks for
     those of the one that is run.
     """
 
     @cache
     def whole() -> Callable[..., None]:
         found = parameters()
-        vars(run).update(__signature__=Signature([*found.values()]))
+        vars(run).update(__signature__=Signature(list(found.values())))
         run.__annotations__ = {name: p.annotation for name, p in found.items()}
         return run
 
@@ -237,11 +421,6 @@ def whole(command: Callable[..., object]) -> Callable[..., None]:
     return cast("Callable[..., None]", vars(command)["whole"]())
 
 
-def written(given: Mapping[str, object]) -> dict[str, object]:
-    """Return what stands on the command line."""
-    return {name: value for name, value in given.items() if value is not None}
-
-
 def look(name: str) -> Look:
     """Return the name of a look; `shipped` and `written` are old names of two.
 
@@ -252,45 +431,6 @@ def look(name: str) -> Look:
     if known not in LOOKS:
         raise UsageError(f"--look {name!r} does not exist", f"write {', '.join(LOOKS)}")
     return known
-
-
-def pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
-    """(name, value) of every `NAME=VALUE`."""
-    found = []
-    for text in texts or ():
-        name, value = key_value(text)
-        if value is None:
-            raise UsageError(f"{option} {text!r} has no '='", f"write {option} NAME=...")
-        found.append((name, value))
-    return found
-
-
-def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue], ...]":
-    """(name, what is written) of every `NAME=VALUE`."""
-    from onnxsurgeon_lite.surgery.constants import parse
-
-    found = []
-    for text in texts or ():
-        name, value = key_value(text)
-        if value is None or not name:
-            raise UsageError(
-                f"attribute {text!r} has no '='", f"write {text}=VALUE, such as pads=[1,1,1,1]"
-            )
-        found.append((name, cast("AttributeValue", parse(value))))
-    return tuple(found)
-
-
-def library_options(given: Mapping[str, object]) -> "RunOnFeeds":
-    """Return usual options as the library takes them."""
-    found = dict(given)
-    if "dim" in found:
-        texts = cast("list[str]", found["dim"])
-        found["dim"] = {name: _size_of(name, size) for name, size in pairs("--dim", texts)}
-    if "fill" in found:
-        found["fill"] = dict(pairs("--fill", cast("list[str]", found["fill"])))
-    if "sequence" in found:
-        found["sequence"] = dict(pairs("--sequence", cast("list[str]", found["sequence"])))
-    return cast("RunOnFeeds", found)
 
 
 def show(
@@ -358,12 +498,3 @@ def save(model: "Loaded", target: Target, external: bool | None = None) -> "Writ
     target.wrote(written.data_files)
     show(written)
     return written
-
-
-def _size_of(name: str, size: str) -> int:
-    if not is_count(size):
-        raise UsageError(
-            f"the size {size!r} of dimension {name!r} is no number",
-            f"write --dim {key_text(name)}=1",
-        )
-    return int(size)

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 from onnxsurgeon_lite.atomic import write_text
 from onnxsurgeon_lite.errors import WriteError
@@ -22,14 +21,6 @@ _FROM = " from "
 
 Marks = dict[str, list[int]]
 """File -> inode, size, time of its last change."""
-
-
-class Writing(TypedDict, total=False):
-    """Where to write, and whether."""
-
-    output: Path | None
-    force: bool
-    dry_run: bool
 
 
 @dataclass(frozen=True)
@@ -56,7 +47,8 @@ class Target:
         """Note that a default output is ours, with its data files; what is left of an earlier one goes."""
         if self.output is not None:
             return
-        record, key = _read(), str(self.path.absolute())
+        record = _read()
+        key = str(self.path.absolute())
         marks = _marks([self.path, *beside])
         stale = [file for file, mark in record.get(key, {}).items() if marks.get(file) == mark]
         for file in stale if self.path.is_dir() else ():

@@ -14,25 +14,25 @@ from onnxsurgeon_lite.cli import commands, edit, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 from onnxsurgeon_lite.cli.completion import completions
 from onnxsurgeon_lite.cli.data import data
-from onnxsurgeon_lite.cli.help import Command
+from onnxsurgeon_lite.cli.help import HelpedCommand
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.repl.session import Verbs
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model.loading import HeldPath
-    from onnxsurgeon_lite.repl.session import Session
+    from onnxsurgeon_lite.repl.session import PromptSession
 
 _ITS = ("model", "models", "first", "actual", "b")  # what the session's model is to a command
-_SOURCES = ("against", "a", "b", "find", "risk")  # a search takes one of them, or references
+_SOURCES = ("against", "a", "b", "find", "fp16_risk")  # a search takes one of them, or references
 _SHARED = ("feeds", "seed", "dim", "fill", "runtime", "provider", "timeout", "ops_library", "ops")
-_COMPARED = (*_SHARED, "reference", "mapping", "rtol", "atol")  # of a command that takes references
+_COMPARED = (*_SHARED, "reference", "map", "rtol", "atol")  # of a command that takes references
 _REFUSED = cast(type[Exception], typer.BadParameter.__mro__[1])  # a command line with errors
 
 
 class PromptVerbs(Verbs):
     """The commands of `onnxdbg`; each takes the session's model and, by default, its options and inputs."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "PromptSession") -> None:
         self._session = session
         self._built: tuple[str, object] = "", None
         functions = [function for panel in commands.PANELS.values() for function in panel]
@@ -71,12 +71,12 @@ class PromptVerbs(Verbs):
         for panel, functions in commands.PANELS.items():
             for function in functions:
                 name = commands.name_of(function)
-                app.command(name, rich_help_panel=panel, cls=Command)(self._bound(function))
+                app.command(name, rich_help_panel=panel, cls=HelpedCommand)(self._bound(function))
         for name, group in (("data", data), ("edit", edit.verbs(self._session.model.take))):
             inner = typer.Typer(no_args_is_help=True, help=group.info.help)
             for command in group.registered_commands:
                 assert command.callback is not None
-                inner.command(command.name, cls=Command)(self._bound(command.callback))
+                inner.command(command.name, cls=HelpedCommand)(self._bound(command.callback))
             app.add_typer(inner, name=name)
         return app
 

@@ -11,16 +11,17 @@ from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import FAILED
 
 
-@options.command
+@options.command(of="verify")
 def repl(
+    call: object,
     context: typer.Context,
     model: Path,
     *,
-    feeds: str | None = None,
     reference: Path | None = None,
-    mapping: str | None = None,
+    map: str | None = None,
     commands: Annotated[str | None, options.Typed(("-c",))] = None,
     memory: Annotated[str, options.Typed(("--keep",))] = "256MB",
+    feeds: str | None = None,
     **how: Unpack[ComparingOnFeeds],
 ) -> None:
     """Step through a model as through a program: breakpoints, values, edits, at an IPython prompt.
@@ -32,8 +33,8 @@ def repl(
         commands: Run these and leave: "break 25; run; print 25".
         memory: Bytes of values that are kept once computed.
     """
-    with Call(**how) as call:
-        child = call.child()
+    with Call(**how) as running:
+        child = running.child()
         from onnxsurgeon_lite.cli.prompt import PromptVerbs
         from onnxsurgeon_lite.repl.opening import open_session
         from onnxsurgeon_lite.repl.script import run_script
@@ -42,12 +43,12 @@ def repl(
             model,
             feeds,
             reference,
-            call.options("none"),
-            child,
-            call.recipe(),
-            call.allowed(),
-            byte_size(memory),
-            mapping,
+            how=running.options("none"),
+            child=child,
+            recipe=running.recipe(),
+            tolerance=running.allowed(),
+            budget=byte_size(memory),
+            mapping=map,
         )
         session.given = {n: v for n, v in context.params.items() if v is not None}
         session.verbs = PromptVerbs(session)

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.errors import OutputExistsError, UnknownNameError, UsageEr
 from onnxsurgeon_lite.model import save
 from onnxsurgeon_lite.names import is_count
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe, write_script
-from onnxsurgeon_lite.repl.session import Command, Session
+from onnxsurgeon_lite.repl.session import PromptCommand, PromptSession
 from onnxsurgeon_lite.repl.words import outside
 from onnxsurgeon_lite.report import plain
 
@@ -28,17 +28,17 @@ _OBJECTS = {
 }
 
 
-def words(session: Session) -> Collection[str]:
+def words(session: PromptSession) -> Collection[str]:
     """The words that begin a command: those of the prompt, then the verbs of `onnxdbg`."""
     return {**COMMANDS, **ALIASES, **session.verbs.names}
 
 
-def command_named(word: str) -> Command | None:
+def command_named(word: str) -> PromptCommand | None:
     """The prompt's own command of a word or its short form."""
     return COMMANDS.get(ALIASES.get(word, word))
 
 
-def do(session: Session, word: str, rest: str) -> None:
+def do(session: PromptSession, word: str, rest: str) -> None:
     """Run a command and show its result.
 
     Raises:
@@ -58,10 +58,10 @@ def do(session: Session, word: str, rest: str) -> None:
         session.show(result)
 
 
-def _known(session: Session, word: str) -> Command:
+def _known(session: PromptSession, word: str) -> PromptCommand:
     command = command_named(word)
     if command is None and word in session.verbs.names:
-        return Command(
+        return PromptCommand(
             "[...]", session.verbs.names[word], lambda s, rest: _verb(s, f"{word} {rest}")
         )
     if command is None:
@@ -69,7 +69,7 @@ def _known(session: Session, word: str) -> Command:
     return command
 
 
-def _verb(session: Session, line: str) -> None:
+def _verb(session: PromptSession, line: str) -> None:
     """Run a verb of `onnxdbg` on the session's model."""
     try:
         given = shlex.split(line)
@@ -78,10 +78,11 @@ def _verb(session: Session, line: str) -> None:
     session.mismatch |= session.verbs.run(given)
 
 
-def _break(session: Session, rest: str, once: bool = False) -> object:
+def _break(session: PromptSession, rest: str, once: bool = False) -> object:
     if not rest:
         return session.dbg.breakpoints
-    words, index = f" {rest} ", session.dbg.index
+    words = f" {rest} "
+    index = session.dbg.index
     places = [
         p for p in outside(words, "if", session.names.every) if words[p - 1 : p + 3] == " if "
     ]
@@ -99,7 +100,7 @@ def _break(session: Session, rest: str, once: bool = False) -> object:
 _break_once = partial(_break, once=True)
 
 
-def _delete(session: Session, rest: str) -> None:
+def _delete(session: PromptSession, rest: str) -> None:
     numbers = rest.replace(",", " ").split()
     wrong = next((number for number in numbers if not is_count(number)), None)
     if wrong is not None:
@@ -107,10 +108,10 @@ def _delete(session: Session, rest: str) -> None:
     session.dbg.delete(*map(int, numbers))
 
 
-def _plain(move: str) -> Callable[[Session, str], object]:
+def _plain(move: str) -> Callable[[PromptSession, str], object]:
     """Call a method of the debugger, as often as the number behind the word says."""
 
-    def repeat(session: Session, rest: str) -> object:
+    def repeat(session: PromptSession, rest: str) -> object:
         if not _TIMES.fullmatch(rest):
             raise UsageError(f"{rest!r} is not a number of times", "write next 20, or next")
         stop: object = None
@@ -121,7 +122,7 @@ def _plain(move: str) -> Callable[[Session, str], object]:
     return repeat
 
 
-def _list(session: Session, rest: str) -> object:
+def _list(session: PromptSession, rest: str) -> object:
     """List around the position; then what follows, until the position changes."""
     frame = session.dbg.frames[-1]
     place = (id(frame), frame.place)
@@ -131,25 +132,26 @@ def _list(session: Session, rest: str) -> object:
     return listing
 
 
-def _display(session: Session, rest: str) -> None:
+def _display(session: PromptSession, rest: str) -> None:
     watched = session.dbg.watch(rest) if rest else session.dbg.watched
     plain.out(f"display {', '.join(map(repr, watched))}" if watched else "display nothing")
 
 
-def _undisplay(session: Session, rest: str) -> None:
+def _undisplay(session: PromptSession, rest: str) -> None:
     for name in [rest] if rest else list(session.dbg.watched):
         if name not in session.dbg.watched:
             raise UnknownNameError(name, "the session", session.dbg.watched, kind="display")
         session.dbg.watch(name)
 
 
-def _print(session: Session, rest: str) -> object:
+def _print(session: PromptSession, rest: str) -> object:
     return session.dbg.read(_values(session, rest))
 
 
-def _evaluate(session: Session, rest: str) -> object:
+def _evaluate(session: PromptSession, rest: str) -> object:
     """Print a value; what holds no name of the model but words and numbers may be Python."""
-    text, every = _values(session, rest), session.names.every
+    text = _values(session, rest)
+    every = session.names.every
     frames = session.dbg.frames
     known = {**vars(builtins), **session.namespace}
     named = text in every or any(n in text for n in every if not _WORD.fullmatch(n))
@@ -169,13 +171,13 @@ def _expression(text: str) -> list[str] | None:
     return None if isinstance(tree.body, (ast.Constant, ast.Tuple)) else free_names(tree)
 
 
-def _compare(session: Session, rest: str) -> object:
+def _compare(session: PromptSession, rest: str) -> object:
     readings = session.dbg.compare(_values(session, rest))
     session.mismatch |= not all(reading.match for reading in readings)
     return readings
 
 
-def _why(session: Session, _: str) -> object:
+def _why(session: PromptSession, _: str) -> object:
     """Bisect the session's model, and say what is wrong."""
     from onnxsurgeon_lite.api.debug import bisect
 
@@ -185,7 +187,7 @@ def _why(session: Session, _: str) -> object:
     return session.found
 
 
-def _repair(session: Session, _: str) -> None:
+def _repair(session: PromptSession, _: str) -> None:
     """Make the edits that repair what `why` found."""
     from onnxsurgeon_lite.debug.causes.repairing import repairs
 
@@ -197,17 +199,17 @@ def _repair(session: Session, _: str) -> None:
     session.found = None
 
 
-def _set(session: Session, rest: str) -> object:
+def _set(session: PromptSession, rest: str) -> object:
     return session.dbg.set(*_assigned(session, rest, "set VALUE = ARRAY"))
 
 
-def _feed(session: Session, rest: str) -> None:
+def _feed(session: PromptSession, rest: str) -> None:
     session.dbg.feed(*_assigned(session, rest, "feed INPUT = ARRAY"))
     session.fed = True
     _tell_inputs(session)
 
 
-def _seed(session: Session, rest: str) -> None:
+def _seed(session: PromptSession, rest: str) -> None:
     if not is_count(rest):
         raise UsageError(f"{rest!r} is not a seed", "write seed 0")
     session.dbg.seed(int(rest))
@@ -215,7 +217,7 @@ def _seed(session: Session, rest: str) -> None:
     _tell_inputs(session)
 
 
-def _tell_inputs(session: Session) -> None:
+def _tell_inputs(session: PromptSession) -> None:
     """Say that the references belong to other inputs."""
     if other := session.dbg.other_inputs:
         plain.show_notes(
@@ -223,7 +225,7 @@ def _tell_inputs(session: Session) -> None:
         )
 
 
-def _diff(session: Session, rest: str) -> None:
+def _diff(session: PromptSession, rest: str) -> None:
     from onnxsurgeon_lite.matching import diff
     from onnxsurgeon_lite.report import differences
 
@@ -233,14 +235,14 @@ def _diff(session: Session, rest: str) -> None:
         differences.show_diff(diff.diff(session.source, session.model.current, None))
 
 
-def _history(session: Session, _: str) -> None:
+def _history(session: PromptSession, _: str) -> None:
     for number, step in enumerate(session.model.history.steps, 1):
         plain.out(f"{number}: {step}")
     if not session.model.history.steps:
         plain.out("no edits")
 
 
-def _save(session: Session, rest: str) -> None:
+def _save(session: PromptSession, rest: str) -> None:
     target = Path(rest)
     source = session.source.path
     if source is not None and target.exists() and target.samefile(source):
@@ -252,7 +254,7 @@ def _save(session: Session, rest: str) -> None:
     plain.show_written(written.path, written.data_files)
 
 
-def _export(session: Session, rest: str) -> None:
+def _export(session: PromptSession, rest: str) -> None:
     path = Path(rest)
     steps = session.model.history.steps
     _require_own(session, path)
@@ -268,13 +270,13 @@ def _export(session: Session, rest: str) -> None:
     plain.show_written(path)
 
 
-def _require_own(session: Session, target: Path) -> None:
+def _require_own(session: PromptSession, target: Path) -> None:
     """Raise `OutputExistsError` if a file that the session did not write would be overwritten."""
     if (target.is_file() or target.is_symlink()) and target.absolute() not in session.written:
         raise OutputExistsError(f"{str(target)!r} is there already", "choose another name")
 
 
-def _help(session: Session, rest: str) -> None:
+def _help(session: PromptSession, rest: str) -> None:
     if not rest:
         _show_all(session)
     elif rest in _OBJECTS:
@@ -286,7 +288,7 @@ def _help(session: Session, rest: str) -> None:
         _verb(session, f"{rest} --help")
 
 
-def _show_all(session: Session) -> None:
+def _show_all(session: PromptSession) -> None:
     """Show a line for everything that can be typed."""
     for title, commands in GROUPS.items():
         plain.out("\n".join([title, *(_line(*each) for each in commands.items())]))
@@ -299,22 +301,22 @@ def _show_all(session: Session) -> None:
     plain.out("! in front makes a line Python; help WORD says more: bisect, edit rename, graph")
 
 
-def _line(word: str, command: Command) -> str:
+def _line(word: str, command: PromptCommand) -> str:
     named = ", ".join([word, *(short for short, long in ALIASES.items() if long == word)])
     return f"  {named + ' ' + command.usage:<30} {command.help}"
 
 
-def _quit(session: Session, _: str) -> None:
+def _quit(session: PromptSession, _: str) -> None:
     session.left = True
     session.leave()
 
 
-def _values(session: Session, rest: str) -> str:
+def _values(session: PromptSession, rest: str) -> str:
     """Remove the spaces behind the commas of a list."""
     return rest if rest in session.dbg.index else re.sub(r",\s+", ",", rest)
 
 
-def _assigned(session: Session, rest: str, usage: str) -> "tuple[str, object]":
+def _assigned(session: PromptSession, rest: str, usage: str) -> "tuple[str, object]":
     places = outside(rest, "=", session.names.every)
     name, value = (rest[: places[0]], rest[places[0] + 1 :]) if places else ("", "")
     if not (name.strip() and value.strip()):
@@ -322,51 +324,65 @@ def _assigned(session: Session, rest: str, usage: str) -> "tuple[str, object]":
     return name.strip(), eval(value.strip(), session.namespace)
 
 
-GROUPS: dict[str, dict[str, Command]] = {
+GROUPS: dict[str, dict[str, PromptCommand]] = {
     "Run": {
-        "break": Command("[NODE... [if COND]]", "stop after nodes; list all", _break, "node"),
-        "tbreak": Command("NODE... [if COND]", "stop there once", _break_once, "node"),
-        "delete": Command("[NUMBER...]", "remove breakpoints", _delete),
-        "run": Command("", "from the start to a breakpoint", _plain("run")),
-        "continue": Command("", "on to the next breakpoint", _plain("continue_")),
-        "next": Command("[TIMES]", "compute the next node", _plain("next")),
-        "step": Command("[TIMES]", "the same, into bodies and functions", _plain("step")),
-        "out": Command("", "run the body to its end", _plain("out")),
-        "until": Command(
+        "break": PromptCommand("[NODE... [if COND]]", "stop after nodes; list all", _break, "node"),
+        "tbreak": PromptCommand("NODE... [if COND]", "stop there once", _break_once, "node"),
+        "delete": PromptCommand("[NUMBER...]", "remove breakpoints", _delete),
+        "run": PromptCommand("", "from the start to a breakpoint", _plain("run")),
+        "continue": PromptCommand("", "on to the next breakpoint", _plain("continue_")),
+        "next": PromptCommand("[TIMES]", "compute the next node", _plain("next")),
+        "step": PromptCommand("[TIMES]", "the same, into bodies and functions", _plain("step")),
+        "out": PromptCommand("", "run the body to its end", _plain("out")),
+        "until": PromptCommand(
             "[NODE]", "to a node; or past a loop", lambda s, r: s.dbg.until(r or None), "node"
         ),
-        "restart": Command("", "forget what was run and set", _plain("restart")),
-        "feed": Command("INPUT = ARRAY", "give an input", _feed, "value"),
-        "seed": Command("NUMBER", "make the inputs that are not given", _seed),
-        "quit": Command("", "leave", _quit),
+        "restart": PromptCommand("", "forget what was run and set", _plain("restart")),
+        "feed": PromptCommand("INPUT = ARRAY", "give an input", _feed, "value"),
+        "seed": PromptCommand("NUMBER", "make the inputs that are not given", _seed),
+        "quit": PromptCommand("", "leave", _quit),
     },
     "Look": {
-        "print": Command("VALUE", "a value's numbers", _print, "value"),
-        "p": Command("VALUE|PYTHON", "the same; or what Python makes of it", _evaluate, "value"),
-        "display": Command("[VALUE]", "show it at every stop; again: no longer", _display, "value"),
-        "undisplay": Command("[VALUE]", "show it no longer; or none", _undisplay, "value"),
-        "compare": Command("VALUE", "a value against its reference", _compare, "value"),
-        "why": Command("", "what is wrong, by the references", _why),
-        "where": Command("", "the frames, and the source line", _plain("where")),
-        "up": Command("[TIMES]", "resolve names in the frame around", _plain("up")),
-        "down": Command("", "resolve names in the frame inside", lambda s, _: s.dbg.up(-1)),
-        "list": Command("[NODE]", "the nodes around; again: those that follow", _list, "node"),
-        "ll": Command("", "the whole graph or body", lambda s, _: s.dbg.list_(whole=True)),
-        "onnxdbg": Command("COMMAND ...", "a command of onnxdbg: onnxdbg run", _verb, "verb"),
-        "help": Command("[WORD]", "this", _help, "help"),
+        "print": PromptCommand("VALUE", "a value's numbers", _print, "value"),
+        "p": PromptCommand(
+            "VALUE|PYTHON", "the same; or what Python makes of it", _evaluate, "value"
+        ),
+        "display": PromptCommand(
+            "[VALUE]", "show it at every stop; again: no longer", _display, "value"
+        ),
+        "undisplay": PromptCommand("[VALUE]", "show it no longer; or none", _undisplay, "value"),
+        "compare": PromptCommand("VALUE", "a value against its reference", _compare, "value"),
+        "why": PromptCommand("", "what is wrong, by the references", _why),
+        "where": PromptCommand("", "the frames, and the source line", _plain("where")),
+        "up": PromptCommand("[TIMES]", "resolve names in the frame around", _plain("up")),
+        "down": PromptCommand("", "resolve names in the frame inside", lambda s, _: s.dbg.up(-1)),
+        "list": PromptCommand(
+            "[NODE]", "the nodes around; again: those that follow", _list, "node"
+        ),
+        "ll": PromptCommand("", "the whole graph or body", lambda s, _: s.dbg.list_(whole=True)),
+        "onnxdbg": PromptCommand("COMMAND ...", "a command of onnxdbg: onnxdbg run", _verb, "verb"),
+        "help": PromptCommand("[WORD]", "this", _help, "help"),
     },
     "Edit": {
-        "set": Command("VALUE = ARRAY", "go on with other numbers", _set, "value"),
-        "heal": Command("VALUE", "go on with its reference", lambda s, r: s.dbg.heal(r), "value"),
-        "repair": Command("", "make the edits that why found", _repair),
-        "undo": Command(
+        "set": PromptCommand("VALUE = ARRAY", "go on with other numbers", _set, "value"),
+        "heal": PromptCommand(
+            "VALUE", "go on with its reference", lambda s, r: s.dbg.heal(r), "value"
+        ),
+        "repair": PromptCommand("", "make the edits that why found", _repair),
+        "undo": PromptCommand(
             "", "take the last edit back", lambda s, _: plain.out(f"undone: {s.model.undo()}")
         ),
-        "redo": Command("", "do it again", lambda s, _: plain.out(f"done again: {s.model.redo()}")),
-        "history": Command("", "the edits", _history),
-        "diff": Command("[FILE]", "what the edits changed, or a file has else", _diff, "verb"),
-        "save": Command("FILE.onnx", "write the model", _save, "file"),
-        "export": Command("FILE.py|FILE.toml", "write the edits, to run again", _export, "file"),
+        "redo": PromptCommand(
+            "", "do it again", lambda s, _: plain.out(f"done again: {s.model.redo()}")
+        ),
+        "history": PromptCommand("", "the edits", _history),
+        "diff": PromptCommand(
+            "[FILE]", "what the edits changed, or a file has else", _diff, "verb"
+        ),
+        "save": PromptCommand("FILE.onnx", "write the model", _save, "file"),
+        "export": PromptCommand(
+            "FILE.py|FILE.toml", "write the edits, to run again", _export, "file"
+        ),
     },
 }
 COMMANDS = {word: command for group in GROUPS.values() for word, command in group.items()}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onnxsurgeon_lite.repl.commands import ALIASES, command_named, words
-from onnxsurgeon_lite.repl.session import Session
+from onnxsurgeon_lite.repl.session import PromptSession
 
 _WORD = re.compile(r"\s*(\w*)")
 _COMMAND = re.compile(r"(?:.*;)?\s*(\w+)\s+(?P<typed>.*)")
@@ -15,7 +15,7 @@ _FOUND = re.compile(r"""\.find\(.*\b(?P<field>op|scope|name|cls|src)\s*=\s*\Z"""
 _NAMED = re.compile(r"""\b(?:graph|dbg)\[\Z|\b(?:graph|dbg|model)\.\w+\(.*(?<!\w)\Z""")
 
 
-def complete(session: Session, text: str) -> tuple[str, list[str]] | None:
+def complete(session: PromptSession, text: str) -> tuple[str, list[str]] | None:
     """Return (the typed part of the last name, its completions), None to leave it to Python.
 
     They are written as the line takes them: in a verb quoted, in a text of Python escaped. What a terminal does not
@@ -25,11 +25,12 @@ def complete(session: Session, text: str) -> tuple[str, list[str]] | None:
     return found and (found[0], [name for name in found[1] if name.isprintable()])
 
 
-def _complete(session: Session, text: str) -> tuple[str, list[str]] | None:
+def _complete(session: PromptSession, text: str) -> tuple[str, list[str]] | None:
     names = session.names
     found = _COMMAND.fullmatch(text)
     if found and found[1] in words(session):
-        command, typed = command_named(found[1]), found["typed"]
+        command = command_named(found[1])
+        typed = found["typed"]
         match command.completes if command else "verb":
             case "value":
                 typed = re.split(r",\s*", typed)[-1]
@@ -47,7 +48,8 @@ def _complete(session: Session, text: str) -> tuple[str, list[str]] | None:
                 return typed, []
     closed = _CLOSED.match(text)
     before = closed[0] if closed else ""
-    quote, typed = text[len(before) :][:1], text[len(before) + 1 :]
+    quote = text[len(before) :][:1]
+    typed = text[len(before) + 1 :]
     found = _FOUND.search(before)
     if not quote or not (found or _NAMED.search(before)):
         return None
@@ -56,14 +58,14 @@ def _complete(session: Session, text: str) -> tuple[str, list[str]] | None:
     return typed, [re.sub(rf"[\\{quote}]", r"\\\g<0>", name) for name in kind(typed)]
 
 
-def beginning(session: Session, text: str) -> Sequence[str]:
+def beginning(session: PromptSession, text: str) -> Sequence[str]:
     """The commands that the first word of a line can be."""
     word = _WORD.fullmatch(text)
     full = [each for each in words(session) if each not in ALIASES]
     return [each for each in full if word and word[1] and each.startswith(word[1])]
 
 
-def _verb(session: Session, line: str) -> tuple[str, list[str]]:
+def _verb(session: PromptSession, line: str) -> tuple[str, list[str]]:
     """Complete the last word of a verb's line."""
     before, _, typed = line.rpartition(" ")
     try:

@@ -5,7 +5,7 @@ from pathlib import Path
 from onnxsurgeon_lite.debug.stepping import Debugger
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.model import load
-from onnxsurgeon_lite.repl.session import Session
+from onnxsurgeon_lite.repl.session import PromptSession
 from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import progress
 from onnxsurgeon_lite.runtime.child import Child
@@ -19,13 +19,14 @@ def open_session(
     model: Path,
     feeds: str | None = None,
     reference: Path | None = None,
+    *,
     how: RuntimeOptions | None = None,
     child: Child | None = None,
     recipe: Recipe | None = None,
     tolerance: Tolerance | None = None,
     budget: int = 1 << 28,
     mapping: str | None = None,
-) -> Session:
+) -> PromptSession:
     """Open a session; feeds are those given, else those that the references hold, else made ones.
 
     Args:
@@ -45,4 +46,4 @@ def open_session(
         raise
     if dbg.references is not None:
         plain.show_notes(dbg.references.notes)
-    return Session(loaded, dbg)
+    return PromptSession(loaded, dbg)

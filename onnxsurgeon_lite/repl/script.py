@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable
 
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.repl.commands import do, words
-from onnxsurgeon_lite.repl.session import Session
+from onnxsurgeon_lite.repl.session import PromptSession
 from onnxsurgeon_lite.repl.words import closest, command_of, split
 from onnxsurgeon_lite.report import plain
 
 
-def run_script(session: Session, source: Iterable[str]) -> bool:
+def run_script(session: PromptSession, source: Iterable[str]) -> bool:
     """Run lines; return whether all went well. An error ends it, and is shown with the user's line."""
     pending = ""
     for line in source:
@@ -28,7 +28,7 @@ def run_script(session: Session, source: Iterable[str]) -> bool:
     return not pending.strip() or _run(session, pending)
 
 
-def _is_complete(session: Session, text: str) -> bool:
+def _is_complete(session: PromptSession, text: str) -> bool:
     if "\n" not in text and _commands(session, text) is not None:
         return True
     try:
@@ -39,14 +39,15 @@ def _is_complete(session: Session, text: str) -> bool:
         return True
 
 
-def _commands(session: Session, line: str) -> list[str] | None:
+def _commands(session: PromptSession, line: str) -> list[str] | None:
     """Return the parts of a line, None if none is a command."""
-    known, names = words(session), session.names.every
+    known = words(session)
+    names = session.names.every
     parts = split(line, names)
     return parts if any(command_of(part, known, names) for part in parts) else None
 
 
-def _run(session: Session, text: str) -> bool:
+def _run(session: PromptSession, text: str) -> bool:
     parts = None if "\n" in text.strip() else _commands(session, text.strip())
     for part in parts or [text.strip("\n")]:
         if session.left:
@@ -59,7 +60,7 @@ def _run(session: Session, text: str) -> bool:
     return True
 
 
-def _run_one(session: Session, text: str, alone: bool) -> None:
+def _run_one(session: PromptSession, text: str, alone: bool) -> None:
     command = command_of(text, words(session), session.names.every) if alone else None
     if command is not None:
         do(session, *command)

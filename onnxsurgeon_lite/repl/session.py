@@ -22,7 +22,7 @@ from onnxsurgeon_lite.report.debugging import text_of
 
 
 @dataclass(frozen=True)
-class Command:
+class PromptCommand:
     """A command of the prompt.
 
     Attributes:
@@ -34,7 +34,7 @@ class Command:
 
     usage: str
     help: str
-    run: Callable[["Session", str], object]
+    run: Callable[["PromptSession", str], object]
     completes: str = ""
 
 
@@ -60,7 +60,7 @@ class Verbs:
         return []
 
 
-class Session:
+class PromptSession:
     """The state that commands work on.
 
     Attributes:

@@ -19,18 +19,19 @@ from onnxsurgeon_lite.repl.commands import do, words
 from onnxsurgeon_lite.repl.completion import beginning, complete
 from onnxsurgeon_lite.repl.preparing import Preparation, start
 from onnxsurgeon_lite.repl.script import advise, show_problem
-from onnxsurgeon_lite.repl.session import Session, print_result
+from onnxsurgeon_lite.repl.session import PromptSession, print_result
 from onnxsurgeon_lite.repl.words import command_of, split
-from onnxsurgeon_lite.report import html
 from onnxsurgeon_lite.report import plain as lines
 from onnxsurgeon_lite.report.debugging import text_of
+from onnxsurgeon_lite.report.page import notebook
 
-_DO, _SESSION = "__onnxdbg__", "__onnxdbg_session__"
+_DO = "__onnxdbg__"
+_SESSION = "__onnxdbg_session__"
 _PATIENCE = 0.5  # seconds until the prompt is there
 _PYTHON = re.compile(r"!\s*(\w+)")
 
 
-def run_shell(session: Session) -> None:
+def run_shell(session: PromptSession) -> None:
     """Read, do, show, until the user leaves."""
     config = Config()
     config.TerminalInteractiveShell.confirm_exit = False
@@ -47,7 +48,7 @@ def run_shell(session: Session) -> None:
     shell.atexit_operations()
 
 
-def install(shell: InteractiveShell, session: Session) -> Preparation:
+def install(shell: InteractiveShell, session: PromptSession) -> Preparation:
     """Give a shell the commands, the names, their completion and how results look; another session's end then."""
     before = shell.user_ns.get(_SESSION)
     names = {**session.namespace, _DO: _doer(session), _SESSION: session}
@@ -55,7 +56,7 @@ def install(shell: InteractiveShell, session: Session) -> Preparation:
     session.namespace = session.dbg.names = shell.user_ns
     session.show = _shower(shell)
     preparation = Preparation(lambda: (_current(shell).graph, _current(shell).names))
-    if isinstance(before, Session):
+    if isinstance(before, PromptSession):
         before.dbg.runtime.__exit__()
         return preparation
     shell.input_transformers_cleanup.insert(
@@ -64,15 +65,15 @@ def install(shell: InteractiveShell, session: Session) -> Preparation:
     shell.Completer.custom_matchers.append(_matcher(shell))
     shell.set_custom_exc((SurgeonError, KeyboardInterrupt, NameError), _shown)
     shell.events.register("post_run_cell", lambda _: preparation.begin())
-    for kind in html.KINDS:
+    for kind in notebook.KINDS:
         _format(shell, kind)
     return preparation
 
 
-def _current(shell: InteractiveShell) -> Session:
+def _current(shell: InteractiveShell) -> PromptSession:
     """The session that was opened last."""
     session = shell.user_ns[_SESSION]
-    assert isinstance(session, Session)
+    assert isinstance(session, PromptSession)
     return session
 
 
@@ -95,7 +96,7 @@ def transformed(cell: list[str], known: Collection[str], names: Collection[str] 
     return ["; ".join(calls) + "\n"]
 
 
-def _doer(session: Session) -> Callable[[str], None]:
+def _doer(session: PromptSession) -> Callable[[str], None]:
     """The function that a command's line calls; it shows what is wrong itself."""
 
     def run(text: str) -> None:
@@ -167,13 +168,13 @@ def _format(shell: InteractiveShell, kind: type) -> None:
 
     formatters = shell.display_formatter.formatters
     formatters["text/plain"].for_type(kind, plain)
-    formatters["text/html"].for_type(kind, html.html_of)
+    formatters["text/html"].for_type(kind, notebook.html_of)
 
 
 class _PlacePrompt(Prompts):
     """`onnxdbg @6> `."""
 
-    def __init__(self, shell: TerminalInteractiveShell, session: Session) -> None:
+    def __init__(self, shell: TerminalInteractiveShell, session: PromptSession) -> None:
         super().__init__(shell)
         self.session = session
 

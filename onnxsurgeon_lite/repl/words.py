@@ -65,9 +65,11 @@ def _is_python(line: str) -> bool:
 
 def split(line: str, names: Collection[str] = ()) -> list[str]:
     """The parts between semicolons, those in quotes, brackets and names aside; the whole where they are not closed."""
-    parts, start = [], 0
+    parts = []
+    start = 0
     separators = outside(line, ";", names)
-    quote, closing = "", list[str]()
+    quote = ""
+    closing = list[str]()
     for place, character in enumerate(line):
         if quote:
             quote = "" if character == quote else quote

@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from onnxsurgeon_lite.debug.result import (
     HARMLESS,
     WORKAROUND,
+    BesideEager,
     BisectResult,
     Cause,
     Culprit,
@@ -15,20 +17,20 @@ from onnxsurgeon_lite.debug.result import (
 )
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.names import command, counted, first
-from onnxsurgeon_lite.report.mismatches import explain
+from onnxsurgeon_lite.report.metrics import explain, measured
 from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
 from onnxsurgeon_lite.report.ranking import blame_lines
 from onnxsurgeon_lite.report.samples import numbers
-from onnxsurgeon_lite.report.tables import table
+from onnxsurgeon_lite.report.tables import Columns, Rows, table
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.metrics import gap, number_text, texts, titles, verdict
+from onnxsurgeon_lite.tensors.metrics import gap, number_text, texts, verdict
 
 _FEW = 4  # cleared nodes, or nodes of a region, that are shown without --verbose
 _NAMED = 8  # mismatching values
 _BLAMED = 3  # nodes with the largest shares
 _WIDE = 3  # nodes of a region that need no narrowing
 _GROUP = 4  # culprits of one kind that are shown as one group
-BESIDE_EAGER = ("output", "eager", "compiled", "export", "allowed")
+Eager = tuple[str, BesideEager]
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
 
@@ -82,7 +84,8 @@ def bisection_lines(
     yield from _cleared(result.cleared, verbose)
     if result.beside_eager:
         yield "how far the compiled module and the export are from the eager module:"
-        yield from table(BESIDE_EAGER, beside_eager(result))
+        found = beside_eager(result)
+        yield from table(list(found.columns), found.cells())
     if result.blame is not None:
         yield from (f"  {line}" for line in blame_lines(result.blame, _BLAMED))
     if result.elsewhere:
@@ -93,12 +96,22 @@ def bisection_lines(
         yield f"  {result.compared} values compared in {sessions}{_LOOKS[result.look]}"
 
 
-def beside_eager(result: BisectResult) -> Iterator[Sequence[str]]:
-    """Yield the outputs of a compiled module, as the columns of `BESIDE_EAGER` say."""
-    for name, sides in result.beside_eager.items():
-        off = (f"{texts(c)[0]} {verdict(c)}" for c in (sides.compiled, sides.export))
-        allowed = max(sides.compiled.allowed, sides.export.allowed)
-        yield name, f"up to {number_text(sides.eager)}", *off, number_text(allowed, 4)
+def beside_eager(result: BisectResult) -> Rows[Eager]:
+    """Return the outputs of a compiled module, and how far they and the export are off the eager one."""
+    columns: Columns[Eager] = {
+        "output": "{0[0]}",
+        "eager": lambda each: f"up to {number_text(each[1].eager)}",
+        "compiled": lambda each: _off(each[1].compiled),
+        "export": lambda each: _off(each[1].export),
+        "allowed": lambda each: number_text(
+            max(each[1].compiled.allowed, each[1].export.allowed), 4
+        ),
+    }
+    return Rows("Off the eager module", list(result.beside_eager.items()), columns)
+
+
+def _off(compared: Comparison) -> str:
+    return f"{texts(compared)[0]} {verdict(compared)}"
 
 
 def headlines(result: BisectResult) -> Iterator[str]:
@@ -108,7 +121,8 @@ def headlines(result: BisectResult) -> Iterator[str]:
     elif result.verdict == "agrees":
         yield _agreement(result)
     elif result.masked:
-        count, names = len(result.masked), first([*map(repr, result.masked)], _NAMED)
+        count = len(result.masked)
+        names = first(list(map(repr, result.masked)), _NAMED)
         values = "value does" if count == 1 else "values do"
         yield f"outputs agree, {count} inner {values} not: {names}"
     elif not result.culprits:
@@ -139,7 +153,8 @@ def _kind(culprit: Culprit) -> str:
 
 def _group(group: Sequence[Culprit]) -> str:
     """`wrong constant: all 11 BatchNormalization of BatchNorm2d: '12', '15', ...; the first: 'g' is wrong: ...`."""
-    model, count = group[0], len(group)
+    model = group[0]
+    count = len(group)
     what = model.findings[0].verdict if model.findings else "culprit"
     of = f" in {model.class_name}" if model.class_name else ""
     number = f"all {count}" if count == model.alike else f"{count} of {model.alike}"
@@ -165,7 +180,7 @@ def _headline(culprit: Culprit) -> str:
     where = f"one of {count} nodes up to " if count > 1 else ""
     made = f"{what}: {where}{_node(culprit)} makes {culprit.value!r}"
     if culprit.seen:
-        seen = first([*map(repr, dict.fromkeys([culprit.value, *culprit.seen]))], _FEW)
+        seen = first(list(map(repr, dict.fromkeys([culprit.value, *culprit.seen]))), _FEW)
         made = f"{what}: {where}{_node(culprit)}, seen at {seen}"
     compared = _compared(culprit)
     if compared is not None and not compared.match:
@@ -223,7 +238,8 @@ def _details(
         yield f"  a node may be missing: the references have {names}, the model does not"
     yield from _region(culprit, verbose, has_factory)
     if any(value.comparison is not None for value in culprit.values):
-        yield from _values(culprit, every_metric)
+        found = values(culprit, every_metric)
+        yield from table(["", *list(found.columns)[1:]], found.cells())
 
 
 def _causes(culprit: Culprit) -> Iterator[str]:
@@ -284,23 +300,23 @@ def value_verdict(culprit: Culprit, value: ValueReport) -> str:
     return next(wrong, "match") if made else verdict(value.comparison)
 
 
-def _values(culprit: Culprit, every_metric: bool) -> list[str]:
-    """Return the table of a culprit's values."""
-    split = any(value.introduced is not None for value in culprit.values)
-    columns = ["", "", "name", *titles(every_metric), *(["own error"] if split else [])]
-    rows = [_value_row(culprit, value, every_metric)[: len(columns)] for value in culprit.values]
-    return table(columns, rows)
+def values(culprit: Culprit, every_metric: bool) -> Rows[ValueReport]:
+    """Return a culprit's values."""
+    own: Columns[ValueReport] = {"own error": _introduced}
+    columns: Columns[ValueReport] = {
+        "role": "{0.role}",
+        "": lambda value: value_verdict(culprit, value),
+        "name": "{0.name}",
+        **measured(attrgetter("comparison"), every_metric),
+        **(own if any(value.introduced is not None for value in culprit.values) else {}),
+    }
+    called = f"{culprit.op_type} {culprit.name!r}" if culprit.name else culprit.op_type
+    return Rows(f"Values of {called} ({culprit.id})", culprit.values, columns, lambda _: culprit.id)
 
 
-def _value_row(culprit: Culprit, value: ValueReport, every_metric: bool) -> list[str]:
-    said = value_verdict(culprit, value)
-    if value.comparison is None:
-        return [value.role, said, value.name]
-    cells = texts(value.comparison, every_metric)
-    cells += [""] * (len(titles(every_metric)) - len(cells))
+def _introduced(value: ValueReport) -> str:
     own = value.introduced
-    alone = "" if own is None else "match" if own.match else texts(own)[0]
-    return [value.role, said, value.name, *cells, alone]
+    return "" if own is None else "match" if own.match else texts(own)[0]
 
 
 def _cleared(culprits: Sequence[Culprit], verbose: bool) -> Iterator[str]:

@@ -1,48 +1,59 @@
-"""`convert` for the terminal."""
+"""`convert`: what the terminal and the page show of it."""
 
-from collections.abc import Callable
-from operator import attrgetter
-
-from onnxsurgeon_lite.debug.conversion.result import Conversion, Introduced
+from onnxsurgeon_lite.debug.conversion.result import Conversion, Introduced, Kept
 from onnxsurgeon_lite.report.plain import say
-from onnxsurgeon_lite.report.tables import show_items, show_table
+from onnxsurgeon_lite.report.ranking import ID, NODE, PLACE
+from onnxsurgeon_lite.report.tables import Columns, Rows, show_rows
 from onnxsurgeon_lite.tensors.metrics import number_text
 
 _BAR = 30  # characters
+Choice = tuple[int, float, float]
+"""Nodes in float, their share of the bytes, what was measured."""
+
+
+def kept(result: Conversion) -> Rows[Kept]:
+    """Return the nodes that stay in float32."""
+    where = {"in float": ID, "operator": "{0.op_type}", "name": "{0.name}"}
+    columns: Columns[Kept] = {**where, "why": "{0.why}", **PLACE}
+    return Rows("Nodes that stay in float32", result.kept, columns, ID)
+
+
+def introduced(result: Conversion) -> Rows[Introduced]:
+    """Return the nodes with the error that each introduces."""
+    columns: Columns[Introduced] = {
+        "": lambda n: "keep" if n.kept else "",
+        **NODE,
+        "error of the outputs": _error,
+        "smallest": lambda n: number_text(n.smallest, 3),
+        "largest": lambda n: number_text(n.largest, 3),
+        **PLACE,
+    }
+    return Rows("Error of the outputs by each node alone", result.report, columns, ID)
+
+
+def tried(result: Conversion) -> Rows[Choice]:
+    """Return the choices of nodes that were tried."""
+    most = max((share for _, share, _ in result.curve), default=1.0)
+    columns: Columns[Choice] = {
+        "in float": "{0[0]}",
+        "measured": lambda choice: number_text(choice[2], 4),
+        "bytes": lambda choice: f"{100 * choice[1]:.1f}%",
+        "": lambda choice: "━" * round(_BAR * choice[1] / most),
+    }
+    return Rows("Choices that were tried", result.curve, columns)
 
 
 def show_conversion(result: Conversion) -> None:
     """Show which nodes bring which error, which stay in float32, then what was made in a sentence."""
     if result.report:
-        _show_report(result)
+        show_rows(introduced(result))
     elif result.kept:
-        columns = ("id", "op_type", "name", "why", "place")
-        titles = ("in float", "operator", "name", "why", "place")
-        show_items(result.kept, dict(zip(titles, map(attrgetter, columns), strict=True)))
+        show_rows(kept(result))
     if result.curve:
-        most = max(share for _, share, _ in result.curve)
-        rows = []
-        for count, share, error in result.curve:
-            bar = "━" * round(_BAR * share / most)
-            rows.append([count, number_text(error, 4), f"{100 * share:.1f}%", bar])
-        show_table(["in float", "measured", "bytes", ""], rows)
+        show_rows(tried(result), None)
     say(result.sentence)
     if result.ran:
         say(f"  {result.ran}")
-
-
-def _show_report(result: Conversion) -> None:
-    columns: dict[str, Callable[[Introduced], object]] = {
-        "": lambda n: "keep" if n.kept else "",
-        "node": lambda n: n.id,
-        "operator": lambda n: n.op_type,
-        "name": lambda n: n.name,
-        "error of the outputs": _error,
-        "smallest": lambda n: number_text(n.smallest, 3),
-        "largest": lambda n: number_text(n.largest, 3),
-        "place": lambda n: n.place,
-    }
-    show_items(result.report, columns)
 
 
 def _error(node: Introduced) -> str:

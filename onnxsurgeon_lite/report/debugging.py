@@ -17,7 +17,7 @@ from onnxsurgeon_lite.debug.stepping import (
 from onnxsurgeon_lite.debug.stepping.results import Listing
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.report.mismatches import explain
+from onnxsurgeon_lite.report.metrics import explain
 from onnxsurgeon_lite.report.plain import changes_shown
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in
 from onnxsurgeon_lite.tensors.metrics import number_text

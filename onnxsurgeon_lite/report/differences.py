@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.names import counted, shown
-from onnxsurgeon_lite.report.mismatches import explain
+from onnxsurgeon_lite.report.metrics import explain
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 
 _LONGEST = 80  # characters of a text before or after a change
@@ -40,7 +40,7 @@ def show_diff(found: ModelDiff) -> None:
 
 def lines_of(found: ModelDiff) -> list[str]:
     """Return a line for each difference."""
-    return [*map(_line, found.differences)]
+    return list(map(_line, found.differences))
 
 
 def _lines(found: ModelDiff) -> Iterator[str]:
@@ -79,7 +79,8 @@ def _is_text(change: Change) -> bool:
 
 
 def _change_text(change: Change) -> str:
-    before, after = _short(change.before), _short(change.after)
+    before = _short(change.before)
+    after = _short(change.after)
     if before and after:
         return f"{change.what} {before} -> {after}"
     ending = "removed" if before else "added" if after else ""

@@ -1,11 +1,25 @@
 """What an edit changed, for the terminal."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.matching.edit_result import EditResult
+from onnxsurgeon_lite.matching.split import Split
+from onnxsurgeon_lite.model.storage import Collected, Moved, StoredTensor, Stripped
+from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report import plain
+from onnxsurgeon_lite.report.metrics import explain
+from onnxsurgeon_lite.report.plain import (
+    out,
+    say_all,
+    show_files,
+    show_notes,
+    show_planned,
+    show_written,
+)
+from onnxsurgeon_lite.report.tables import show_table
 
 
 def show_result(result: PassResult) -> None:
@@ -39,3 +53,47 @@ def show_edited(result: EditResult) -> None:
         from onnxsurgeon_lite.report.metrics import show_comparison
 
         show_comparison(result.verified)
+
+
+def show_split(found: Split) -> None:
+    """A line for each part, then how they compare with the whole."""
+    for number, part in enumerate(found.parts, 1):
+        what = f"wrote {str(part.path)!r}" if part.path else f"part {number}"
+        ends = f"{', '.join(part.inputs)} -> {', '.join(part.outputs)}"
+        say_all([f"{what}: {ends} ({counted(len(part.nodes), 'node')})"])
+    for name, comparison in found.outputs.items():
+        agrees = f"{name!r} agrees with the whole: max abs difference {comparison.max_abs:.3g}"
+        say_all([agrees] if comparison.match else explain(name, comparison))
+
+
+def show_data(found: Sequence[StoredTensor]) -> None:
+    """Where each tensor is and what it holds."""
+    columns = ["name", "file", "offset #", "bytes #", "dtype", "shape", "fingerprint"]
+    rows = [
+        (t.name, t.file, t.offset, t.bytes, t.dtype, list(t.shape), t.fingerprint) for t in found
+    ]
+    show_table(columns, rows)
+
+
+def show_collected(result: Collected) -> None:
+    """The files that were rewritten, and what that saves."""
+    if result.planned:
+        show_planned(result.files)
+    for file in () if result.planned else result.files:
+        show_written(file)
+    out(f"{result.before - result.after} bytes less")
+
+
+def show_moved(result: Moved) -> None:
+    """What stays, and the files."""
+    show_notes(result.notes)
+    show_files(result.written)
+
+
+def show_stripped(result: Stripped) -> None:
+    """How many tensors are noise now, and the files."""
+    show_notes(f"no weights, so kept as they are: {name!r}" for name in result.kept)
+    for line in result.removed:
+        out(line)
+    out(f"stripped {result.changed} tensors")
+    show_files(result.written)

@@ -1,4 +1,4 @@
-"""`match` and `weights` for the terminal."""
+"""`match` and `weights`: what the terminal and the page show of them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,20 +7,28 @@ from onnxsurgeon_lite.matching.values import Pair, lost_note
 from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
 from onnxsurgeon_lite.matching.weights import Weight, WeightsResult
 from onnxsurgeon_lite.names import counted, shown
-from onnxsurgeon_lite.report.mismatches import explain
+from onnxsurgeon_lite.report.metrics import explain
 from onnxsurgeon_lite.report.plain import say, say_all
-from onnxsurgeon_lite.report.tables import show_table
+from onnxsurgeon_lite.report.tables import Columns, Rows, show_rows
 
 _SHOWN = 40
+
+
+def matched(result: MatchResult) -> Rows[Pair]:
+    """Return the pairs with their evidence."""
+    columns: Columns[Pair] = {
+        "a": "{0.a}",
+        "b": "{0.b}",
+        "evidence": _evidence,
+        "confidence": "{0.confidence:.2f}",
+    }
+    return Rows("Pairs", result.matching.pairs, columns)
 
 
 def show_matching(result: MatchResult) -> None:
     """The pairs with their evidence, then what is left on either side."""
     pairs = result.matching.pairs
-    rows = [(pair.a, pair.b, _evidence(pair), f"{pair.confidence:.2f}") for pair in pairs[:_SHOWN]]
-    show_table(["a", "b", "evidence", "confidence"], rows)
-    if len(pairs) > _SHOWN:
-        say(f"... and {len(pairs) - _SHOWN} more (--json, or --save FILE)")
+    show_rows(matched(result), _SHOWN, "(--json, or --save FILE)")
     say(
         f"{len(pairs)} pairs; a has {result.values_a} computed values, {len(result.only_a)} unmatched; "
         f"b has {result.values_b}, {len(result.only_b)} unmatched"

@@ -1,14 +1,17 @@
-"""Tensors and how far they are apart, for the terminal: `run` and `compare`."""
+"""Tensors and how far they are apart: what the terminal and the page show of `run` and `compare`."""
+
+from collections.abc import Callable, Iterator
+from operator import itemgetter
 
 from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.names import counted
-from onnxsurgeon_lite.report.mismatches import explain, unproved
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
-from onnxsurgeon_lite.report.tables import show_table
+from onnxsurgeon_lite.report.tables import Columns, Rows, T, show_rows, show_table
 from onnxsurgeon_lite.runtime.run import RunResult
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.metrics import number_text, texts, titles, verdict
+from onnxsurgeon_lite.tensors.metrics import gap, number_text, texts, titles, verdict
 
+Compared = tuple[str, Comparison]
 _EXPLAINED = 8  # tensors; the table has them all
 
 
@@ -27,17 +30,44 @@ def show_tensors(comparison: Comparison, every_metric: bool = False) -> None:
     show_comparison(SetComparison({"array": comparison}), every_metric)
 
 
+def tensors(result: SetComparison, every_metric: bool) -> Rows[Compared]:
+    """Return the compared tensors."""
+    stored: Columns[Compared] = {"reference": lambda each: result.stored_as.get(each[0], each[0])}
+    columns: Columns[Compared] = {
+        "": lambda each: verdict(each[1]),
+        "name": "{0[0]}",
+        **(stored if result.stored_as else {}),
+        **measured(itemgetter(1), every_metric),
+    }
+    return Rows("Compared", list(result.compared.items()), columns)
+
+
+def measured(
+    of: Callable[[T], Comparison | None], every_metric: bool
+) -> dict[str, Callable[[T], str]]:
+    """Return the columns of metrics.
+
+    Args:
+        of: gives the comparison of an item.
+    """
+
+    def cell(place: int) -> Callable[[T], str]:
+        def text(item: T) -> str:
+            compared = of(item)
+            found = [] if compared is None else texts(compared, every_metric)
+            return found[place] if place < len(found) else ""
+
+        return text
+
+    return {title: cell(place) for place, title in enumerate(titles(every_metric))}
+
+
 def show_comparison(result: SetComparison, every_metric: bool = False) -> None:
     """Show the verdict, every compared tensor in a line, then what is wrong with those that mismatch."""
     wrong = {name: c for name, c in result.compared.items() if not c.match}
     count = counted(len(result.compared), "tensor")
     say(f"MISMATCH in {len(wrong)} of {count}" if wrong else f"{count} compared: match")
-    other = ["reference"] if result.stored_as else []
-    rows = []
-    for name, c in result.compared.items():
-        stored = [result.stored_as.get(name, name)] if other else []
-        rows.append((verdict(c), name, *stored, *texts(c, every_metric)))
-    show_table(["", "name", *other, *titles(every_metric)], rows)
+    show_rows(tensors(result, every_metric), None)
     for name, comparison in list(wrong.items())[:_EXPLAINED]:
         say_all(explain(name, comparison))
         if place := result.places.get(name):
@@ -48,3 +78,42 @@ def show_comparison(result: SetComparison, every_metric: bool = False) -> None:
     for names, where in ((result.only_actual, "reference"), (result.only_reference, "other side")):
         if names:
             show_notes([f"not compared, the {where} lacks: {', '.join(map(repr, names[:8]))}"])
+
+
+_NAMED = 8  # references
+
+
+def unproved(result: SetComparison) -> Iterator[str]:
+    """Yield why what was compared proves nothing, or not all."""
+    if result.only_inner:
+        yield "inconclusive: no output of the model was compared"
+    if result.exchanged:
+        yield f"inconclusive: {result.exchanged}"
+    if names := result.left_over:
+        which = f"{counted(len(names), 'reference')} behind the last match"
+        shown = ", ".join(map(repr, names[:_NAMED]))
+        yield f"{which} {'was' if len(names) == 1 else 'were'} not compared: {shown}"
+
+
+def explain(name: str, comparison: Comparison) -> list[str]:
+    """Return why a comparison mismatches, in sentences; nothing for a match."""
+    if comparison.match:
+        return []
+    dtype = comparison.dtypes[0]
+    shape = list(comparison.shapes[0])
+    lines = [f"mismatch at value {name!r} ({dtype} {shape})"]
+    if comparison.reason in ("shape", "dtype"):
+        return [*lines, f"  {gap(comparison)}"]
+    if comparison.non_finite is not None:
+        where = list(comparison.non_finite)
+        lines.append(f"  first non-finite difference at {where}: {gap(comparison)}")
+    over = f"{comparison.exceeding} of {comparison.elements} elements exceed {comparison.tolerance}"
+    lines.append(f"  {over}")
+    worst = comparison.worst
+    if worst is not None:
+        lines.append(
+            f"  worst at {list(worst.index)}: actual {number_text(worst.actual)}, "
+            f"reference {number_text(worst.reference)}, "
+            f"off by {worst.difference:.3g} where {worst.allowed:.3g} is allowed"
+        )
+    return [*lines, *(f"  {note}" for note in comparison.notes)]

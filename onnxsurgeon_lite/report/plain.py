@@ -175,7 +175,8 @@ def show_written(path: object, data_files: Iterable[object] = ()) -> None:
 
 def size_text(count: int) -> str:
     """Return a number of bytes as people read it: `3.36 KB`."""
-    size, unit = float(count), "B"
+    size = float(count)
+    unit = "B"
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if size < 1000 or unit == "TB":
             break

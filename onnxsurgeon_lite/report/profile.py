@@ -1,34 +1,36 @@
-"""`profile` for the terminal."""
+"""`profile`: what the terminal and the page show of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from onnxsurgeon_lite.debug.profiling import Cost, Profile, ProfileComparison, TimeChange
+from onnxsurgeon_lite.debug.profiling.result import ProfiledNode
 from onnxsurgeon_lite.names import first, shown
 from onnxsurgeon_lite.report.plain import out, say, show_notes, size_text
-from onnxsurgeon_lite.report.tables import show_table
+from onnxsurgeon_lite.report.tables import Columns, Rows, show_rows
 
 _SHOWN = 12
 _HELD = 3
-_COLUMNS = ["ms", "share", "MACs", "GFLOP/s", "moved", "FLOP/byte"]
+Named = tuple[str, Cost]
+"""An operator or a module, and what it takes."""
 
 
 def show_profile(profile: Profile, by: str = "node") -> None:
     """Show the whole, then what costs most."""
     whole = profile.total
     rate = f"{2e-9 * whole.macs / profile.seconds:.3g} GFLOP/s" if profile.seconds else ""
-    run = f"{_ms(profile.seconds)} ms a run (median of {profile.runs})"
+    run = f"{milliseconds(profile.seconds)} ms a run (median of {profile.runs})"
     say(f"{run}, {_count(whole.macs)} MACs, {rate}")
     between = max(0.0, profile.seconds - whole.seconds)
-    say(f"  in nodes {_ms(whole.seconds)} ms, between them {_ms(between)} ms")
+    say(f"  in nodes {milliseconds(whole.seconds)} ms, between them {milliseconds(between)} ms")
     _show_memory(profile)
     out("")
     match by:
         case "operator":
-            _show_operators(profile.by_operator(), whole.seconds)
+            show_rows(operators(profile), _SHOWN, "operators")
         case "module":
-            _show_modules(profile)
+            show_rows(modules(profile), None)
         case _:
-            _show_nodes(profile, whole.seconds)
+            show_rows(nodes(profile), _SHOWN, "nodes")
     if whole.unknown:
         show_notes([f"the shapes of {whole.unknown} nodes are not known: their MACs are left out"])
     if fell_back := profile.fell_back:
@@ -38,12 +40,11 @@ def show_profile(profile: Profile, by: str = "node") -> None:
 
 def show_profiles(found: ProfileComparison) -> None:
     """Show both sides, then what changed most."""
-    before, after = found.before.seconds, found.after.seconds
-    ratio = f" ({after / before:.2f}x)" if before else ""
-    say(f"{_ms(before)} ms a run before, {_ms(after)} ms after{ratio}")
-    for what, changes in (("operator", found.operators), ("module", found.modules)):
+    before, after = (milliseconds(side.seconds) for side in (found.before, found.after))
+    say(f"{before} ms a run before, {after} ms after{ratio(found)}")
+    for rows in changes(found):
         out("")
-        _show_changes(what, changes)
+        show_rows(rows, _SHOWN, rows.title.lower())
 
 
 def _show_memory(profile: Profile) -> None:
@@ -55,67 +56,98 @@ def _show_memory(profile: Profile) -> None:
     say(f"  weights {size_text(profile.total.parameter_bytes)}")
 
 
-def _show_nodes(profile: Profile, whole: float) -> None:
-    nodes = sorted(profile.nodes, key=lambda node: -node.cost.seconds)
-    providers = ["provider"] if len({node.provider for node in nodes}) > 1 else []
-    rows = []
-    for node in nodes[:_SHOWN]:
-        covers = ", ".join(node.covers[:_HELD]) + ", ..." * (len(node.covers) > _HELD)
-        where = [node.provider] if providers else []
-        rows.append(
-            (*_cells(node.cost, whole), *where, node.op_type, node.name, covers, node.place)
-        )
-    show_table([*_COLUMNS, *providers, "operator", "name", "stands for", "place"], rows)
-    _show_rest(len(nodes), "nodes")
+def nodes(profile: Profile) -> Rows[ProfiledNode]:
+    """Return the nodes, the slowest first."""
+    found = sorted(profile.nodes, key=lambda node: -node.cost.seconds)
+    provider: Columns[ProfiledNode] = {"provider": "{0.provider}"}
+    costs = _costs(profile.total.seconds)
+    columns: Columns[ProfiledNode] = {
+        **{title: _of_node(cell) for title, cell in costs.items()},
+        **(provider if len({node.provider for node in found}) > 1 else {}),
+        "operator": "{0.op_type}",
+        "name": "{0.name}",
+        "stands for": lambda n: ", ".join(n.covers[:_HELD]) + ", ..." * (len(n.covers) > _HELD),
+        "place": "{0.place}",
+    }
+    return Rows("Nodes", found, columns, drawn_at)
 
 
-def _show_operators(costs: Mapping[str, Cost], whole: float) -> None:
-    rows = [(*_cells(cost, whole), name) for name, cost in list(costs.items())[:_SHOWN]]
-    show_table([*_COLUMNS, "operator"], rows)
-    _show_rest(len(costs), "operators")
+def drawn_at(node: ProfiledNode) -> str:
+    """Return the node of the model that a fused one is drawn at: the last that it stands for."""
+    return node.covers[-1] if node.covers else ""
 
 
-def _show_modules(profile: Profile) -> None:
+def operators(profile: Profile) -> Rows[Named]:
+    """Return the operators, the slowest first."""
+    return _sums("Operators", "operator", list(profile.by_operator().items()), profile)
+
+
+def modules(profile: Profile) -> Rows[Named]:
+    """Return the modules, each below the one that holds it."""
     costs = profile.by_module()
     rows = []
     for path, cost in sorted(costs.items(), key=lambda item: item[0].split(".")):
         above = (other for other in costs if not other or path.startswith(f"{other}."))
         depth = sum(other != path for other in above)
-        rows.append((*_cells(cost, profile.total.seconds), "  " * depth + (path or "(root)")))
-    show_table([*_COLUMNS, "module"], rows)
+        rows.append(("  " * depth + (path or "(root)"), cost))
+    return _sums("Modules", "module", rows, profile)
 
 
-def _cells(cost: Cost, whole: float) -> tuple[str, ...]:
-    return (
-        _ms(cost.seconds),
-        f"{cost.seconds / whole:.0%}" if whole else "",
-        _count(cost.macs) if cost.macs else "",
-        f"{cost.gflops:.3g}" if cost.macs else "",
-        size_text(cost.moved_bytes),
-        f"{cost.intensity:.3g}" if cost.macs else "",
-    )
+def _sums(title: str, what: str, items: Sequence[Named], profile: Profile) -> Rows[Named]:
+    costs = _costs(profile.total.seconds)
+    columns: Columns[Named] = {name: _of_sum(cell) for name, cell in costs.items()}
+    return Rows(title, items, {**columns, what: "{0[0]}"})
 
 
-def _show_changes(what: str, changes: Sequence[TimeChange]) -> None:
-    rows = [
-        (
-            "-" if change.before is None else _ms(change.before),
-            "-" if change.after is None else _ms(change.after),
-            f"{change.difference * 1e3:+.3g}",
-            change.name or "(root)",
-        )
-        for change in changes[:_SHOWN]
-    ]
-    show_table(["before", "after", "ms", what], rows)
-    _show_rest(len(changes), f"{what}s")
+def _of_node(cell: Callable[[Cost], str]) -> Callable[[ProfiledNode], str]:
+    return lambda node: cell(node.cost)
 
 
-def _show_rest(count: int, what: str) -> None:
-    if count > _SHOWN:
-        out(f"... and {count - _SHOWN} more {what}")
+def _of_sum(cell: Callable[[Cost], str]) -> Callable[[Named], str]:
+    return lambda named: cell(named[1])
 
 
-def _ms(seconds: float) -> str:
+def _costs(whole: float) -> Mapping[str, Callable[[Cost], str]]:
+    """Return the columns of costs.
+
+    Args:
+        whole: seconds in all nodes.
+    """
+    return {
+        "ms": lambda cost: milliseconds(cost.seconds),
+        "share": lambda cost: f"{cost.seconds / whole:.0%}" if whole else "",
+        "MACs": lambda cost: _count(cost.macs) if cost.macs else "",
+        "GFLOP/s": lambda cost: f"{cost.gflops:.3g}" if cost.macs else "",
+        "moved": lambda cost: size_text(cost.moved_bytes),
+        "FLOP/byte": lambda cost: f"{cost.intensity:.3g}" if cost.macs else "",
+    }
+
+
+def changes(found: ProfileComparison) -> list[Rows[TimeChange]]:
+    """Return what changed, the most first, of operators and of modules."""
+    sums = ("Operators", "operator", found.operators), ("Modules", "module", found.modules)
+    return [_changed(*each) for each in sums]
+
+
+def _changed(title: str, what: str, found: Sequence[TimeChange]) -> Rows[TimeChange]:
+    columns: Columns[TimeChange] = {
+        "before": lambda c: "-" if c.before is None else milliseconds(c.before),
+        "after": lambda c: "-" if c.after is None else milliseconds(c.after),
+        "ms": lambda c: f"{c.difference * 1e3:+.3g}",
+        what: lambda c: c.name or "(root)",
+    }
+    return Rows(title, found, columns)
+
+
+def ratio(found: ProfileComparison) -> str:
+    """Say how many times as long a run takes after."""
+    before = found.before.seconds
+    after = found.after.seconds
+    return f" ({after / before:.2f}x)" if before else ""
+
+
+def milliseconds(seconds: float) -> str:
+    """Return seconds as milliseconds."""
     return f"{seconds * 1e3:.3g}"
 
 

@@ -1,17 +1,18 @@
-"""One door to all that is shown: a result of any kind as text, HTML and JSON."""
+"""One door to all that is shown: a result of any kind as text and JSON."""
 
+import dataclasses
+import math
 from collections.abc import Callable
-from html import escape
 from importlib import import_module
 from io import StringIO
+from json import dumps
+from pathlib import Path
 from typing import cast
 
 from onnxsurgeon_lite.report import plain
-from onnxsurgeon_lite.report.json import plain as data
-from onnxsurgeon_lite.report.json import show_json
 from onnxsurgeon_lite.shown import Shown
 
-__all__ = ["data", "html", "show", "text"]
+__all__ = ["data", "show", "text"]
 
 SHOWN_BY = {
     "ModelSummary": "summary.show_summary",
@@ -19,18 +20,18 @@ SHOWN_BY = {
     "ModuleTree": "summary.show_tree",
     "NodeSummary": "summary.show_node",
     "ValueSummaries": "summary.show_values",
-    "Distributions": "distributions.show_distributions",
-    "View": "summary.show_view",
+    "Distributions": "summary.show_distributions",
+    "View": "page.view.show_view",
     "CheckResult": "plain.show_verdict",
     "ModelDiff": "differences.show_diff",
-    "Split": "split.show_split",
+    "Split": "edits.show_split",
     "PassResult": "edits.show_result",
     "EditResult": "edits.show_edited",
-    "DataListing": "storage.show_data",
+    "DataListing": "edits.show_data",
     "Written": "plain.show_files",
-    "Moved": "storage.show_moved",
-    "Collected": "storage.show_collected",
-    "Stripped": "storage.show_stripped",
+    "Moved": "edits.show_moved",
+    "Collected": "edits.show_collected",
+    "Stripped": "edits.show_stripped",
     "RunResult": "metrics.show_run",
     "Recording": "plain.show_recording",
     "Comparison": "metrics.show_tensors",
@@ -69,15 +70,27 @@ def text(result: Shown) -> str:
     return captured.getvalue().rstrip("\n")
 
 
-def html(result: Shown) -> str:
-    """Return the text, escaped, and the picture that the result's page shows first."""
-    from onnxsurgeon_lite.report.svg import pictures
-
-    return f"<pre>{escape(text(result))}</pre>{pictures(result)}"
-
-
 def _shown_by(result: Shown) -> Callable[..., None]:
     found = next(SHOWN_BY[c.__name__] for c in type(result).__mro__ if c.__name__ in SHOWN_BY)
-    module, _, name = found.partition(".")
+    module, _, name = found.rpartition(".")
     show = getattr(import_module(f"onnxsurgeon_lite.report.{module}"), name)
     return cast(Callable[..., None], show)
+
+
+def show_json(result: object) -> None:
+    """Print a result as JSON. Numbers that JSON lacks are the strings `nan`, `inf` and `-inf`."""
+    plain.out(dumps(data(result), indent=2, allow_nan=False))
+
+
+def data(value: object) -> object:
+    """Dataclasses as objects, sequences as lists, paths as text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        kept = (f.name for f in dataclasses.fields(value) if f.metadata.get("json", True))
+        return {name: data(getattr(value, name)) for name in kept}
+    if isinstance(value, dict):
+        return {str(key): data(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [data(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return str(value) if isinstance(value, Path) else value

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from onnxsurgeon_lite.matching.over_samples import SampleComparison, SampleOutcome, excess
 from onnxsurgeon_lite.names import counted, first
-from onnxsurgeon_lite.report.mismatches import explain, unproved
+from onnxsurgeon_lite.report.metrics import explain, unproved
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.tensors.metrics import number_text
@@ -50,7 +50,7 @@ def _line(outcome: SampleOutcome) -> tuple[object, ...]:
 
 def numbers(samples: Sequence[int]) -> str:
     """Return the first numbers of samples."""
-    return first([*map(str, samples)], _LISTED)
+    return first(list(map(str, samples)), _LISTED)
 
 
 def _explained(outcome: SampleOutcome) -> Iterator[str]:

@@ -1,18 +1,19 @@
-"""`inspect` and `view` for the terminal."""
+"""`inspect`: what the terminal and the page show of it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from onnxsurgeon_lite.graph.modules import Module
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.plain import note, out, say, size_text, stdout
-from onnxsurgeon_lite.report.tables import show_table
+from onnxsurgeon_lite.report.plain import out, say, size_text
+from onnxsurgeon_lite.report.tables import Columns, Rows, show_rows, show_table
+from onnxsurgeon_lite.tensors.metrics import number_text
+from onnxsurgeon_lite.tensors.statistics import Distribution
 
-if TYPE_CHECKING:
-    from onnxsurgeon_lite.report.page.view import View
-
+End = tuple[str, ValueSummary]
 _OPS_SHOWN = 12
 _LONGEST = 2000  # characters of a doc string
 _TREE_OPS = 3
@@ -39,8 +40,7 @@ def show_summary(summary: ModelSummary) -> None:
     }
     _show_facts(facts)
     out("")
-    values = [("input", v) for v in summary.inputs] + [("output", v) for v in summary.outputs]
-    show_table(["", "name", "type"], [(kind, v.name, v.type) for kind, v in values])
+    show_rows(ends(summary), None)
     top = list(summary.ops.items())[:_OPS_SHOWN]
     rest = len(summary.ops) - len(top)
     more = f", and {rest} more (--ops)" if rest > 0 else ""
@@ -48,17 +48,26 @@ def show_summary(summary: ModelSummary) -> None:
     say("ops: " + ", ".join(f"{shown(op)} {count}" for op, count in top) + more)
 
 
-def show_view(result: "View") -> None:
-    """Where a page is; at once, because its server goes on."""
-    out(result.address)
-    if result.is_served:
-        note("Ctrl-C ends it")
-    stdout().flush()
-
-
 def show_ops(summary: ModelSummary) -> None:
     """Every operator with its count."""
-    show_table(["operator", "#"], summary.ops.items())
+    show_rows(counts(summary), None)
+
+
+def ends(summary: ModelSummary) -> Rows[End]:
+    """Return the inputs, then the outputs."""
+    found = [("input", v) for v in summary.inputs] + [("output", v) for v in summary.outputs]
+    columns: Columns[End] = {
+        "": "{0[0]}",
+        "name": "{0[1].name}",
+        "type": "{0[1].type}",
+    }
+    return Rows("Inputs and outputs", found, columns)
+
+
+def counts(summary: ModelSummary) -> Rows[tuple[str, int]]:
+    """Return the operators with their counts."""
+    columns: Columns[tuple[str, int]] = {"operator": "{0[0]}", "#": "{0[1]}"}
+    return Rows("Operators", list(summary.ops.items()), columns)
 
 
 def show_tree(modules: Sequence[Module]) -> None:
@@ -134,3 +143,53 @@ def _show_facts(facts: Mapping[str, str]) -> None:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ... ({len(text):,} characters)"
+
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_BAR = 40  # characters
+_ODD = ("zeros", "NaN", "Inf", "outliers")
+_TITLES = ["name", "dtype", "shape", "min", "max", "mean", "std", "odd"]
+
+
+def show_distributions(tensors: Sequence[Distribution]) -> None:
+    """Show a line a tensor; of one alone everything."""
+    if len(tensors) == 1:
+        _show_one(tensors[0])
+        return
+    rows = [(*_cells(t), _small(t.counts)) for t in tensors]
+    show_table([*_TITLES, "histogram"], rows)
+
+
+def _cells(tensor: Distribution) -> list[object]:
+    numbers = (tensor.min, tensor.max, tensor.mean, tensor.std)
+    odd = zip((tensor.zeros, tensor.nan, tensor.inf, tensor.outliers), _ODD, strict=True)
+    told = ", ".join(f"{count} {what}" for count, what in odd if count)
+    shape = list(tensor.shape)
+    return [tensor.name, tensor.dtype, shape, *(number_text(n, 4) for n in numbers), told]
+
+
+def _small(counts: Sequence[int]) -> str:
+    """A column of a line's height for each bin; logarithmic, so that a few elements are seen beside many."""
+    heights = np.log1p(counts)
+    return "".join(_BLOCKS[int(np.ceil(8 * h / heights.max()))] for h in heights)
+
+
+def _show_one(tensor: Distribution) -> None:
+    show_table(_TITLES, [_cells(tensor)])
+    if tensor.min is None or tensor.max is None:
+        return
+    out("")
+    quantiles = (f"{float(q):.4g}: {number_text(n, 4)}" for q, n in tensor.quantiles.items())
+    what = "absolute values, by the share of elements that do not exceed them"
+    say(f"{what}: {', '.join(quantiles)}")
+    largest = ", ".join(f"{number_text(e.value, 4)} at {list(e.index)}" for e in tensor.largest)
+    say(f"largest: {largest}")
+    out("")
+    shares = (i / len(tensor.counts) for i in range(len(tensor.counts)))
+    edges = (tensor.min * (1 - share) + tensor.max * share for share in shares)
+    bars = (round(_BAR * count / max(tensor.counts)) for count in tensor.counts)
+    rows = [
+        (number_text(edge, 4), count, "█" * bar + "▏" * (count > 0 and not bar))
+        for edge, count, bar in zip(edges, tensor.counts, bars, strict=True)
+    ]
+    show_table(["from #", "elements #", ""], rows)

@@ -3,14 +3,18 @@
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from rich.cells import cell_len
 
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.plain import say, show_notes, width
+from onnxsurgeon_lite.report.plain import out, say, show_notes, width
 
 T = TypeVar("T")
+Cell = str | Callable[[T], object]
+"""What a cell holds: a format of the item, such as `{0.name}`, or a function of it."""
+Columns = Mapping[str, Cell[T]]
+"""Title -> what the cells under it hold."""
 
 _GAP = "   "
 _INDENT = "  "
@@ -22,13 +26,46 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         say(line)
 
 
-def show_items(
-    items: Sequence[T], columns: Mapping[str, Callable[[T], object]], most: int = 20
-) -> None:
-    """Print a row for each of the first items, by column title and what its cells hold; say how many are left."""
-    show_table([*columns], ([cell(each) for cell in columns.values()] for each in items[:most]))
-    if len(items) > most:
-        show_notes([f"{len(items) - most} more with --json"])
+@dataclass(frozen=True, eq=False, repr=False)
+class Rows(Generic[T]):
+    """What a result lists: a row for each item, the same on the terminal and on a page.
+
+    Attributes:
+        title: of the table on a page.
+        node: the id of an item's node; '' for none.
+    """
+
+    title: str
+    items: Sequence[T]
+    columns: Columns[T]
+    node: Cell[T] = ""
+
+    def cells(self, most: int | None = None) -> list[list[object]]:
+        """Return the cells of the first rows."""
+        return [[cell(how, item) for how in self.columns.values()] for item in self.items[:most]]
+
+    def nodes(self, most: int | None = None) -> list[str]:
+        """Return the ids of the first nodes."""
+        return [str(cell(self.node, item)) for item in self.items[:most]]
+
+
+def cell(how: Cell[T], item: T) -> object:
+    """Return what a cell holds."""
+    return how.format(item) if isinstance(how, str) else how(item)
+
+
+def show_rows(rows: Rows[T], most: int | None = 20, rest: str = "") -> None:
+    """Print the first rows, and how many more there are.
+
+    Args:
+        rest: says what more there is; by default a note says where.
+    """
+    show_table(list(rows.columns), rows.cells(most))
+    more = len(rows.items) - (most or len(rows.items))
+    if more > 0 and rest:
+        out(f"... and {more} more {rest}")
+    elif more > 0:
+        show_notes([f"{more} more with --json"])
 
 
 def table(

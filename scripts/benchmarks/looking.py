@@ -17,7 +17,7 @@ from IPython.terminal.interactiveshell import TerminalInteractiveShell
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxsurgeon_lite.repl.opening import open_session
-from onnxsurgeon_lite.repl.session import Session
+from onnxsurgeon_lite.repl.session import PromptSession
 from onnxsurgeon_lite.repl.shell import install
 
 INSTANT, SLOWER, NOTHING = 0.1, 3.0, 0.002  # seconds; times; seconds that no one sees
@@ -44,7 +44,7 @@ def make(nodes: int, path: Path) -> None:
     )
 
 
-def looks(session: Session, nodes: int) -> dict[str, Callable[[int], object]]:
+def looks(session: PromptSession, nodes: int) -> dict[str, Callable[[int], object]]:
     """What is asked, each of another place in the graph."""
     graph, dbg = session.namespace["graph"], session.dbg
     shell = TerminalInteractiveShell(user_ns=session.namespace)

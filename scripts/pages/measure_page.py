@@ -22,7 +22,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import loaded
 from onnxsurgeon_lite.report.page import Sight, page_of
 from onnxsurgeon_lite.report.page.html import html
-from onnxsurgeon_lite.report.page.measures import Point, of_nodes
+from onnxsurgeon_lite.report.page.measures import NodeNumber, of_nodes
 
 LAYER = 20  # nodes of a module
 
@@ -67,7 +67,9 @@ def main(nodes: int) -> None:
     """Make the page and print a line for each thing measured."""
     index = GraphIndex.of(model_of(nodes))
     start = time.perf_counter()
-    points = [Point(f"@{n}", f"v{n}", 1e-6 * (1 + n % 97), n % 1000 == 999) for n in range(nodes)]
+    points = [
+        NodeNumber(f"@{n}", f"v{n}", 1e-6 * (1 + n % 97), n % 1000 == 999) for n in range(nodes)
+    ]
     sight = Sight([index])
     page = page_of(osl.inspect(index.model), sight)
     page.measures.insert(0, of_nodes("Error", "max abs", points, log=True))

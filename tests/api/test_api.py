@@ -11,9 +11,11 @@ import shutil
 import subprocess
 import sys
 
+import jedi
 import numpy as np
 import onnx
 import pytest
+import stubs
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
@@ -54,25 +56,10 @@ ALIASES = {
     "compare": "compare_sets",
 }
 SYNONYMS = {
-    "mapping": "map",
     "keep": "folder",
-    "every": "all_values",
-    "fingerprints": "fingerprint",
-    "wide": "float64",
-    "strip": "strip_weights",
-    "risk": "fp16_risk",
-    "links": "map",
-    "node": "nodes",
-    "pairs": "names",
-    "attr": "attributes",
-    "constant": "constants",
-    "op": "op_type",
     "by": "model",
-    "other": "second",
     "two_exports": "second",
-    "patch": "edit",
     "new_value": "output",
-    "name": "node_name",
 }
 
 # of `Debugger`: the objects that hold several options
@@ -145,6 +132,21 @@ def test_public_methods_are_documented():
     ]
 
     assert set(missing) <= fields
+
+
+@pytest.mark.parametrize("name", osl.__all__)
+def test_an_editor_is_led_to_the_definition(name):
+    code = f"import onnxsurgeon_lite as osl\nosl.{name}"
+
+    places = jedi.Script(code).goto(2, 5, follow_imports=True)
+
+    assert [place.module_path.suffix for place in places] == [".py"]
+    assert {place.type for place in places} <= {"class", "function", "module", "statement"}
+
+
+def test_the_stub_is_what_the_passes_say():
+    """`python scripts/pages/stubs.py` writes it."""
+    assert {path: path.read_text() for path in stubs.files()} == stubs.files()
 
 
 SAME = {

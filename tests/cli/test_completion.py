@@ -26,11 +26,11 @@ DETECTED = ["33", "34", "35", "36", "37", "38", "boxes", "labels", "scores"]
 NO_NAMES = {
     "factory", "metric", "what", "target", "noise", "vector", "constant",  # programs, texts, classes, what is new
     "edit add-constant constants", "edit add-constant dtype", "edit simplify without",
-    "feeds", "reference", "mapping", "location", "by", "initializer",  # files
+    "feeds", "reference", "map", "location", "by", "initializer",  # files
     "provider", "cluster", "memory_limit", "memory", "limit", "a", "b", "find", "commands",  # settings
     "attr", "attributes", "remove", "numbers", "to", "dim", "domain",  # parts of nodes, numbers, sizes
     "op_type", "op",  # operators, of any opset
-    "name", "names", "new_value", "count", "prefix",  # names that are not there yet
+    "name", "names", "node_name", "new_value", "count", "prefix",  # names that are not there yet
     "record scope",  # of a PyTorch program
 }  # fmt: skip
 """Parameters that are text, but mean nothing in the model on the line."""

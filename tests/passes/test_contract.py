@@ -44,7 +44,10 @@ def lacking(verb: str, kind: type | None) -> list[str]:
         (f'{file}: a class {name} with name = "{verb}"', its_own),
         (f'passes/__init__.py: "{verb}" in _NAMES', verb in PASSES),
         (f"passes/__init__.py: {imported.strip()}", imported in registry),
-        (f"api/verbs.pyi: def {stem}(...)", re.search(rf"^def {stem}\(", stub, re.M)),
+        (
+            f"api/verbs.pyi: def {stem}(...), by python scripts/pages/stubs.py",
+            re.search(rf"^def {stem}\(", stub, re.M),
+        ),
         ("cli/edit.py: a command, with help", told),
         ("cli/edit.py: two examples in the help", told.count("\n$ onnxdbg ") == 2),
         ("tests/kit/verbs.py: a line in CONTRACT", verb in CONTRACT),

@@ -13,9 +13,9 @@ import onnxsurgeon_lite as osl
 from kit import FIXTURES
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.browse import Graph
-from onnxsurgeon_lite.report import svg
-from onnxsurgeon_lite.report.html import html_of
-from onnxsurgeon_lite.report.picture import picture
+from onnxsurgeon_lite.report.page import svg
+from onnxsurgeon_lite.report.page.notebook import html_of
+from onnxsurgeon_lite.report.page.picture import picture
 
 
 @pytest.fixture

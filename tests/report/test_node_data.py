@@ -11,7 +11,7 @@ import onnxsurgeon_lite as osl
 from kit import FIXTURES
 from onnxsurgeon_lite import load
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.report.node_data import node_ids
+from onnxsurgeon_lite.report.page.node_data import node_ids
 
 UNNAMED = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[2] x, bool c) => (float[2] y) {

@@ -26,11 +26,11 @@ from onnxsurgeon_lite.errors import (
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError
-from onnxsurgeon_lite.report.json import plain
 from onnxsurgeon_lite.report.page import Sight
 from onnxsurgeon_lite.report.page.drawing import _layout
 from onnxsurgeon_lite.report.page.graph import graph_part
 from onnxsurgeon_lite.report.page.tensors import tensor_part
+from onnxsurgeon_lite.report.results import data as plain
 
 FAULTY, WHOLE = FIXTURES / "faulty_attribute.onnx", FIXTURES / "whole_model.onnx"
 REFERENCES = FIXTURES / "references/whole_model.npz"

@@ -44,7 +44,7 @@ def page_of(result: Shown, sight: Sight) -> Page:
     return replace(
         page,
         verdict=replace(page.verdict, details=results.text(result).splitlines()),
-        notes=[*dict.fromkeys([*result.told, *page.notes, *sight.notes])],
+        notes=list(dict.fromkeys([*result.told, *page.notes, *sight.notes])),
         versions=versions(),
         result=results.data(result.contract()),
     )

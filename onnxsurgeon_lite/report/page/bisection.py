@@ -2,21 +2,20 @@
 
 from collections.abc import Iterable, Iterator
 
-from onnxsurgeon_lite.debug.result import BisectResult, Culprit
+from onnxsurgeon_lite.debug.result import BisectResult, Culprit, ValueReport
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.bisection import (
-    BESIDE_EAGER,
     beside_eager,
     edits_text,
     headlines,
     kind_of,
-    value_verdict,
+    values,
 )
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import Row, node_of, table
+from onnxsurgeon_lite.report.page.measures import node_of, table
 from onnxsurgeon_lite.report.page.sight import Sight
 from onnxsurgeon_lite.report.page.tensors import tensor_part
-from onnxsurgeon_lite.tensors.metrics import texts, titles
+from onnxsurgeon_lite.report.tables import Rows
 
 _STATES: dict[str, data.State] = {
     "agrees": "agrees",
@@ -27,21 +26,17 @@ _STATES: dict[str, data.State] = {
 
 def page(result: BisectResult, sight: Sight) -> data.Page:
     """Return what the page shows."""
-    beside = [Row(cells) for cells in beside_eager(result)]
     marks = [*_marks(result.culprits, "culprit"), *_marks(result.cleared, "cleared")]
     state = _STATES[result.verdict]
     return data.Page(
         "bisect",
         sight.title(),
-        data.Verdict(state, [*_headlines(result)], steps=[*_steps(result)]),
+        data.Verdict(state, list(_headlines(result)), steps=list(_steps(result))),
         sight.graphs(1, marks),
         sight.measures,
         marks,
-        tensors=[*_tensors(result, sight)],
-        tables=[
-            *(each for culprit in _with_inner(result.culprits) for each in _values(culprit)),
-            *table("Off the eager module", BESIDE_EAGER, beside),
-        ],
+        tensors=list(_tensors(result, sight)),
+        tables=table(*_values(result), beside_eager(result)),
         notes=result.notes,
     )
 
@@ -63,6 +58,12 @@ def _steps(result: BisectResult) -> Iterator[data.Step]:
         yield data.Step("reproduce it", command(*result.reproduce))
 
 
+def _values(result: BisectResult) -> Iterator[Rows[ValueReport]]:
+    for culprit in _with_inner(result.culprits):
+        if any(value.comparison is not None for value in culprit.values):
+            yield values(culprit, every_metric=True)
+
+
 def _with_inner(culprits: Iterable[Culprit]) -> Iterator[Culprit]:
     """Yield culprits, each before those in its bodies."""
     for culprit in culprits:
@@ -73,7 +74,7 @@ def _with_inner(culprits: Iterable[Culprit]) -> Iterator[Culprit]:
 def _positions(culprit: Culprit) -> list[data.Node]:
     """Return the nodes that a culprit may be, the likeliest last."""
     ids = culprit.covers or [each for each in culprit.region if each != culprit.id] + [culprit.id]
-    return [*dict.fromkeys(map(node_of, ids))]
+    return list(dict.fromkeys(map(node_of, ids)))
 
 
 def _marks(culprits: Iterable[Culprit], kind: data.MarkKind) -> Iterator[data.Mark]:
@@ -98,17 +99,3 @@ def _tensors(result: BisectResult, sight: Sight) -> Iterator[data.TensorPart]:
         if part is not None:
             yield part
     yield from (part for part in sight.tensors if part.name not in result.tensors)
-
-
-def _values(culprit: Culprit) -> list[data.Table]:
-    if all(value.comparison is None for value in culprit.values):
-        return []
-    metrics = titles(True)
-    rows = []
-    for value in culprit.values:
-        cells = [] if value.comparison is None else texts(value.comparison, True)
-        said = [value.role, value.name, value_verdict(culprit, value), *cells]
-        rows.append(Row(said + [""] * (len(metrics) - len(cells)), culprit.id))
-    called = f"{culprit.op_type} {culprit.name!r}" if culprit.name else culprit.op_type
-    title = f"Values of {called} ({culprit.id})"
-    return table(title, ["role", "value", "verdict", *metrics], rows)

@@ -1,10 +1,13 @@
 """What the page of a comparison shows."""
 
+from dataclasses import replace
+
 from onnxsurgeon_lite.matching.sets import SetComparison
+from onnxsurgeon_lite.report.metrics import tensors
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import Row, against_references, marks_of, table
+from onnxsurgeon_lite.report.page.measures import against_references, marks_of, table
 from onnxsurgeon_lite.report.page.sight import Sight
-from onnxsurgeon_lite.tensors.metrics import gap, texts, titles, verdict
+from onnxsurgeon_lite.tensors.metrics import gap
 
 
 def page(result: SetComparison, sight: Sight) -> data.Page:
@@ -22,10 +25,13 @@ def page(result: SetComparison, sight: Sight) -> data.Page:
             f"{len(wrong)} of {count} compared tensors mismatch",
             f"the first is {first!r}: {gap(wrong[first])}",
         ]
-    rows = [
-        Row([name, verdict(c), *texts(c, True), result.places.get(name, "")], ids.get(name, ""))
-        for name, c in sorted(result.compared.items(), key=lambda item: item[1].match)
-    ]
+    found = tensors(result, every_metric=True)
+    found = replace(
+        found,
+        items=sorted(found.items, key=lambda item: item[1].match),
+        columns={**found.columns, "place": lambda each: result.places.get(each[0], "")},
+        node=lambda each: ids.get(each[0], ""),
+    )
     marks = marks_of(
         "mismatch", [] if first is None else [(ids.get(first, ""), "the first mismatch")]
     )
@@ -37,5 +43,5 @@ def page(result: SetComparison, sight: Sight) -> data.Page:
         [against_references(result.compared, index)],
         marks,
         tensors=sight.tensors,
-        tables=table("Compared", ["tensor", "verdict", *titles(True), "place"], rows),
+        tables=table(found),
     )

@@ -51,15 +51,16 @@ class Draftsman:
         if key not in self._known:
             self._known[key] = len(self.layouts)
             self.layouts.append(_layout(*key))
-        lines = [(start, end, [*values]) for (start, end), values in sketch.lines.items()]
-        return Drawing([*sketch.boxes], lines, self._known[key])
+        lines = [(start, end, list(values)) for (start, end), values in sketch.lines.items()]
+        return Drawing(list(sketch.boxes), lines, self._known[key])
 
 
 def _layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:
     """Lay connected boxes out, and what is apart side by side: igraph mixes up the bends of several components."""
     graph_of = _igraph().GraphBase
     component = graph_of(count, lines, True).connected_components("weak")
-    members, own = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    members = defaultdict[int, list[int]](list)
+    own = defaultdict[int, list[int]](list)
     for box, number in enumerate(component):
         members[number].append(box)
     for line, (start, _) in enumerate(lines):

@@ -45,8 +45,10 @@ def graph_parts(
     alike: Iterable[tuple[GraphIndex, str, Callable[[], Texts]]] = (),
 ) -> list[GraphPart]:
     """Return a graph as `graph_part` does, then graphs that are drawn alike, given with their titles and types."""
-    op_types, sources = Numbers[str](), Numbers[str]()
-    types, attributes = Numbers[str](), Numbers[str]()
+    op_types = Numbers[str]()
+    sources = Numbers[str]()
+    types = Numbers[str]()
+    attributes = Numbers[str]()
     typed = typed or begin_types(index)
     places, left_out = _places(index)
     edges = _Edges(places)
@@ -77,10 +79,10 @@ def graph_parts(
         values=[shown(name) for _, name in edges.values],
         value_type=[],
         layouts=draftsman.layouts,
-        op_types=[*op_types],
-        sources=[*sources],
+        op_types=list(op_types),
+        sources=list(sources),
         types=[],
-        attributes=[*attributes],
+        attributes=list(attributes),
         left_out=left_out,
     )
     known = [typed(), *(texts(place.index) for place in places[1:])]
@@ -95,7 +97,7 @@ def is_alike(one: GraphIndex, other: GraphIndex) -> bool:
     if has_bodies(one) or has_bodies(other) or len(one.nodes) != len(other.nodes):
         return False
     ends = ((each.inputs, each.outputs, each.initializers) for each in (one, other))
-    if not all([*a] == [*b] for a, b in zip(*ends, strict=True)) or one.rows != other.rows:
+    if not all(list(a) == list(b) for a, b in zip(*ends, strict=True)) or one.rows != other.rows:
         return False
     head, tail = one.table.encoded.same(other.table.encoded)
     between = slice(head, len(one.nodes) - tail)
@@ -111,7 +113,9 @@ def _alike_part(
     typed: Callable[[], Texts],
 ) -> GraphPart:
     """Return a graph that is drawn as another one, which has values of these names."""
-    types, attributes, known = Numbers[str](), Numbers[str](), typed()
+    types = Numbers[str]()
+    attributes = Numbers[str]()
+    known = typed()
     node_attributes = [attributes[text] for text in _attributes([_Place(index)])]
     value_type = [types[known.get(name, "")] for name in names]
     return replace(
@@ -120,8 +124,8 @@ def _alike_part(
         close_ups=[],
         node_attributes=node_attributes,
         value_type=value_type,
-        types=[*types],
-        attributes=[*attributes],
+        types=list(types),
+        attributes=list(attributes),
     )
 
 
@@ -151,7 +155,9 @@ class _Place:
 
 def _places(index: GraphIndex) -> tuple[list[_Place], int]:
     """Return the main graph and the bodies in it, outer ones first, and how many are left out as too many."""
-    places, count, left_out = [_Place(index)], len(index.nodes), 0
+    places = [_Place(index)]
+    count = len(index.nodes)
+    left_out = 0
     if has_bodies(index):
         learn_types(index)  # a body's inputs are typed as what they are given
     for outer in places:
@@ -202,7 +208,9 @@ class _Names(dict[str, int]):
         self, place: _Place, outer: "_Names | None", values: list[tuple[int, str]]
     ) -> None:
         super().__init__()
-        self._place, self._outer, self._values = place, outer, values
+        self._place = place
+        self._outer = outer
+        self._values = values
 
     def __missing__(self, name: str) -> int:
         if self._outer is not None and name in self._place.captured:
@@ -224,16 +232,20 @@ class _Edges:
     """
 
     def __init__(self, places: Sequence[_Place]) -> None:
-        self.places, self.values = places, list[tuple[int, str]]()
+        self.places = places
+        self.values = list[tuple[int, str]]()
         self.names = list[_Names]()
         for place in places:
             outer = None if place.outer is None else self.names[place.outer.number]
             self.names.append(_Names(place, outer, self.values))
-        self.inputs, *_ = ends = [*map(self._inputs, places, self.names)]
-        self.makes, self.reads = list[list[int]](), list[list[int]]()
+        self.inputs, *_ = ends = list(map(self._inputs, places, self.names))
+        self.makes = list[list[int]]()
+        self.reads = list[list[int]]()
         self.constants = set[int]()
         for place, names in zip(places, self.names, strict=True):
-            index, number, known = place.index, names.__getitem__, place.index.initializers
+            index = place.index
+            number = names.__getitem__
+            known = place.index.initializers
             self.makes += ([number(n) for n in row.outputs if n] for row in index.rows)
             self.reads += (
                 [number(n) for n in dict.fromkeys(needs) if n and n not in known]
@@ -248,7 +260,7 @@ class _Edges:
             for place, fed in zip(places[1:], ends[1:], strict=True)
             for value in fed
         }
-        self.outputs = [*map(self.names[0].__getitem__, places[0].index.outputs)]
+        self.outputs = list(map(self.names[0].__getitem__, places[0].index.outputs))
 
     def _inputs(self, place: _Place, names: _Names) -> list[int]:
         """Return what a graph is fed with; captured values are not."""
@@ -343,7 +355,7 @@ class _Tree:
         """Find where each node is."""
         modules = _modules(places)
         holder = [0] * (places[-1].first + len(places[-1].index.nodes))
-        own = [*holder]
+        own = list(holder)
         for number, module in enumerate(modules):
             module.sketch = Sketch(module.boxes)
             for box, (kind, position) in enumerate(module.boxes):
@@ -356,7 +368,8 @@ class _Tree:
 
     def connect(self, edges: _Edges) -> None:
         """Add the lines of edges, in the modules that hold both ends and in those around one of them."""
-        holders, box = self.holder, self.box
+        holders = self.holder
+        box = self.box
         lines = [module.sketch.lines for module in self.modules]
         for value, maker, reader in edges:
             if maker is not None and reader is not None and maker != reader:
@@ -372,7 +385,8 @@ class _Tree:
         Args:
             far: draw it in modules around one end, too.
         """
-        up, down = self._boxes(maker), self._boxes(reader)
+        up = self._boxes(maker)
+        down = self._boxes(reader)
         both = 0
         for above, below in zip(up, down, strict=False):
             if above[0] != below[0]:
@@ -399,7 +413,8 @@ class _Tree:
         """Return the modules around a module, each with the box that it is in there."""
         known = self._chains.get(number)
         if known is None:
-            known, module = [], self.modules[number]
+            known = []
+            module = self.modules[number]
             if module.parent >= 0:
                 box: Box = ("node", module.around) if module.around >= 0 else ("module", number)
                 known = [*self._chain(module.parent), (module.parent, box)]
@@ -436,12 +451,13 @@ def _modules(places: Sequence[_Place]) -> list[_Module]:
 
 def _fill(modules: list[_Module], root: int, place: _Place) -> None:
     """Put the nodes of a graph into a module, and into new ones in it."""
-    index, known = place.index, {"": root}
+    index = place.index
+    known = {"": root}
     if place.outer is not None:  # its nodes lie in the modules of the node around it
         origin = place.outer.index.origins[place.around - place.outer.first]
         known |= dict.fromkeys(origin.around(), root)
     holders: dict[tuple[object, ...], list[Box]] = {}  # the boxes beside nodes of one origin
-    origins = [*index.origins]
+    origins = list(index.origins)
     for position in index.order:
         origin = origins[position]
         key = origin.scope, origin.modules
@@ -453,7 +469,8 @@ def _fill(modules: list[_Module], root: int, place: _Place) -> None:
 
 def _holder(modules: list[_Module], root: int, known: dict[str, int], origin: Provenance) -> int:
     """Return the module of an origin; make those around it that are not known."""
-    new, path = list[str](), origin.scope
+    new = list[str]()
+    path = origin.scope
     while path not in known:
         new.append(path)
         path = path.rpartition(".")[0]
@@ -502,7 +519,8 @@ def _close_up(places: Sequence[_Place], node: int, edges: _Edges, draftsman: Dra
         wider = edges.around(node, place, radius)
         if len(wider) <= _NEAR:
             near = wider
-    sketch, chosen = Sketch(("node", each) for each in near), {*near}
+    sketch = Sketch(("node", each) for each in near)
+    chosen = set(near)
     read: set[int] = set()
     for reader in near:
         for value in edges.reads[reader]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Thread
 
 from onnxsurgeon_lite.atomic import Staging
-from onnxsurgeon_lite.report.json import plain
+from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page.data import GraphPart, Page
 
 _SCRIPTS = (
@@ -32,7 +32,8 @@ def page_file(path: Path) -> Iterator[Callable[[Page], None]]:
 
     What is the same on every page is on its way to the disk while the rest is found.
     """
-    nonce, errors = os.urandom(16).hex(), list[OSError]()
+    nonce = os.urandom(16).hex()
+    errors = list[OSError]()
 
     def begin() -> None:
         try:
@@ -103,7 +104,7 @@ def _inert(page: Page) -> str:
     try:
         text = _encoded(page, encoder, {})
     except ValueError:  # a number that JSON lacks
-        text = encoder.encode(plain(page))
+        text = encoder.encode(results.data(page))
     return text.replace("<", "\\u003c")
 
 

@@ -1,13 +1,14 @@
 """Numbers along a model, tables, and marks: what most pages are made of."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.names import is_count
 from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure, Node, Number, Table
+from onnxsurgeon_lite.report.tables import Rows
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.tensors.comparison import Comparison, Distance
@@ -49,7 +50,7 @@ def against_references(
         limit="allowed",
         graph=0,
         nodes=[producer.get(name, -1) for name in compared],
-        names=[*compared],
+        names=list(compared),
         numbers=[
             None if c.reason in ("shape", "dtype", "non-finite") else finite(c.max_abs)
             for c in compared.values()
@@ -67,7 +68,7 @@ def largest(index: GraphIndex, sizes: Mapping[str, tuple[float, bool]], limit: f
         limit="allowed",
         graph=0,
         nodes=[index.producer[name] for name in sizes],
-        names=[*sizes],
+        names=list(sizes),
         numbers=[finite(size) for size, _ in sizes.values()],
         limits=[finite(limit)] * len(sizes),
         bad=[not good for _, good in sizes.values()],
@@ -75,7 +76,7 @@ def largest(index: GraphIndex, sizes: Mapping[str, tuple[float, bool]], limit: f
 
 
 @dataclass(eq=False, repr=False)
-class Point:
+class NodeNumber:
     """A number of a node."""
 
     node: Node
@@ -87,7 +88,7 @@ class Point:
 def of_nodes(
     title: str,
     unit: str,
-    points: Iterable[Point],
+    points: Iterable[NodeNumber],
     *,
     limit: tuple[str, float] = ("", math.inf),
     combine: Literal["max", "min", "sum"] = "max",
@@ -117,20 +118,23 @@ def finite(number: float | None) -> Number:
     return number if number is not None and math.isfinite(number) else None
 
 
-@dataclass(eq=False, repr=False)
-class Row:
-    """A row of a table, and the id of its node."""
+def table(*lists: Rows[Any], graph: Callable[[Any], int] = lambda _: 0) -> list[Table]:
+    """Return the first rows of each list as a table; none where there are no rows.
 
-    cells: Sequence[str]
-    node: str = ""
-    graph: int = 0
-
-
-def table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> list[Table]:
-    """Return a table; none where there are no rows."""
-    shown = rows[:_ROWS]
-    places = [(row.graph, node_of(row.node)) for row in shown]
-    nodes = [place if place[1] != -1 else None for place in places]
-    cells = [[*row.cells] for row in shown]
-    left = len(rows) - len(shown)
-    return [Table(title, [*columns], cells, nodes, left)] if shown else []
+    Args:
+        graph: number of the graph that has an item's node.
+    """
+    tables = []
+    for rows in lists:
+        first = rows.items[:_ROWS]
+        places = zip(map(graph, first), map(node_of, rows.nodes(_ROWS)), strict=True)
+        tables.append(
+            Table(
+                rows.title,
+                list(rows.columns),
+                [[str(cell) for cell in cells] for cells in rows.cells(_ROWS)],
+                [place if place[1] != -1 else None for place in places],
+                len(rows.items) - len(first),
+            )
+        )
+    return [table for table in tables if table.rows]

@@ -6,8 +6,9 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummaries
 from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import Row, marks_of, table
+from onnxsurgeon_lite.report.page.measures import marks_of, table
 from onnxsurgeon_lite.report.page.sight import Sight
+from onnxsurgeon_lite.report.summary import counts, ends
 from onnxsurgeon_lite.shown import Shown
 
 
@@ -24,7 +25,7 @@ def page(result: Shown, sight: Sight) -> data.Page:
         [] if index is None else [_parameters(index)],
         marks,
         tensors=sight.tensors,
-        tables=_tables(result),
+        tables=table(ends(result), counts(result)) if isinstance(result, ModelSummary) else [],
     )
 
 
@@ -60,7 +61,7 @@ def _parameters(index: GraphIndex) -> data.Measure:
         unit="parameters",
         limit="",
         graph=0,
-        nodes=[*range(count)],
+        nodes=list(range(count)),
         names=[],
         numbers=numbers,
         limits=[None] * count,
@@ -68,15 +69,3 @@ def _parameters(index: GraphIndex) -> data.Measure:
         combine="sum",
         log=False,
     )
-
-
-def _tables(result: Shown) -> list[data.Table]:
-    if not isinstance(result, ModelSummary):
-        return []
-    ends = [Row(["input", v.name, v.type]) for v in result.inputs]
-    ends += [Row(["output", v.name, v.type]) for v in result.outputs]
-    ops = [Row([name, str(count)]) for name, count in result.ops.items()]
-    return [
-        *table("Inputs and outputs", ["role", "name", "type"], ends),
-        *table("Operators", ["operator", "nodes"], ops),
-    ]

@@ -13,7 +13,7 @@ from threading import Lock, Thread
 
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.names import is_count
-from onnxsurgeon_lite.report.json import plain
+from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page.data import TensorPart
 
 _HOST = "127.0.0.1"
@@ -35,7 +35,9 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, html: bytes, look: Look) -> None:
         """Start to serve, in a thread of its own, at a port that is free."""
         super().__init__((_HOST, 0), _Answer)
-        self.html, self.look, self.lock = html, look, Lock()
+        self.html = html
+        self.look = look
+        self.lock = Lock()
         self.token = secrets.token_urlsafe(32)
         self.host = f"{_HOST}:{self.server_port}"
         self.address = f"http://{self.host}/{self.token}/"
@@ -50,7 +52,7 @@ class PageServer(ThreadingHTTPServer):
         """Return what is to be seen of a node, or why nothing is."""
         with self.lock:  # one session, one question at a time
             try:
-                found = {"tensors": plain(self.look(node)), "error": ""}
+                found = {"tensors": results.data(self.look(node)), "error": ""}
             except SurgeonError as error:
                 found = {"tensors": [], "error": error.message}
         return json.dumps(found, allow_nan=False).encode()
@@ -61,7 +63,8 @@ class _Answer(BaseHTTPRequestHandler):
 
     server: PageServer
     timeout = _PATIENCE
-    server_version, sys_version = "onnxdbg", ""
+    server_version = "onnxdbg"
+    sys_version = ""
 
     def do_GET(self) -> None:
         """Answer the page or a node's tensors; nothing else is there."""

@@ -2,15 +2,19 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from operator import attrgetter
+from dataclasses import replace
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, get_args
 
 from onnxsurgeon_lite.matching.diff.result import Difference, Kind, ModelDiff
 from onnxsurgeon_lite.report.differences import change_texts, lines_of, only_texts
+from onnxsurgeon_lite.report.matching import matched
+from onnxsurgeon_lite.report.metrics import Compared, measured
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import Row, marks_of, table
+from onnxsurgeon_lite.report.page.measures import marks_of, table
 from onnxsurgeon_lite.report.page.sight import Sight
-from onnxsurgeon_lite.tensors.metrics import texts, titles, verdict
+from onnxsurgeon_lite.report.tables import Columns, Rows
+from onnxsurgeon_lite.tensors.metrics import verdict
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
@@ -31,6 +35,11 @@ def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
     said = {id(d): line for d, line in zip(result.differences, lines_of(result), strict=True)}
     nodes = [d for d in result.differences if d.kind == "node" and not only_texts(d)]
     before, after = ([(at(d), said[id(d)], d.status) for d in nodes] for at in _ENDS)
+    outputs: Columns[Compared] = {
+        "output": "{0[0]}",
+        "verdict": lambda each: verdict(each[1]),
+        **measured(itemgetter(1), every_metric=True),
+    }
     return data.Page(
         "diff",
         sight.title("and"),
@@ -40,13 +49,10 @@ def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
         pairs=result.pairs,
         tables=[
             *table(
-                "Differences", ["what", "kind", "which", "change"], [*map(_row, result.differences)]
+                Rows("Differences", result.differences, _CHANGED, lambda d: d.before or d.after),
+                graph=lambda d: int(not d.before),
             ),
-            *table(
-                "Outputs on the same feeds",
-                ["output", "verdict", *titles(True)],
-                [Row([name, verdict(c), *texts(c, True)]) for name, c in result.outputs.items()],
-            ),
+            *table(Rows("Outputs on the same feeds", list(result.outputs.items()), outputs)),
         ],
         notes=result.notes,
     )
@@ -60,12 +66,18 @@ def _marks(found: Sequence[tuple[str, str, data.MarkKind]], graph: int) -> list[
     return [mark for node, text, kind in found for mark in marks_of(kind, [(node, text)], graph)]
 
 
-def _row(difference: Difference) -> Row:
+def _changes(difference: Difference) -> str:
     changes = change_texts(difference)
     changes += [str(difference.contents)] if difference.contents is not None else []
-    side = (difference.before, 0) if difference.before else (difference.after, 1)
-    cells = [difference.status, difference.kind, difference.subject, "; ".join(changes)]
-    return Row(cells, *side)
+    return "; ".join(changes)
+
+
+_CHANGED: Columns[Difference] = {
+    "what": "{0.status}",
+    "kind": "{0.kind}",
+    "which": "{0.subject}",
+    "change": _changes,
+}
 
 
 def match_page(result: "MatchResult", sight: Sight) -> data.Page:
@@ -81,10 +93,7 @@ def match_page(result: "MatchResult", sight: Sight) -> data.Page:
     ids = {pair.b: f"@{makers[-1][pair.b]}" for pair in pairs if pair.b in makers[-1]}
     marks = _unmatched(result.only_b, makers[-1], number)
     marks += _unmatched(result.only_a, makers[0], 0) if others else []
-    rows = [
-        Row([p.a, p.b, f"{p.confidence:.0%}", ", ".join(p.evidence)], ids.get(p.b, ""), number)
-        for p in pairs
-    ]
+    found = replace(matched(result), node=lambda pair: ids.get(pair.b, ""))
     known = [(makers[0].get(p.a), makers[-1].get(p.b)) for p in pairs if others]
     return data.Page(
         "match",
@@ -92,17 +101,23 @@ def match_page(result: "MatchResult", sight: Sight) -> data.Page:
         data.Verdict("facts", [f"{len(pairs)} pairs of values", *rest]),
         sight.graphs(2),
         marks=marks,
-        pairs=[*dict.fromkeys((a, b) for a, b in known if a is not None and b is not None)],
+        pairs=list(dict.fromkeys((a, b) for a, b in known if a is not None and b is not None)),
         tables=[
-            *table("Pairs", ["in the first", "in the second", "confidence", "evidence"], rows),
-            *table(f"Only in {result.a}", ["value", "operator", "place"], _rows(result.only_a)),
-            *table(f"Only in {result.b}", ["value", "operator", "place"], _rows(result.only_b)),
+            *table(found, graph=lambda _: number),
+            *table(_left(result.a, result.only_a), _left(result.b, result.only_b)),
         ],
     )
 
 
-def _rows(found: "list[Unmatched]") -> list[Row]:
-    return [Row([each.name, each.op_type, each.place]) for each in found]
+def _left(side: str, values: "Sequence[Unmatched]") -> "Rows[Unmatched]":
+    return Rows(f"Only in {side}", values, _LEFT)
+
+
+_LEFT: "Columns[Unmatched]" = {
+    "value": "{0.name}",
+    "operator": "{0.op_type}",
+    "place": "{0.place}",
+}
 
 
 def _unmatched(found: "list[Unmatched]", makers: dict[str, int], graph: int) -> list[data.Mark]:

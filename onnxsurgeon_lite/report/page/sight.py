@@ -65,7 +65,7 @@ class Sight:
         self.begin(most)
         first = self.models[0]
         marked = dict.fromkeys(m.node for m in marks if not m.graph and m.kind not in _FAINT)
-        close = [*marked][:_CLOSE]
+        close = list(marked)[:_CLOSE]
         drawn = graph_parts(first, _title_of(first), close, self._typed, self._alike)
         return [*drawn, *(wait() for wait in self._others)]
 

@@ -85,7 +85,8 @@ def _range(*arrays: Numbers) -> tuple[float, float]:
 def _picture(array: Numbers, low: float, high: float, largest: bool = False) -> Picture:
     """Draw a tensor: 0 to 253 for its range, 254 for gaps, 255 for what is not finite."""
     plane = _plane(array, largest)
-    is_gap, is_finite = plane == _GAP, np.isfinite(plane)
+    is_gap = plane == _GAP
+    is_finite = np.isfinite(plane)
     shares = (np.where(is_finite & ~is_gap, plane, low) - low) / ((high - low) or 1.0)
     pixels = (253 * shares.clip(0, 1)).round().astype(np.uint8)
     pixels[is_gap], pixels[~is_finite] = 254, 255
@@ -127,7 +128,8 @@ def _shown(shape: tuple[int, ...]) -> str:
     sizes = [size for size in shape if size > 1]
     if len(sizes) < 2:
         return "a vector, in lines" if math.prod(shape) > _SIDE else ""
-    count, said = math.prod(sizes[:-2]), []
+    count = math.prod(sizes[:-2])
+    said = []
     if count > 1:
         said.append(
             f"{min(count, _TILES)} of {count} matrices" if count > _TILES else f"{count} matrices"
@@ -160,7 +162,7 @@ def _worst(error: Numbers, actual: Numbers, reference: Numbers) -> list[WorstEle
     places = sorted(first, key=lambda place: -sizes[place])
     return [
         WorstElement(
-            [*map(int, np.unravel_index(place, error.shape))],
+            list(map(int, np.unravel_index(place, error.shape))),
             float(actual.flat[place]),
             float(reference.flat[place]),
             float(error.flat[place]),

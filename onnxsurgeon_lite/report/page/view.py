@@ -18,6 +18,7 @@ from onnxsurgeon_lite.report.page.graph import graph_part
 from onnxsurgeon_lite.report.page.measures import position_of
 from onnxsurgeon_lite.report.page.server import PageServer
 from onnxsurgeon_lite.report.page.tensors import tensor_part
+from onnxsurgeon_lite.report.plain import note, out, stdout
 from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Recipe
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
@@ -62,6 +63,14 @@ class View(Shown):
                 Event().wait()
         except KeyboardInterrupt:
             return
+
+
+def show_view(result: View) -> None:
+    """Where a page is; at once, because its server goes on."""
+    out(result.address)
+    if result.is_served:
+        note("Ctrl-C ends it")
+    stdout().flush()
 
 
 def page_of_model(index: GraphIndex, result: Path | None) -> data.Page:

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.page import Sight, page_of
 from onnxsurgeon_lite.report.page.data import Layout, Measure, TensorPart
 from onnxsurgeon_lite.report.page.drawing import Box, Draftsman, Sketch
-from onnxsurgeon_lite.report.picture import png
+from onnxsurgeon_lite.report.page.picture import png
 from onnxsurgeon_lite.shown import Shown
 
 _PICTURED = {
@@ -21,10 +21,13 @@ _PICTURED = {
 }  # fmt: skip
 """Results whose page has numbers or tensors without the model."""
 _MOST = 40  # nodes that are drawn
-_BOX, _COLUMN, _ROW = (150, 34), 170, 74
+_BOX = (150, 34)
+_COLUMN = 170
+_ROW = 74
 _CHART = (640, 160)
 _CUT = 22  # characters of a name
-_GOOD, _BAD = "#31688e", "#c0392b"
+_GOOD = "#31688e"
+_BAD = "#c0392b"
 _STYLE = 'style="max-width: 100%" font-family="sans-serif" font-size="11"'
 
 
@@ -92,12 +95,13 @@ def graph_svg(nodes: Nodes) -> str:
         return ""
     values: dict[str, int] = {}
     sketch = Sketch(("node", node.position) for node in nodes)
-    chosen = {*nodes.positions}
+    chosen = set(nodes.positions)
     read = set[str]()
     for node in nodes:
         for value in node.inputs:
             if value.kind != "initializer":
-                number, producer = values.setdefault(value.name, len(values)), value.producer
+                number = values.setdefault(value.name, len(values))
+                producer = value.producer
                 read.add(value.name)
                 within = producer is not None and producer.position in chosen
                 start: Box = ("node", producer.position) if producer and within else ("in", number)
@@ -109,7 +113,7 @@ def graph_svg(nodes: Nodes) -> str:
                 sketch.add(("node", node.position), ("out", number), number)
     draftsman = Draftsman()
     drawing = draftsman.draw(sketch)
-    names = [*values]
+    names = list(values)
     titles = {node.position: (node.op_type, node.name, node.title) for node in nodes}
     labels = [
         titles[number] if kind == "node" else (names[number], "", names[number])

@@ -24,7 +24,7 @@ def write_node_data(path: Path, index: GraphIndex, measures: Sequence[Measure]) 
     Raises:
         UsageError: nothing was measured.
     """
-    found = next((measure for measure in measures if {*measure.nodes} - {-1}), None)
+    found = next((measure for measure in measures if set(measure.nodes) - {-1}), None)
     if found is None:
         raise UsageError("this result has no numbers of nodes", "leave --node-data out")
     write_text(path, json.dumps(node_data(index, found), indent=1, allow_nan=False) + "\n")
@@ -60,7 +60,8 @@ def node_ids(graph: GraphProto) -> list[str]:
 
     They are names, made unique as `onnx_ir.passes.common.NameFixPass` does: in each graph, with one counter for all.
     """
-    taken, ids = Counter[str](), list[str]()
+    taken = Counter[str]()
+    ids = list[str]()
     pending: list[tuple[Iterator[NodeProto], set[str]]] = [(iter(graph.node), set())]
     while pending:
         nodes, used = pending[-1]

@@ -1,4 +1,4 @@
-"""What a debugger and a graph say as HTML, for notebooks."""
+"""What a notebook shows: of a result, a debugger, a graph."""
 
 from base64 import b64encode
 from html import escape
@@ -7,9 +7,11 @@ from onnxsurgeon_lite.debug.stepping import Breakpoints, Reading, Readings, Stac
 from onnxsurgeon_lite.debug.stepping.results import Listing
 from onnxsurgeon_lite.graph.selecting.browse import Graph, Node, Nodes, Value
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.debugging import text_of
-from onnxsurgeon_lite.report.picture import picture
-from onnxsurgeon_lite.report.svg import graph_svg
+from onnxsurgeon_lite.report.page.picture import picture
+from onnxsurgeon_lite.report.page.svg import graph_svg, pictures
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.dtypes import RunValue, arrays_in
 
 KINDS = (
@@ -17,6 +19,11 @@ KINDS = (
     *(Graph, Node, Nodes, Value),
 )
 """What `html_of` has more for than text."""
+
+
+def html(result: Shown) -> str:
+    """Return the text, escaped, and the picture that the result's page shows first."""
+    return f"<pre>{escape(results.text(result))}</pre>{pictures(result)}"
 
 
 def html_of(result: object) -> str:
