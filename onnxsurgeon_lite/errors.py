@@ -114,7 +114,7 @@ class UnknownNameError(SurgeonError):
 def _containing(name: str, candidates: Sequence[str], least: int = 3) -> list[str]:
     """Return the shortest candidates that contain the name: people type the end of a path."""
     holding = (other for other in candidates if name.lower() in other.lower())
-    return sorted({*holding}, key=len)[:3] if len(name) >= least else []
+    return sorted(set(holding), key=len)[:3] if len(name) >= least else []
 
 
 class AmbiguousNameError(SurgeonError):

@@ -121,7 +121,7 @@ class Completions:
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
-    return sorted({*names} - {""})
+    return sorted(set(names) - {""})
 
 
 def _starting(names: list[str], typed: str) -> list[str]:

@@ -56,7 +56,7 @@ class Declarations:
     @classmethod
     def _found(cls, graph: bytes, number: int) -> tuple[int, "Declarations"]:
         start = field_start(graph, number)
-        for known in [*_latest]:
+        for known in list(_latest):
             stop = start + len(known.encoded)
             same = known._number == number and graph.startswith(known.encoded, start)
             if same and graph[stop : stop + 1] != graph[start : start + 1]:
@@ -96,7 +96,7 @@ class Declarations:
         """Return the values that only one of two declares, or that they declare in other ways."""
         one, two = self._messages, other._messages
         head, tail = one.same(two)
-        differing = {*one.among(head, len(one) - tail)} ^ {*two.among(head, len(two) - tail)}
+        differing = set(one.among(head, len(one) - tail)) ^ set(two.among(head, len(two) - tail))
         return {ValueInfoProto.FromString(each).name for each in differing}
 
     def retyped(self, types: Mapping[str, TypeProto], gone: Container[str]) -> bytes:
@@ -184,7 +184,7 @@ def declared_types(
                 found[info.name] = same
         return found
     for each in (Declarations.of(graph, number) for number in numbers):
-        for encoded in (own := {*each.kinds}) - kinds.keys():
+        for encoded in (own := set(each.kinds)) - kinds.keys():
             kinds[encoded] = TypeProto.FromString(encoded)
         left_out = {kind for kind in own if not (kind and chosen(kinds[kind]))}
         if left_out == own:

@@ -204,10 +204,10 @@ class GraphIndex:
     @cached_property
     def consumers(self) -> dict[str, list[int]]:
         """Value -> the nodes that need it, in order."""
-        if len(self.nodes) > FEW and not self.bodied:
-            return self.table.consumers()
+        bodied = set(self.bodied)
         found = defaultdict[str, list[int]](list)
-        for position, names in enumerate(self.needs):
+        for position, node in enumerate(self.nodes):
+            names = self.reads[position] if position in bodied else node.input[:]
             for name in dict.fromkeys(names):
                 found[name].append(position)
         found.pop("", None)
@@ -218,7 +218,7 @@ class GraphIndex:
         few = len(self.nodes) <= FEW
         if few or "consumers" in vars(self) or self._has_many_questions():
             return {value: self.consumers.get(value, []) for value in values}
-        found = self.table.readers({*values} - {""})
+        found = self.table.readers(set(values) - {""})
         for position in self.bodied:
             for name in found.keys() & self.reads[position]:
                 found[name] = sorted({*found[name], position})
@@ -228,7 +228,7 @@ class GraphIndex:
         """Return the nodes that need one of many values; it can hold a few others."""
         if len(self.nodes) > FEW:
             return sorted({*self.table.reading(values), *self.bodied})
-        wanted = {*values}
+        wanted = set(values)
         return [p for p, needs in enumerate(self.needs) if not wanted.isdisjoint(needs)]
 
     def read_by(self, positions: Collection[int]) -> set[str]:
@@ -309,8 +309,6 @@ class GraphIndex:
     @cached_property
     def operators(self) -> dict[str, list[int]]:
         """Operator type -> its nodes, in any domain."""
-        if len(self.nodes) > FEW:
-            return self.table.by_operator()
         found = defaultdict[str, list[int]](list)
         for position, node in enumerate(self.nodes):
             found[node.op_type].append(position)

@@ -85,7 +85,7 @@ def _duplicate_names(index: GraphIndex) -> Iterator[LintFinding]:
         for position, node in enumerate(body.nodes):
             called[node.name].append(body.node_id(position))
             if body.path and not body.path.startswith("fn:"):  # a function sees no graph
-                for name in defined.keys() & {*node.output}:
+                for name in defined.keys() & set(node.output):
                     what = f"{defined[name]}, and made by {node.op_type} {body.node_id(position)}"
                     yield LintFinding("duplicate name", f"value {name!r} is {what}", (name,))
         for name, ids in called.items():
@@ -120,7 +120,7 @@ def _unknown_types(index: GraphIndex) -> Iterator[LintFinding]:
 def _frozen_outputs(index: GraphIndex) -> Iterator[LintFinding]:
     """Find outputs that depend on no number of an input."""
     inputs = index.inputs.keys() - index.initializers.keys()
-    fed, sized = {*inputs}, {*inputs}
+    fed, sized = set(inputs), set(inputs)
     for position in index.order:
         node, reads = index.nodes[position], index.reads[position]
         if not sized.isdisjoint(reads):

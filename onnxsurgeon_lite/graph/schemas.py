@@ -116,7 +116,7 @@ def _takes(
         return False
     required = {name for name, attribute in schema.attributes.items() if attribute.required}
     fits = schema.min_input <= inputs <= schema.max_input and not schema.deprecated
-    return fits and required <= {*attributes} <= schema.attributes.keys()
+    return fits and required <= set(attributes) <= schema.attributes.keys()
 
 
 def check_node(

@@ -141,7 +141,7 @@ def summarize(model: Model) -> ModelSummary:
 
 def summarize_node(index: GraphIndex, position: int) -> NodeSummary:
     node = index.nodes[position]
-    direct = {*node.input}
+    direct = set(node.input)
     origin = index.origins[position]
     return NodeSummary(
         id=index.node_id(position),
@@ -183,7 +183,7 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
         type=type_text(kind) if kind is not None else "unknown type",
         kind=" and ".join(kinds),
         producer=None if position is None else index.describe(position),
-        consumers=[*map(index.describe, index.consumers.get(name, ()))],
+        consumers=list(map(index.describe, index.consumers.get(name, ()))),
         is_output=name in index.outputs,
         numbers=_numbers(index, name),
         scope=origin.scope,

@@ -93,7 +93,7 @@ class NodeTable:
         if sum(map(TensorProto.ByteSize, graph.initializer)) > _MOST_BYTES:
             graph = GraphProto(node=graph.node)
         encoded = graph.SerializeToString()
-        known = [*_latest]
+        known = list(_latest)
         found = next((table for table in known if table.encoded.whole == encoded), None)
         if found is None:
             found = cls(encoded, *known[-1:])
@@ -145,7 +145,7 @@ class NodeTable:
     @cached_property
     def attributed(self) -> set[int]:
         """The nodes that have attributes."""
-        return {*self._fields(_ATTRIBUTE)[0].tolist()}
+        return set(self._fields(_ATTRIBUTE)[0].tolist())
 
     @cached_property
     def made(self) -> tuple[_Numbers, _Places]:
@@ -156,7 +156,7 @@ class NodeTable:
     def makers(self, name: str) -> list[int]:
         """Return the nodes that make a value."""
         numbers, nodes = self.made
-        may = sorted({*nodes[numbers == _numbers_of([name])].tolist()})
+        may = sorted(set(nodes[numbers == _numbers_of([name])].tolist()))
         return [place for place in may if name in self.node(place).output[:]]
 
     def readers(self, names: Collection[str]) -> dict[str, list[int]]:
@@ -189,7 +189,7 @@ class NodeTable:
         """Return the nodes that make inputs of some nodes; it can hold a few others."""
         found, made = self._made_of_read
         chosen = np.zeros(len(self.encoded), np.bool_)
-        chosen[[*places]] = True
+        chosen[list(places)] = True
         makers = np.zeros(len(self.encoded), np.bool_)
         makers[self.made[1][made[found & chosen[self._named(_INPUT)[0]]]]] = True
         return np.flatnonzero(makers).tolist()
@@ -198,9 +198,9 @@ class NodeTable:
         """Return the strings in the fields of a number of some nodes, less those that are empty."""
         nodes, starts, stops, _ = self._named(number)
         chosen = np.zeros(len(self.encoded), np.bool_)
-        chosen[[*places]] = True
+        chosen[list(places)] = True
         wanted = chosen[nodes]
-        return {*self._decoded(starts[wanted], stops[wanted])}
+        return set(self._decoded(starts[wanted], stops[wanted]))
 
     def made_among(self, names: Collection[str]) -> set[str]:
         """Return those of some values that nodes make."""
@@ -307,9 +307,7 @@ class NodeTable:
     def _by_number(self, number: int) -> tuple[_Numbers, _Places]:
         """Return the numbers of the names in the fields of a number, sorted, and the place of each in `_named`."""
         if number not in self._sorted:
-            _, starts, stops, names = self._named(number)
-            known = number in _NAMES
-            numbers = names.view(np.uint64) if known else _numbers(self._bytes, starts, stops)
+            numbers = self._named(number)[3].view(np.uint64)
             order = np.argsort(numbers, kind="stable")
             self._sorted[number] = numbers[order], order
         return self._sorted[number]
@@ -353,7 +351,7 @@ class NodeTable:
         attributes = defaultdict[int, list[bytes]](list)
         for node, start, stop in in_rows(*self._fields(_ATTRIBUTE)[:3]):
             attributes[node].append(self.encoded.whole[start:stop])
-        plain = self._without(self._fields(_ATTRIBUTE)[0])
+        plain = np.setdiff1d(np.arange(len(self.encoded)), self._fields(_ATTRIBUTE)[0])
         found = plain[np.unique(kinds[plain], return_index=True)[1]].tolist()
         seen = dict[tuple[int | bytes, ...], int]()
         for node, held in attributes.items():
@@ -408,49 +406,6 @@ class NodeTable:
         nodes, starts, stops, _ = self._named(_OUTPUT)
         return dict(zip(self._decoded(starts, stops), nodes.tolist(), strict=True))
 
-    def consumers(self) -> dict[str, list[int]]:
-        """Return value -> the nodes whose inputs it is among, both in order."""
-        return self._holders(_INPUT)
-
-    def by_operator(self) -> dict[str, list[int]]:
-        """Return operator -> its nodes, both in order; '' of those that have none."""
-        found = self._holders(_OPERATOR)
-        if unnamed := self._without(self._named(_OPERATOR)[0]).tolist():
-            found[""] = unnamed
-        return found
-
-    def _without(self, nodes: _Places) -> _Places:
-        """Return all other nodes."""
-        others = np.ones(len(self.encoded), np.bool_)
-        others[nodes] = False
-        return np.flatnonzero(others)
-
-    def _holders(self, number: int) -> dict[str, list[int]]:
-        """Return the strings in the fields of a number that are not empty, each with the nodes that have it."""
-        nodes, starts, stops, _ = self._named(number)
-        numbers, order = self._by_number(number)
-        begins = _begins(numbers)
-        heads = order[begins]  # of fields with one number, the first
-        firsts = np.repeat(heads, np.diff(begins, append=len(order)))
-        alike = starts[order], stops[order], starts[firsts], stops[firsts]
-        if not _same(self._bytes, *alike).all():  # two names with one number
-            found = defaultdict[str, dict[int, None]](dict)
-            for node, text in zip(nodes.tolist(), self._decoded(starts, stops), strict=True):
-                found[text][node] = None
-            return {text: list(having) for text, having in found.items()}
-        holders = nodes[order]
-        once = np.ones(len(order), np.bool_)  # a node can have a name twice
-        once[1:] = (holders[1:] != holders[:-1]) | (firsts[1:] != firsts[:-1])
-        ends = np.cumsum(once)[np.append(begins[1:], len(order)) - 1] if len(order) else begins
-        sizes = np.diff(ends, prepend=0)
-        sequence = np.argsort(heads)
-        spans = zip((ends - sizes)[sequence].tolist(), ends[sequence].tolist(), strict=True)
-        texts, every = (
-            self._decoded(starts[heads[sequence]], stops[heads[sequence]]),
-            holders[once].tolist(),
-        )
-        return {text: every[at:end] for text, (at, end) in zip(texts, spans, strict=True)}
-
     @cached_property
     def rows(self) -> list[NodeRow]:
         """Every node as plain data."""
@@ -461,7 +416,7 @@ class NodeTable:
         if len(places) <= FEW:
             return list(map(self._row, places))
         at = np.full(len(self.encoded), -1, np.int64)  # where a node is among them
-        at[[*places]] = range(len(places))
+        at[list(places)] = range(len(places))
         needs, outputs = self._lists(_INPUT, at), self._lists(_OUTPUT, at)
         operators, domains, attributed = (
             ["" for _ in needs],
@@ -472,7 +427,7 @@ class NodeTable:
             operators[place] = operator
         for place, domain in zip(*self._texts(_DOMAIN, at), strict=True):
             domains[place] = plain_domain(domain)
-        for place in {*self._chosen(_ATTRIBUTE, at)[0].tolist()}:
+        for place in set(self._chosen(_ATTRIBUTE, at)[0].tolist()):
             attributed[place] = True
             needs[place] = _distinct(needs[place])
         for node in self.bodied:

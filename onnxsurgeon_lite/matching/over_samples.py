@@ -162,7 +162,7 @@ class SampleComparing:
         self._together = 1
 
     def __call__(self, samples: Sequence[Sample]) -> Iterator[SampleOutcome]:
-        left = [*samples]
+        left = list(samples)
         while left:
             part, left = left[: self._together], left[self._together :]
             yield from self._tried(part)
@@ -247,7 +247,7 @@ class SampleComparing:
         place, carry = (id(index), way, tuple(fetch)), self.job.carry
         if place not in self._sessions:
             every = dict.fromkeys((*fetch, *carry.values()))
-            self._sessions[place] = OpenModel.of_many(index, way, [*every])
+            self._sessions[place] = OpenModel.of_many(index, way, list(every))
             self._carried[place] = Carried(carry)
         session, carried = self._sessions[place], self._carried[place]
         if not carry:
@@ -364,7 +364,7 @@ class Tally:
         measured = self.measured()
         match = not self.failing and (measured is None or measured.value <= measured.limit)
         return SampleComparison(
-            self.total, match, self.failing, values, worst, measured, [*repeated]
+            self.total, match, self.failing, values, worst, measured, list(repeated)
         )
 
     def measured(self) -> MeasuredMetric | None:

@@ -328,7 +328,7 @@ def _require_small(symbol: Symbol, feeds: Feeds) -> None:
     """Raise `ShapeError` if the original computes more samples at a time than can be made."""
     samples = symbol.own or 1
     for name, axis in symbol.places:
-        shape = [*np.shape(feeds[name])]
+        shape = list(np.shape(feeds[name]))
         shape[axis] = samples
         if samples > _MOST_SAMPLES or math.prod(shape) > _MOST_ELEMENTS:
             raise ShapeError(

@@ -46,7 +46,9 @@ class _Recording:
         self.job, self.index = job, GraphIndex.of(job.model)
         self._runtime = runtime_of(job.options)
         self._carried = Carried(job.carry)
-        self._session = OpenModel(self.index, self._runtime, [*(job.values or self.index.producer)])
+        self._session = OpenModel(
+            self.index, self._runtime, list(job.values or self.index.producer)
+        )
 
     def __call__(self, samples: Sequence[Sample]) -> Iterator[tuple[int, dict[str, Stored]]]:
         return map(self._recorded, samples)

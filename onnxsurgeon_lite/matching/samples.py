@@ -183,7 +183,7 @@ def side_by_side(sources: Sequence[Samples]) -> Iterator[list[ReferenceSet]]:
     for sets in zip_longest(*sources):
         if None in sets:
             raise _uneven(sources)
-        yield [*sets]
+        yield list(sets)
 
 
 def _require_even(sources: Sequence[Samples]) -> None:

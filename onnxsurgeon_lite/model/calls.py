@@ -41,7 +41,7 @@ def check_functions(model: ModelProto) -> None:
         key: [k for k in map(call_key, nodes) if k in functions] for key, nodes in functions.items()
     }
     try:
-        order = [*TopologicalSorter(calls).static_order()]
+        order = list(TopologicalSorter(calls).static_order())
     except CycleError as error:
         names = ", ".join(map(_named, error.args[1][1:]))
         raise GraphError(

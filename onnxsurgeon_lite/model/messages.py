@@ -45,7 +45,7 @@ def drop(messages: MutableSequence[M], unwanted: Callable[[M], object]) -> int:
 def drop_at(messages: MutableSequence[M], places: Iterable[int]) -> None:
     """Delete the messages at some places; those behind move once for each gap."""
     stop = first = 0
-    for place in sorted({*places}, reverse=True):
+    for place in sorted(set(places), reverse=True):
         if place != first - 1:
             del messages[first:stop]
             stop = place + 1

@@ -323,7 +323,9 @@ class Messages:
         self.whole = whole
         self.starts: _Places
         self.stops: _Places
-        self.starts, self.stops = np.concatenate([*self._found(number << 3 | _LEN, like)], axis=1)
+        self.starts, self.stops = np.concatenate(
+            list(self._found(number << 3 | _LEN, like)), axis=1
+        )
 
     def _found(self, tag: int, like: "Messages | None") -> Iterator[_Places]:
         """Yield where messages start and stop."""

@@ -76,7 +76,7 @@ class Append:
                 raise UnknownNameError(name, "what is read", read, "output")
         done = merge(model, guest, pairs, self.share, self.prefix, keep)
         gone = [name for name in read if name not in keep]
-        _take_places(done.model, index, {*gone})
+        _take_places(done.model, index, set(gone))
         freed = rename_results(done.model, results)
         notes = (
             *done.notes,

@@ -104,7 +104,7 @@ def _clean_graph(graph: GraphProto, index: GraphIndex | None, also: set[str]) ->
 def _known_as_used(graph: GraphProto, needed: set[str]) -> set[str] | None:
     """Return what the nodes of a graph without bodies read from outside, if all are known to be used; else None."""
     table = NodeTable.of(graph)
-    if graph.quantization_annotation or table.bodied or table.made_among([*sources(graph)]):
+    if graph.quantization_annotation or table.bodied or table.made_among(list(sources(graph))):
         return None
     return table.outside() if table.is_sorted and table.is_used(needed) else None
 

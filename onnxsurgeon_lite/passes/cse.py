@@ -197,7 +197,7 @@ class _Merging:
         seen: dict[Shallow, list[_Known]] = {}
         alike: dict[str, bytes] = {}
         if outer or outer_alike:
-            local = {*defined(graph)}
+            local = set(defined(graph))
             alike |= {n: content for n, content in (outer_alike or {}).items() if n not in local}
             for key, several in (outer or {}).items():
                 if visible := [known for known in several if local.isdisjoint(known.names)]:

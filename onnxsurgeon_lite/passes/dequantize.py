@@ -318,7 +318,7 @@ class _Floats:
     def _moves(self, node: NodeProto) -> bool:
         """Return whether all that a node moves are integers that stand for floats of one scale."""
         moved = node.input if node.op_type == "Concat" else node.input[:1]
-        return {*moved} <= self.real.keys() and len({self.grids.get(name) for name in moved}) == 1
+        return set(moved) <= self.real.keys() and len({self.grids.get(name) for name in moved}) == 1
 
     def _moved(self, node: NodeProto) -> Iterator[NodeProto]:
         inputs = [self.real.get(name, name) for name in node.input]

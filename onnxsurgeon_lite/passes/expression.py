@@ -156,7 +156,7 @@ class _Writer:
         domain, _, op_type = operator.rpartition(".")
         node = NodeProto(op_type=op_type, domain=domain, output=outputs)
         schema = schema_of(GraphIndex.of(self.model), node)
-        inputs: list[ast.expr | None] = [*operands]
+        inputs: list[ast.expr | None] = list(operands)
         slots = {formal.name: slot for slot, formal in enumerate(schema.inputs)} if schema else {}
         for word in given.keys() & slots.keys():
             inputs += [None] * (slots[word] + 1 - len(inputs))
@@ -220,7 +220,7 @@ class _Writer:
             schema.inputs[min(n, len(schema.inputs) - 1)].type_str for n in range(len(names))
         ]
         allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
-        kinds = [*allowed.get(formals[slot], [formals[slot]])]
+        kinds = list(allowed.get(formals[slot], [formals[slot]]))
         if len(kinds) == 1:
             return dtypes.data_type_of(kinds[0].removeprefix("tensor(").removesuffix(")"))
         same = [n for n, kind in zip(names, formals, strict=True) if kind == formals[slot] and n]

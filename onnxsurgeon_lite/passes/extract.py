@@ -16,7 +16,7 @@ from onnxsurgeon_lite.model.model import Enclosing
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.in_bodies import Narrowed
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import clear_bodies
+from onnxsurgeon_lite.surgery.edits import Taken, clear_bodies, fresh
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,10 @@ def _from_outside(
     index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]
 ) -> Iterator[str]:
     """Yield the inputs that stand for values outside of a body, where a cut needs them and does not name them."""
-    outside = index.model.enclosing.names & index.inputs.keys() - {*inputs}
+    outside = index.model.enclosing.names & index.inputs.keys() - set(inputs)
     if outside:
         nodes = index.ancestors(outputs, inputs)
-        needed = {*outputs}.union(*(index.reads[position] for position in nodes))
+        needed = set(outputs).union(*(index.reads[position] for position in nodes))
         yield from (name for name in index.inputs if name in outside & needed)
 
 
@@ -121,7 +121,7 @@ def submodel(index: GraphIndex, cut: Cut) -> Model:
             _copy_field(result, field.name, value)
     result.MergeFromString(unknown_fields(source))
     nodes = [index.nodes[position] for position in cut.nodes]
-    used = {name for position in cut.nodes for name in index.reads[position]} | {*cut.outputs}
+    used = {name for position in cut.nodes for name in index.reads[position]} | set(cut.outputs)
     _fill_graph(result.graph, index, cut, nodes, used)
     result.functions.extend(reached_functions(source, nodes))
     kept = {tensor.name for tensor in result.graph.initializer}
@@ -149,7 +149,7 @@ def _fill_graph(
         if annotation.tensor_name in used | produced:
             graph.quantization_annotation.append(annotation)
             used |= {entry.value for entry in annotation.quant_parameter_tensor_names}
-    stays = used - {*cut.inputs} - produced
+    stays = used - set(cut.inputs) - produced
     graph.node.extend(nodes)
     clear_bodies(graph.node, produced.union(cut.inputs))  # which may come earlier now
     for node in graph.node:
@@ -170,15 +170,7 @@ def _drop_outputs(node: NodeProto, cut_inputs: Container[str], index: GraphIndex
     """Rename the outputs of a kept node that the cut feeds instead."""
     for slot, name in enumerate(node.output):
         if name and name in cut_inputs:
-            node.output[slot] = _unused_name(f"{name}_unused", index)
-
-
-def _unused_name(base: str, index: GraphIndex) -> str:
-    name, number = base, 0
-    while name in index:
-        number += 1
-        name = f"{base}_{number}"
-    return name
+            node.output[slot] = fresh(f"{name}_unused", Taken(index))
 
 
 def _copy_field(target: ModelProto | GraphProto, name: str, value: object) -> None:

@@ -116,7 +116,7 @@ def _is_tidy(graph: GraphProto) -> bool:
         list(sources(graph)),
         [name for node in graph.node if (name := node.name)],
     )
-    once = len({*given}) == len(given) and len({*names}) == len(names)
+    once = len(set(given)) == len(given) and len(set(names)) == len(names)
     return once and table.is_made_once and not table.bodied and not table.made_among(given)
 
 

@@ -74,7 +74,7 @@ class Fold:
             result, taken, _ = straighten(result, 0)
             if taken:
                 after = self.edit(GraphIndex.of(result))
-                result, notes = after.model, [*after.notes]
+                result, notes = after.model, list(after.notes)
                 changes += [*taken, *after.changes]
         return PassResult.of(index.model, result, changes, notes, is_told=True)
 
@@ -444,7 +444,7 @@ def _computed(
 
 def _read_by_others(index: GraphIndex, names: Iterable[str], found: _Constants) -> set[str]:
     """Return the values that a node reads which is not folded."""
-    gone, readers = found.gone, index.readers({*names})
+    gone, readers = found.gone, index.readers(set(names))
     return {name for name, users in readers.items() if not gone.issuperset(users)}
 
 

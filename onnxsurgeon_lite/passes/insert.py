@@ -74,7 +74,7 @@ class Insert:
         taken = Taken(index)
         base = f"{value}_{self.op_type.lower()}"
         operands = Operands.read(index, self.inputs, base, taken, notes, self.constants)
-        if operands.names == [*operands.numbers]:  # numbers alone come after the value
+        if operands.names == list(operands.numbers):  # numbers alone come after the value
             operands.names.insert(0, value)
         inputs = operands.names
         if value not in inputs:

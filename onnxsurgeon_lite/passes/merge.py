@@ -108,7 +108,7 @@ def merge_all(
     whole = next(filter(None, map(_whole, models)), {})
     before = [name for model in models for name in _names(model.proto.graph.output)]
     asked = [name for model in models[1:] for name in _names(model.proto.graph.input)]
-    share, keep = split(share, {*asked}), split(keep, {*before})
+    share, keep = split(share, set(asked)), split(keep, set(before))
     for names, known, kind in ((share, asked, "input"), (keep, before, "output")):
         for name in names:
             if name not in known:
@@ -117,11 +117,11 @@ def merge_all(
     for value, name in links:
         waiting.setdefault(name, []).append(value)
     merged, notes, changes = models[0], list[str](), list[str]()
-    made = {*_names(merged.proto.graph.output)}
+    made = set(_names(merged.proto.graph.output))
     for guest, prefix in zip(models[1:], [*prefixes, *[""] * len(models)], strict=False):
-        inputs = {*_names(guest.proto.graph.input)}
+        inputs = set(_names(guest.proto.graph.input))
         if guest is models[-1]:
-            inputs |= waiting.keys() - {*asked}  # which `merge` says that it has not
+            inputs |= waiting.keys() - set(asked)  # which `merge` says that it has not
         linked = {n: v.pop(0) if len(v) > 1 else v[0] for n, v in waiting.items() if n in inputs}
         shared = [name for name in share if name in inputs]
         if by_name:

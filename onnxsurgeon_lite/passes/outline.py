@@ -191,7 +191,7 @@ def _shape_of(function: FunctionProto) -> bytes:
 
 def _rename(function: FunctionProto, names: Mapping[str, str]) -> None:
     """Rename values of a function, if no two get one name."""
-    if len({*names.values()}) < len(names):
+    if len(set(names.values())) < len(names):
         return
     body = GraphProto(node=function.node, value_info=function.value_info)
     rename_values(ModelProto(), body, names)

@@ -401,7 +401,7 @@ def _rename(
         while value in aliases:
             value = aliases[value]
         final[name] = value
-    readers = {*index.reading(final)} - removed if final else set[int]()
+    readers = set(index.reading(final)) - removed if final else set[int]()
     rename_uses(chain(added, (target.node[position] for position in readers)), final)
     return final
 
@@ -452,7 +452,7 @@ def _drop(
     made, read = index.made_by(removed), index.read_by(removed)
     readers = index.readers(made | read | names.keys())
     left = {name for name, users in readers.items() if not removed.issuperset(users)}
-    outputs = {*_outputs(target)}
+    outputs = set(_outputs(target))
     used = {names.get(name, name) for name in left | outputs} | outputs
     for node in added:
         used.update(node.input, captured(node) if node.attribute else ())
@@ -465,7 +465,7 @@ def _drop(
             e.value for a in target.quantization_annotation for e in a.quant_parameter_tensor_names
         }
         drop(target.initializer, lambda tensor: tensor.name in gone - kept)
-    return {*index.makers(gone - index.initializers.keys())}
+    return set(index.makers(gone - index.initializers.keys()))
 
 
 def _sort(target: GraphProto | FunctionProto) -> None:

@@ -147,7 +147,7 @@ def _numbers(raw: bytes, data_type: int, field: str) -> list[float]:
         kind = np.dtype(f"u{kind.itemsize}")
     if kind.kind == "c":
         kind = np.dtype(f"f{kind.itemsize // 2}")
-    return [*np.frombuffer(raw, kind).tolist()]
+    return list(np.frombuffer(raw, kind).tolist())
 
 
 def _bytes(stored: ReferenceSet, key: str) -> bytes:

@@ -128,7 +128,7 @@ class _Noops:
         number, _ = _NEUTRAL[operator]
         neutral = {name for name in self.constants if self._is_all(name, number)}
         readers = chain.from_iterable(self.index.readers(neutral).values()) if neutral else ()
-        return sorted({*places}.intersection(readers))
+        return sorted(set(places).intersection(readers))
 
     def _is_open(self, position: int) -> bool:
         """Return whether the call of a function decides an attribute."""

@@ -63,7 +63,7 @@ def ends(index: GraphIndex, selectors: Iterable[str], known: Collection[str]) ->
     found = []
     for selector in split_names(index, selectors):
         is_pattern = selector not in known and is_glob(selector)
-        found += ([*filter(glob(selector), known)] if is_pattern else []) or [selector]
+        found += (list(filter(glob(selector), known)) if is_pattern else []) or [selector]
     return found
 
 

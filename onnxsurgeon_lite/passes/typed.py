@@ -35,14 +35,14 @@ def _plain(value: object) -> object:
         return f"a model of {len(value.proto.graph.node)} nodes"
     if isinstance(value, tuple) and value and all(isinstance(v, tuple) for v in value):
         return {str(key): _plain(item) for key, item in value}
-    return [*map(_plain, value)] if isinstance(value, tuple | list) else value
+    return list(map(_plain, value)) if isinstance(value, tuple | list) else value
 
 
 def as_command(steps: Sequence[Pass], path: Path | None) -> list[str]:
     """Return the words of a command that makes an edit; none if it takes several, or numbers of a file."""
     if len(steps) != 1:
         return []
-    words = [*_words(steps[0])]
+    words = list(_words(steps[0]))
     return ["onnxdbg", "edit", steps[0].name, str(path or "model.onnx"), *words] if words else []
 
 
@@ -62,13 +62,13 @@ def _words(step: Pass) -> Iterator[str]:
         case SetConstant(value, numbers, to) if _typed(numbers):
             yield from (value, _typed(numbers), *_flags("--to", to))
         case Insert(value, op_type) if all(_typed(numbers) for _, numbers in step.constants):
-            yield from (value, op_type, *_flags("--attr", [*_pairs(step.attributes)]))
+            yield from (value, op_type, *_flags("--attr", list(_pairs(step.attributes))))
             yield from _flags("--input", [*step.inputs, *(_typed(n) for _, n in step.constants)])
             yield from _flags("--to", step.to)
             yield from ["--before"] if step.before else []
         case Replace(inputs, outputs, op_type) if op_type:
             yield from ("--inputs", listed(inputs), "--outputs", listed(outputs), "--op", op_type)
-            yield from _flags("--attr", [*_pairs(step.attributes)])
+            yield from _flags("--attr", list(_pairs(step.attributes)))
 
 
 def _pairs(pairs: Sequence[tuple[str, object]] | Mapping[str, object]) -> Iterator[str]:

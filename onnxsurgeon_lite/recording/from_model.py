@@ -130,7 +130,7 @@ def computed_wide(
     for name in values:
         index.require(name)
     yield from _given(index, feeds, values)
-    requested = {*(values or index.producer)}
+    requested = set(values or index.producer)
     needed = index.ancestors(requested & index.producer.keys())
     with Float64(Observer(index, runtime), seconds=_LONGEST) as evaluator:
         live: dict[str, RunValue] = {name: widened(value) for name, value in feeds.items()}

@@ -344,7 +344,7 @@ def _parts(name: str, value: object, depth: int = 4) -> list[tuple[str, object]]
     """Return the tensors of another object, such as a cache of keys and values."""
     leaves = torch.utils._pytree.tree_leaves(value)
     if any(leaf is value for leaf in leaves):  # torch does not know its parts
-        items = [*getattr(value, "__dict__", {}).items()]
+        items = list(getattr(value, "__dict__", {}).items())
     else:
         items = [(str(number), leaf) for number, leaf in enumerate(leaves)]
     found: list[tuple[str, object]] = []

@@ -113,7 +113,7 @@ class Observer:
         """Like `hold`, but return what computes the values, for another thread; None where some are kept."""
         if any(name in self.kept for name in values):
             return None
-        missing, new = [*values], [name for name in keep if name not in self.kept]
+        missing, new = list(values), [name for name in keep if name not in self.kept]
         self.runtime.shelve()
 
         def computed() -> list[tuple[str, RunValue | Held]]:
@@ -278,7 +278,7 @@ class Observer:
         part.functions.extend(reached_functions(source, nodes))
         for name in given:
             part.graph.input.add(name=name, type=inputs[name])
-        stays = used.keys() - {*given} - produced
+        stays = used.keys() - set(given) - produced
         for name in stays & index.initializers.keys():
             tensor = index.initializers[name]
             if isinstance(tensor, TensorProto):
@@ -309,7 +309,7 @@ class Observer:
     ) -> Iterator[Callable[[Mapping[str, RunValue]], dict[str, RunValue]]]:
         """Open a model made of this model's nodes and weights; yield what runs it with some inputs exchanged."""
         given = {declared.name: _APART + declared.name for declared in part.graph.input}
-        stored = [*given.values()]
+        stored = list(given.values())
 
         def run(instead: Mapping[str, RunValue]) -> dict[str, RunValue]:
             others = {name: _APART + _APART + name for name in instead}

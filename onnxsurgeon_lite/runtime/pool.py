@@ -160,4 +160,4 @@ def done(job: "Job[Item, Result]", items: list[Item]) -> tuple[list[Result], flo
     """Return the results of a task, and how many seconds it took."""
     worker = _WORKERS.of(job)
     start = time.perf_counter()
-    return [*worker(items)], time.perf_counter() - start
+    return list(worker(items)), time.perf_counter() - start

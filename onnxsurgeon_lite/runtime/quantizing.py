@@ -63,7 +63,7 @@ class Quantizing:
             "model": str(self.source),
             "result": str(result),
             "nodes": list(nodes),
-            "others": [n.name for n in self.model.proto.graph.node if n.name not in {*nodes}],
+            "others": [n.name for n in self.model.proto.graph.node if n.name not in set(nodes)],
             "symmetric": self.to == "int4",
             "calibrate": CALIBRATIONS.get(self.calibrate, ""),
             "samples": [str(self.folder / f"{n}.npz") for n in range(len(self.samples))],

@@ -310,7 +310,7 @@ def reorder(nodes: Nodes, order: Sequence[int]) -> None:
 
 
 def _require_whole(before: GraphIndex, after: GraphIndex) -> None:
-    gone = {*_changed(before, after)} - after.inputs.keys() - after.initializers.keys()
+    gone = set(_changed(before, after)) - after.inputs.keys() - after.initializers.keys()
     gone -= after.producer.keys() if len(after.nodes) <= FEW else after.table.made_among(gone)
     if not gone:
         return

@@ -182,7 +182,7 @@ def _split_of_sizes(index: GraphIndex, node: NodeProto, version: int) -> Functio
         return None
     count, axis = len(node.output), given.get("axis", 0)
     shape = index.type_of(node.input[0])
-    dims = [*shape.tensor_type.shape.dim] if shape is not None else []
+    dims = list(shape.tensor_type.shape.dim) if shape is not None else []
     size = dims[axis].dim_value if -len(dims) <= axis < len(dims) else 0
     parts = ", ".join(f"part{n}" for n in range(count))
     most = -(-size // given["num_outputs"])
@@ -197,7 +197,7 @@ def _split_of_sizes(index: GraphIndex, node: NodeProto, version: int) -> Functio
 
 def _needed(function: FunctionProto) -> list[NodeProto]:
     """Return the nodes that the outputs depend on, in order."""
-    wanted, kept = {*function.output}, []
+    wanted, kept = set(function.output), []
     for node in reversed(function.node):
         if not wanted.isdisjoint(node.output):
             kept.append(node)

@@ -71,7 +71,7 @@ class OpenBody:
                 )
             made, names = function_model(index.model.proto, source), set[str]()
         else:
-            own, names = {*defined(source)}, {*index.values(), *index.model.enclosing.names}
+            own, names = set(defined(source)), {*index.values(), *index.model.enclosing.names}
             if hidden := also & own:
                 raise UsageError(
                     f"{path!r} has a value {min(hidden)!r} of its own, which hides the outer one",

@@ -58,7 +58,7 @@ class Guard:
         chosen = frozenset[str]()
         if self.simulated(chosen)[0] > 1:
             chosen = self._search()
-        return {*chosen}, *self.simulated(chosen)
+        return set(chosen), *self.simulated(chosen)
 
     @cached_property
     def reference(self) -> Spooled:

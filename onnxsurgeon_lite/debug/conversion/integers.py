@@ -134,7 +134,7 @@ class Integers:
         if self._excess(()) <= 1:
             return []
         layers = self._layers()
-        groups, left = by_worth(self._effects([*layers]), [*layers.values()])
+        groups, left = by_worth(self._effects(list(layers)), list(layers.values()))
 
         def first(count: int) -> list[str]:
             return list(chain.from_iterable(groups[:count]))
@@ -194,7 +194,7 @@ class Integers:
         except SurgeonError:
             return [inf] * len(layers)
         # what is not finite has no slope: a mask that reaches to infinity
-        return [*map(float, np.linalg.norm(np.nan_to_num(found, posinf=0.0), axis=0))]
+        return list(map(float, np.linalg.norm(np.nan_to_num(found, posinf=0.0), axis=0)))
 
     def _curve(self) -> list[tuple[int, float, float]]:
         """Return what was tried, without what something smaller is better than."""

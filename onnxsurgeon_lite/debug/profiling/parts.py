@@ -33,10 +33,11 @@ def parts(original: GraphIndex, executed: Iterable[NodeProto]) -> list[TimedPart
             behind |= dict.fromkeys(node.output, kernels)
         elif new := [value for value in values if value not in known]:
             ends.append((new, kernels))
-            known |= {*new}
+            known |= set(new)
     return [
         TimedPart(
-            sorted(original.ancestors(values, stop=known - {*values})), [*dict.fromkeys(kernels)]
+            sorted(original.ancestors(values, stop=known - set(values))),
+            list(dict.fromkeys(kernels)),
         )
         for values, kernels in ends
     ]

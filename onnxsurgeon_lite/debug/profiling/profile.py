@@ -74,7 +74,7 @@ def _name(nodes: Iterable[NodeProto], kernels: Iterable[Kernel]) -> None:
         if kernel.name not in known:
             called[kernel.op_type].append(kernel.name)
     for op_type, found in unnamed.items():
-        names = [*dict.fromkeys(called[op_type])]
+        names = list(dict.fromkeys(called[op_type]))
         for node, name in zip(found, names if len(names) == len(found) else (), strict=False):
             node.name = name
 
@@ -105,10 +105,10 @@ class _Attribution:
             self._place(part.positions, members)
             main = max(part.kernels, key=lambda k: (_macs_of(kernels[k]) or 0, seconds[k]))
             nodes[main].cost += self._cost(part.positions, kernels[main], shapes)
-        held, peak = _live(kernels, self.executed, [*nodes.values()])
+        held, peak = _live(kernels, self.executed, list(nodes.values()))
         path = str(self.original.model.path or self.original.graph.name)
         total = median(run.seconds for run in runs)
-        return Profile(path, len(runs), total, [*nodes.values()], held, peak)
+        return Profile(path, len(runs), total, list(nodes.values()), held, peak)
 
     def _place(self, positions: Sequence[int], nodes: Iterable[ProfiledNode]) -> None:
         """Say of kernels where they come from."""

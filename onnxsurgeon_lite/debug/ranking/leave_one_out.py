@@ -153,7 +153,7 @@ class _Partial:
             name for name in node.input if name in quantizers.weights | quantizers.sources.keys()
         ]
         made = [name for name in node.output if name in quantizers.behind]
-        return bool(read and made) or bool(quantizers.weights & {*read})
+        return bool(read and made) or bool(quantizers.weights & set(read))
 
     @cached_property
     def _references(self) -> Mapping[str, RunValue]:
@@ -168,7 +168,7 @@ class _Partial:
 
     def output_db(self, left: Iterable[int]) -> float:
         """Return the SQNR of the worst output with these layers in float."""
-        model = GraphIndex.of(Model(self._model({*left}), self.index.model.files))
+        model = GraphIndex.of(Model(self._model(set(left)), self.index.model.files))
         names = list(self._references)
         found = run(model, self.feeds, self.runtime, names)
         return min(_sqnr(found[name], self._references[name]) for name in names)
@@ -184,7 +184,7 @@ class _Partial:
                 if tensor is not None:
                     node.input[slot] = tensor.name
                     result.graph.initializer.append(tensor)
-        kept = {*self.layers} - {*left}
+        kept = set(self.layers) - set(left)
         for behind, source in self.quantizers.sources.items():
             around = {self.index.producer.get(source, -1), *self.index.consumers.get(behind, ())}
             if not around & kept:

@@ -412,6 +412,6 @@ def _fitted(
         fed = feeds_in_order(index, given)
         require_same_inputs(index, stored, fed)
         return aligned(stored, index, fed, runtime, how), fed
-    own = [*feeds] if isinstance(feeds, Mapping) else [n for n in index.inputs if n in given]
+    own = list(feeds) if isinstance(feeds, Mapping) else [n for n in index.inputs if n in given]
     fed = {name: given.read(name) for name in own}
     return stored, fed if stored is None else require_same_inputs(index, stored, fed)

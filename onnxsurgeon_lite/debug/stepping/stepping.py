@@ -94,7 +94,7 @@ class Stepper:
         for place in places[:_BATCH]:
             position = frame.index.order[place]
             made = frame.made(position)
-            if not wanted and frame.observer.kept.keys() >= {*made}:
+            if not wanted and frame.observer.kept.keys() >= set(made):
                 return  # with one before
             if wanted and position in self.points.inside.get(frame.scope, ()):
                 break

@@ -24,7 +24,7 @@ def visits(frames: Sequence[Frame], selector: str) -> Iterator[tuple[Frame, list
     found = select_values(main.index, [listed([selector])], inner=True).names
     inside = BodyName.of(found[0])
     assert inside is not None
-    after = main.fixed & {*main.index.nodes[inside.position].output}
+    after = main.fixed & set(main.index.nodes[inside.position].output)
     if after or any(f.touched for f in running if f.path.startswith(inside.path)):
         raise UsageError(
             f"{selector!r} cannot be told any more: values in or after {inside.path} were set",

@@ -37,7 +37,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., object]] = {
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., object]] = {
     "abs": np.abs, "all": np.all, "any": np.any, "len": len, "max": np.max, "min": np.min, "sqrt": math.sqrt,
-    "sum": sum, "sorted": sorted, "range": lambda count: [*range(count)], "list": lambda items: [*items],
+    "sum": sum, "sorted": sorted, "range": lambda count: list(range(count)), "list": lambda items: list(items),
 }  # fmt: skip
 _OPSET = "opset"
 _OF_VALUES = ("rank", "shape", "dtype", "constant", "given")
@@ -190,7 +190,7 @@ class Conditions:
             case ast.Subscript(held, place):
                 return self._item(self._value(held), place)
             case ast.ListComp(item, loops):
-                return [*self._each(item, loops)]
+                return list(self._each(item, loops))
         return self._computed(node)
 
     def _each(self, item: ast.expr, loops: "list[ast.comprehension]") -> Iterator[object]:
@@ -215,7 +215,7 @@ class Conditions:
             case ast.Call(ast.Name(name), []) if name == _OPSET:
                 return onnx_opset(self.index.model.proto)
             case ast.Call(ast.Name(name), arguments) if name in _FUNCTIONS:
-                given = [*map(self._value, arguments)]
+                given = list(map(self._value, arguments))
                 self.budget.spend(sum(map(_size, given)))
                 return _FUNCTIONS[name](*given)
         raise Unknown(f"{ast.unparse(node)!r} is no name of the pattern")

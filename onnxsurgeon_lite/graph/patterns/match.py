@@ -100,7 +100,7 @@ class Matcher:
     def kept(self) -> set[int]:
         """The nodes of the pattern that stay: those that make values to keep, and what they depend on."""
         found: set[int] = set()
-        pending = [*self.rule.pattern.keep]
+        pending = list(self.rule.pattern.keep)
         while pending:
             place = self.producer.get(pending.pop())
             if place is not None and place not in found:
@@ -119,7 +119,7 @@ class Matcher:
         """Yield the matches, each with its rule, in the order of the graph; no node is removed by two of them."""
         if any(node.op_type not in self.index.operators for node in self.nodes):
             return
-        used = {*taken}
+        used = set(taken)
         anchor = self.rarest()[0]
         plan = self._plan(anchor)
         for position in self._places(anchor):
@@ -138,9 +138,9 @@ class Matcher:
         places = operators[own.op_type]
         if len(self.index.nodes) <= FEW:
             return places
-        made = {*own.output} - {"", _ANY}
+        made = set(own.output) - {"", _ANY}
         for operator in {node.op_type for node in self.nodes if not made.isdisjoint(node.input)}:
-            places = sorted({*places}.intersection(self.index.table.feeding(operators[operator])))
+            places = sorted(set(places).intersection(self.index.table.feeding(operators[operator])))
         return places
 
     def _plan(self, anchor: int) -> list[tuple[int, str, bool]]:
@@ -406,7 +406,7 @@ class Matcher:
         reads = {name for position in removed for name in self.index.reads[position]}
         outside = {name for name in reads if self.index.producer.get(name) not in removed}
         first = min(self.index.places[position] for position in removed)
-        pending, seen = [*outside], set[int]()
+        pending, seen = list(outside), set[int]()
         while pending:
             position = self.index.producer.get(pending.pop())
             if position is None or position in seen or self.index.places[position] < first:
@@ -420,7 +420,7 @@ class Matcher:
 
 def matchers_of(index: GraphIndex, rules: Iterable[Rule]) -> list[Matcher]:
     """Return a matcher for each pattern."""
-    groups = [[*group] for _, group in groupby(rules, key=lambda rule: id(rule.pattern))]
+    groups = [list(group) for _, group in groupby(rules, key=lambda rule: id(rule.pattern))]
     budget = Budget.of(groups[0][0].name if groups else "", len(index.nodes))
     return [Matcher(index, group, budget) for group in groups]
 

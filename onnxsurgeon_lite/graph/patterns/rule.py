@@ -72,9 +72,9 @@ class Rule:
     @property
     def unmentioned(self) -> frozenset[str]:
         """The variables that the pattern does not mention: conditions define them."""
-        named = {*self.pattern.function.attribute}
+        named = set(self.pattern.function.attribute)
         if self.replacement is not None:
-            named |= self.replacement.variables | {*self.replacement.function.attribute}
+            named |= self.replacement.variables | set(self.replacement.function.attribute)
         return frozenset(named - self.pattern.variables)
 
     def reversed(self) -> "Rule":
@@ -94,15 +94,15 @@ class Rule:
         }
         defined |= {attribute.name for attribute in self.pattern.function.attribute_proto}
         missing = self.pattern.variables - self.replacement.variables - defined
-        missing |= {*self.pattern.function.input} - {*self.replacement.function.input}
+        missing |= set(self.pattern.function.input) - set(self.replacement.function.input)
         if missing:
             raise UsageError(
                 f"rule {self.name!r} has no reverse: its replacement does not determine {min(missing)!r}",
                 "give it a default in the header of the pattern: pattern <axis: int = -1> (...)",
             )
-        needed = {*self.pattern.function.input} - self.pattern.optional
+        needed = set(self.pattern.function.input) - self.pattern.optional
         found = replace(self.replacement, optional=self.replacement.optional - needed)
-        absent = {*self.replacement.function.input} - {*self.pattern.function.input}
+        absent = set(self.replacement.function.input) - set(self.pattern.function.input)
         return Rule(self.name, found, self.pattern, self.functions, frozenset(absent))
 
 
@@ -119,7 +119,7 @@ def read_rules(source: "str | PathLike[str]") -> list[Rule]:
         BuildError: the text is not ONNX text.
         UsageError: it holds no pattern, or a condition that cannot be evaluated.
     """
-    return [*_parsed(*_text(source))]
+    return list(_parsed(*_text(source)))
 
 
 @lru_cache  # rules are applied again until nothing matches
@@ -177,7 +177,7 @@ def reversed_rules(rules: Sequence[Rule]) -> list[Rule]:
 
 def _few(found: Iterable[_Part], name: str) -> list[_Part]:
     """Return rules, or sides of them, if they are not too many: alternatives multiply."""
-    some = [*islice(found, _MOST + 1)]
+    some = list(islice(found, _MOST + 1))
     if len(some) > _MOST:
         raise UsageError(
             f"{name!r} stands for more than {_MOST} rules: its alternatives multiply",

@@ -59,7 +59,7 @@ class PatternGraph:
     def without_unread(self) -> "PatternGraph":
         """Return the side without the inputs that nothing reads: the chosen parts may do without."""
         function = copied(self.function)
-        read = {name for node in function.node for name in node.input} | {*function.output}
+        read = {name for node in function.node for name in node.input} | set(function.output)
         function.input[:] = [name for name in function.input if name in read]
         return replace(self, function=function)
 

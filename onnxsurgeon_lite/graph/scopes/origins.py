@@ -92,7 +92,7 @@ class Provenances(Sequence[Provenance]):
     def _by_weights(self, position: int, origin: Provenance) -> Provenance:
         # exporters store equal weights once, under one owner's name: shared weights tell nothing
         weights = (name for name in self._owned[position] if self._uses[name] == 1)
-        owners = {*map(self._owners.__getitem__, weights)}
+        owners = set(map(self._owners.__getitem__, weights))
         scope = owners.pop() if len(owners) == 1 else ""
         # TorchScript numbers the calls of one module: `/fc_1/Gemm` can be the second call of `fc`
         if not scope or (origin.known and CALL.sub("", origin.scope) != scope):
@@ -147,7 +147,7 @@ class Provenances(Sequence[Provenance]):
     @cached_property
     def lines(self) -> dict[tuple[str, int], list[int]]:
         """(file, line) -> the nodes that a call there leads to."""
-        return _inverted({*origin.frames} for origin in self)
+        return _inverted(set(origin.frames) for origin in self)
 
     def in_scope(self, pattern: str) -> list[int]:
         """Return the nodes in matching modules; see `fits_scope`."""
@@ -238,7 +238,7 @@ def _enclosing(scope: str, classes: Mapping[str, str]) -> tuple[tuple[str, str],
 def _common(scopes: Sequence[str]) -> str:
     """Return the innermost module that contains all of them."""
     shared = takewhile(
-        lambda parts: len({*parts}) == 1, zip(*(s.split(".") for s in scopes), strict=False)
+        lambda parts: len(set(parts)) == 1, zip(*(s.split(".") for s in scopes), strict=False)
     )
     return ".".join(parts[0] for parts in shared)
 

@@ -60,7 +60,7 @@ class Value:
     def __repr__(self) -> str:
         source = self.producer.title if self.producer is not None else self.kind
         positions = self.graph.index.consumers.get(self.name, [])
-        users = first([*map(self.graph.index.describe, positions)], _SHOWN)
+        users = first(list(map(self.graph.index.describe, positions)), _SHOWN)
         ends = ", ".join(filter(None, (users, "output" if self.is_output else "")))
         return shown(f"value {self.name!r} {self.type}: {source} -> {ends or 'nothing'}")
 
@@ -199,7 +199,7 @@ class Graph:
         return "unknown type" if kind is None else type_text(kind)
 
     def _ipython_key_completions_(self) -> list[str]:
-        return [*self.index.values()]
+        return list(self.index.values())
 
     def find(
         self, op: str = "*", scope: str = "", name: str = "*", cls: str = "", src: str = ""

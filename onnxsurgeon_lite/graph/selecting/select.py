@@ -236,7 +236,7 @@ def select_parts(index: GraphIndex, argument: str) -> list[list[int]]:
     found = select_nodes(index, argument)
     if not argument.startswith("class:"):
         return [found]
-    return [*modules_of_class(index, argument.removeprefix("class:"), found).values()]
+    return list(modules_of_class(index, argument.removeprefix("class:"), found).values())
 
 
 def modules_of_class(index: GraphIndex, pattern: str, nodes: Iterable[int]) -> dict[str, list[int]]:
@@ -293,4 +293,4 @@ def _globbed(index: GraphIndex, pattern: str) -> list[str]:
     """Return the values that match a glob, in the graph's order."""
     if not names.is_glob(pattern):
         return []
-    return [*filter(names.glob(pattern), index.values())]
+    return list(filter(names.glob(pattern), index.values()))

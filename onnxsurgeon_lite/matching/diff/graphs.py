@@ -301,9 +301,9 @@ class GraphDiff:
         mine, theirs = ({info.name: info for info in g.value_info} for g in (first, second))
         renamed = {**self.alignment.values, **dict(list(self.wiring.constants))}
         pairs = {name: renamed.get(name, name) for name in mine}
-        known = {*pairs.values()}
+        known = set(pairs.values())
         pairs |= {name: other for name, other in renamed.items() if other in theirs}
-        known |= {*pairs.values()}
+        known |= set(pairs.values())
         pairs |= {other: other for other in theirs if other not in known}
         for name, other in pairs.items():
             one, two = mine.get(name), theirs.get(other)

@@ -52,7 +52,7 @@ class DimNames:
 
     def agree(self, kind: TypeProto, other: TypeProto) -> bool:
         """Return whether two types are equal up to renamed dimensions."""
-        if [*_denotations(kind)] != [*_denotations(other)]:
+        if list(_denotations(kind)) != list(_denotations(other)):
             return False
         while kind.WhichOneof("value") == other.WhichOneof("value") == "sequence_type":
             kind, other = kind.sequence_type.elem_type, other.sequence_type.elem_type

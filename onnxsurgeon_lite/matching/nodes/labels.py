@@ -139,7 +139,7 @@ class Labeler:
 
     def _signature(self, model: Model, node: NodeProto) -> int:
         if not node.attribute:
-            return self.label((*call_key(node),))
+            return self.label(tuple(call_key(node)))
         parts = [(a.name, self._attribute(model, a)) for a in node.attribute]
         return self.label((*call_key(node), *sorted(parts)))
 

@@ -65,7 +65,7 @@ class NamedGraph:
         found = {}
         for position, node in enumerate(self.index.nodes):
             if node.attribute:
-                direct = {*self.reads[position]}
+                direct = set(self.reads[position])
                 further = [name for name in self.index.reads[position] if name not in direct]
                 if further:
                     found[position] = further

@@ -170,7 +170,7 @@ def shapes_fit(a: Fact, b: Fact) -> bool:
 def tells_layout(shape: tuple[int, ...] | None) -> bool:
     """Return whether a shape has no two sizes that could change places."""
     sizes = [size for size in shape or () if size > 1]
-    return len({*sizes}) == len(sizes)
+    return len(set(sizes)) == len(sizes)
 
 
 def _singles(facts: Iterable[Fact], key: Callable[[Fact], object]) -> dict[object, Fact]:

@@ -206,7 +206,7 @@ def _sources(index: GraphIndex, feeds: Feeds) -> tuple[dict[int, tuple[str, ...]
     Sizes that one exporter computes are constants of another.
     """
     found = {}
-    depends, sizes = {*feeds}, set[str]()
+    depends, sizes = set(feeds), set[str]()
     for position in index.order:
         node = index.nodes[position]
         inputs = tuple(name for name in index.reads[position] if name in depends)
@@ -221,7 +221,7 @@ def _sources(index: GraphIndex, feeds: Feeds) -> tuple[dict[int, tuple[str, ...]
 
 def _left(index: GraphIndex, name: str, modules: Iterable[str]) -> tuple[str, ...]:
     """Return the modules around a value's node that the value leaves: some user or graph output is outside."""
-    users = [{*index.origins[user].around()} for user in index.consumers.get(name, ())]
+    users = [set(index.origins[user].around()) for user in index.consumers.get(name, ())]
     is_output = name in index.outputs
     return tuple(m for m in modules if is_output or any(m not in around for around in users))
 

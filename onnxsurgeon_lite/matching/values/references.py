@@ -199,7 +199,7 @@ def _exchanged(held: Sequence[str], returned: Sequence[str], index: GraphIndex) 
     Args:
         held: the value of the model that each of `returned` is.
     """
-    if [*held] == [*index.outputs] or sorted(held) != sorted(index.outputs):
+    if list(held) == list(index.outputs) or sorted(held) != sorted(index.outputs):
         return ""
     order = ", ".join(
         f"{name!r} at {output!r}" for name, output in zip(returned, held, strict=True)
@@ -220,7 +220,7 @@ def _left_over(
     place = {name: number for number, name in enumerate(references.entries)}
     last = max((place[pair.a] for pair in matching.pairs), default=-1)
     behind = [name for name in matching.only_a if place[name] > last]
-    if {*index.outputs} <= {*held.values()}:
+    if set(index.outputs) <= set(held.values()):
         behind = [name for name in behind if name in held]
     return [name for name in behind if name not in matching.lost_names and name not in index.inputs]
 
@@ -263,7 +263,7 @@ def aligned_models(
         notes += _alone_note(where, [(f.op, f.name, f.scope) for f in alone])
     theirs_alone = [name for name in matching.only_a if name in references]
     fitted = renamed(references, pairs, index, shapes, theirs_alone)
-    order = _exchanged(_held(matching, other.outputs), [*other.outputs], index)
+    order = _exchanged(_held(matching, other.outputs), list(other.outputs), index)
     return replace(fitted, notes=(*references.notes, *notes), exchanged=order)
 
 
@@ -289,7 +289,7 @@ def names_settle(index: GraphIndex, other: GraphIndex) -> bool:
 def is_quantized_copy(index: GraphIndex, other: GraphIndex) -> bool:
     """Return whether a model is another one, quantized: most values around its quantizers are named as in the other."""
     quantizers = Quantizers.of(index)
-    around = {*quantizers.sources.values()} & index.producer.keys()
+    around = set(quantizers.sources.values()) & index.producer.keys()
     around |= {
         name
         for name, position in index.producer.items()
@@ -346,7 +346,7 @@ def _of_equal_names(references: ReferenceSet, index: GraphIndex, other: GraphInd
     ]
     is_copy = is_quantized_copy(index, other)  # its quantizers are no news
     said = references.notes if is_copy else (*references.notes, *notes)
-    order = _exchanged([*other.outputs], [*other.outputs], index)
+    order = _exchanged(list(other.outputs), list(other.outputs), index)
     return replace(references, entries=alike, notes=said, exchanged=order)
 
 
@@ -391,8 +391,8 @@ def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
         for name in inner
         if name in held and _has_shape(references.entries[name], shapes.get(held[name]))
     ]
-    around = {*Quantizers.of(index).sources.values()} & index.producer.keys()
-    if around and 2 * len(around & {*fitting}) >= len(around):
+    around = set(Quantizers.of(index).sources.values()) & index.producer.keys()
+    if around and 2 * len(around & set(fitting)) >= len(around):
         return False  # of the float model
     return 2 * len(fitting) < len(inner) or not inner
 

@@ -102,7 +102,7 @@ def same_nodes(a: GraphIndex, b: GraphIndex, pairs: Iterable[Pair]) -> list[tupl
         if one is None or other is None or pair.blocked:
             continue
         node, twin = a.nodes[one], b.nodes[other]
-        same_slot = [*node.output].index(pair.a) == [*twin.output].index(pair.b)
+        same_slot = list(node.output).index(pair.a) == list(twin.output).index(pair.b)
         fits = same_slot and call_key(node) == call_key(twin)
         if fits and one not in found and other not in taken:
             found[one] = other

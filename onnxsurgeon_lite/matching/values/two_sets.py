@@ -64,7 +64,7 @@ def _aligned(
 def _side(references: ReferenceSet, other: ReferenceSet) -> Side:
     """Collect the facts of a set; what it, or one of its modules, computed last is the output."""
     named = named_as_modules(references, _modules(other), _inputs(other))
-    side = side_of_references(named, [*references][-1:])
+    side = side_of_references(named, list(references)[-1:])
     last = {path: fact for fact in side.facts.values() for path in Provenance(fact.scope).around()}
     for path, fact in last.items():
         fact.leaves += (path,)
@@ -94,7 +94,7 @@ def _left_over(references: ReferenceSet, actual: ReferenceSet, matching: Matchin
     """Return the references behind the last pair, if the other set ends without a partner, too."""
     place = {name: number for number, name in enumerate(references)}
     last = max((place[pair.a] for pair in matching.pairs), default=-1)
-    ends = any(pair.b == [*actual][-1] for pair in matching.pairs)
+    ends = any(pair.b == list(actual)[-1] for pair in matching.pairs)
     return [] if ends else [name for name in matching.only_a if place[name] > last]
 
 
@@ -102,7 +102,7 @@ def _in_direction(pairs: list[Pair], references: ReferenceSet, actual: Reference
     """Return the pairs of a map that both sets have, with the references on side a."""
     ways = (
         [pair for pair in way if pair.a in references and pair.b in actual]
-        for way in (pairs, [*map(_turned, pairs)])
+        for way in (pairs, list(map(_turned, pairs)))
     )
     return max(ways, key=len)
 

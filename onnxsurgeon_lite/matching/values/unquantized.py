@@ -27,7 +27,7 @@ def unquantized(index: GraphIndex) -> GraphIndex:
         node.metadata_props.extend(index.nodes[index.producer[name]].metadata_props)
         graph.node[index.producer[name]].CopyFrom(node)
     read = {name for node in graph.node for name in node.input} | index.outputs.keys()
-    kept = [node for node in graph.node if read & {*node.output}]
+    kept = [node for node in graph.node if read & set(node.output)]
     del graph.node[:]
     graph.node.extend(kept)
     return GraphIndex.of(model)

@@ -324,7 +324,7 @@ class _WeightSearch:
         unknown = [
             n for n in self.floats if n not in self.found or not self.found[n].comparison.match
         ]
-        copied = {p for name in self.floats.keys() - {*unknown} for p in equal[name]}
+        copied = {p for name in self.floats.keys() - set(unknown) for p in equal[name]}
         free = [p for p in self.checkpoint if p not in copied]
         table = PieceTable({p: self._shape(p) for p in free}, self._read)
         for name in unknown:
@@ -359,7 +359,7 @@ class _WeightSearch:
         """Yield the BatchNorms beside a convolution whose weight or bias differs, which may be folded into it."""
         if self._convolution(name, 1) is None and self._convolution(name, 2) is None:
             return
-        near = {*self.places.near(name)}
+        near = set(self.places.near(name))
         for norm in self._gone:
             if f"{norm.name}.running_var" in near and norm.mean.size in self.floats[name].dims:
                 yield f"folded with {norm.name}"
@@ -368,7 +368,7 @@ class _WeightSearch:
 
     def _take(self, name: str, parameters: Iterable[str]) -> bool:
         """Compare with the first parameter, in the layout that agrees best."""
-        candidates = [*parameters]
+        candidates = list(parameters)
         found = [w for parameter in candidates[:1] for w in self._laid_out(name, parameter)]
         if not found:
             return False
@@ -421,7 +421,7 @@ class _WeightSearch:
 
     def _is_square(self, name: str, order: tuple[int, ...]) -> bool:
         """Return whether the shape does not tell the order of the axes."""
-        dims = [*self.floats[name].dims]
+        dims = list(self.floats[name].dims)
         moved = [dims[axis] for axis in order]
         return moved == dims and (
             moved[::-1] == dims if len(dims) == 2 else order != tuple(sorted(order))

@@ -83,7 +83,7 @@ class PieceTable:
         self, table: _Table, places: NDArray[np.intp], length: int, is_turned: bool
     ) -> Pieces:
         """Name the parameters that the pieces are from, and count the places in these alone."""
-        names, starts = [*table.starts], np.array([*table.starts.values()])
+        names, starts = list(table.starts), np.array(list(table.starts.values()))
         which = np.searchsorted(starts, places, "right") - 1
         used, which_used = np.unique(which, return_inverse=True)
         parameters = {names[i]: self._parameters[names[i]] for i in used}

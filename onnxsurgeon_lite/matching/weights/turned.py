@@ -21,7 +21,9 @@ def usual_senses(index: GraphIndex, weights: Collection[tuple[str, Sequence[int]
     Args:
         weights: initializers and the order of their parameter's axes.
     """
-    counts = Counter(s for name, order in weights for s in _senses(index, name, [*order] == [1, 0]))
+    counts = Counter(
+        s for name, order in weights for s in _senses(index, name, list(order) == [1, 0])
+    )
     return {s for s, count in counts.items() if count > _FEW * counts.total()}
 
 
@@ -30,14 +32,14 @@ def turned(index: GraphIndex, name: str, order: Sequence[int], usual: set[Sense]
 
     Without other weights, a transposed one is that of a Linear.
     """
-    is_turned = [*order] != sorted(order)
+    is_turned = list(order) != sorted(order)
     users = [index.nodes[position].op_type for position in index.consumers.get(name, ())]
     if is_turned and users and all(op in _ROWS for op in users):
         return f"is transposed, and {users[0]} does not transpose it back"
     known = usual or ({"out x in"} if is_turned else set())
     if (
         not known
-        or not known.isdisjoint(senses := {*_senses(index, name, is_turned)})
+        or not known.isdisjoint(senses := set(_senses(index, name, is_turned)))
         or not senses
     ):
         return ""
@@ -51,7 +53,7 @@ def _senses(index: GraphIndex, name: str, is_turned: bool) -> Iterator[Sense]:
         if node.op_type in _PASSING or (node.op_type == "Transpose" and name == node.input[0]):
             yield from _senses(index, node.output[0], is_turned != (node.op_type == "Transpose"))
         elif node.op_type in ("MatMul", "Gemm") and name in node.input[:2]:
-            slot = [*node.input].index(name)
+            slot = list(node.input).index(name)
             transposes = any(a.name == ("transA", "transB")[slot] and a.i for a in node.attribute)
             turns = is_turned + transposes + slot  # on the left it is as transposed on the right
             yield "in x out" if turns % 2 else "out x in"

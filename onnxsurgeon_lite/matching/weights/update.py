@@ -70,7 +70,7 @@ def _named_like(old: ReferenceSet, new: ReferenceSet) -> ReferenceSet:
     """Return a checkpoint by the names of another one, where one of them was saved from inside a wrapper module."""
     drop, dropped = wrapper(new, old)
     put, added = wrapper(old, new)
-    if max(dropped, added) <= len({*new} & {*old}):
+    if max(dropped, added) <= len(set(new) & set(old)):
         return new
     names = {n: n.removeprefix(drop) if dropped >= added else f"{put}{n}" for n in new}
     return replace(
@@ -170,7 +170,7 @@ class _Update:
             )
         changed = [p for p in self.found.only_checkpoint if p in self.new and self._changes(p)]
         # a number alone may be part of any constant
-        where = few([*self._unexplained()] if changed else [])
+        where = few(list(self._unexplained()) if changed else [])
         if not where and not any(self._read(p).size <= _FEW for p in changed):
             return None
         hint = _AGAINST if self.old is None else _AGAIN

@@ -90,7 +90,7 @@ class Program:
         ended_by = -code if code < 0 else code - 128  # a shell adds 128
         if ended_by > 0:
             print(*said, file=sys.stderr, flush=True)  # noqa: T201  the log of this process
-            number = ended_by if ended_by in {*signal.Signals} else signal.SIGKILL
+            number = ended_by if ended_by in set(signal.Signals) else signal.SIGKILL
             signal.signal(number, signal.SIG_DFL) if number not in _UNTOUCHABLE else None
             os.kill(os.getpid(), number)
         if code:

@@ -61,7 +61,7 @@ def definition_of(tape: Tape, node: NodeProto) -> FunctionProto | None:
     """Return the function by which ONNX defines an operator, for the types of a node's inputs."""
     if node.domain not in ("", "ai.onnx") or not defs.has(node.op_type):
         return None
-    return definition(node, tape.opset, lambda: [*map(tape.type_of, node.input)])
+    return definition(node, tape.opset, lambda: list(map(tape.type_of, node.input)))
 
 
 def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> list[NodeProto]:

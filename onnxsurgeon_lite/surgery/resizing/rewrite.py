@@ -320,7 +320,7 @@ class Resizing:
         key = id(scope)
         if not any(where == key for where, _ in (*self.inserted, *self.removed)):
             return
-        placed = [*self.inserted.get((key, _HEAD), ())]
+        placed = list(self.inserted.get((key, _HEAD), ()))
         for position, node in enumerate(scope.graph.node):
             placed += self.inserted.get((key, position), ())
             if (key, position) not in self.removed:

@@ -152,7 +152,7 @@ class Visit:
         if state is None or state.data is None:
             return None
         columns = [array.reshape(-1).tolist() for array in state.data]
-        return list(zip(*columns, strict=True)) if len({*map(len, columns)}) == 1 else None
+        return list(zip(*columns, strict=True)) if len(set(map(len, columns))) == 1 else None
 
     def attribute(self, name: str, default: int) -> int:
         return next((a.i for a in self.node.attribute if a.name == name), default)

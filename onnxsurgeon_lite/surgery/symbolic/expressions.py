@@ -39,7 +39,7 @@ class Expressions:
     def copy(self) -> "Expressions":
         """Return a copy, for a graph that must not change what others know."""
         copy = Expressions()
-        copy.live, copy._symbols, copy._known = [*self.live], {**self._symbols}, {**self._known}
+        copy.live, copy._symbols, copy._known = list(self.live), {**self._symbols}, {**self._known}
         return copy
 
     def size(self, text: str) -> Size:

@@ -392,7 +392,7 @@ class _Resolving:
 def _rank_varies(at: Iterable[list[State] | None]) -> bool:
     """Return whether every output of a node has other numbers of axes at other trials."""
     known = ([len(_dims(state.types[0])) for state in states] for states in at if states)
-    return all(len({*column}) > 1 for column in zip(*known, strict=True))
+    return all(len(set(column)) > 1 for column in zip(*known, strict=True))
 
 
 def _size(axis: int, at: Sequence[tuple[int, TypeProto]]) -> Size | None:

@@ -35,7 +35,7 @@ def _scale(s: GradientStep, axis: int) -> float | Term | None:
     """Return the scale of an axis: a number, a term, None where sizes are given."""
     if not s.has(2) or s.tape.shape(s.node.input[2]) == [0]:
         return None
-    axes = [*map(s.at, s.integers("axes") or range(s.rank))]
+    axes = list(map(s.at, s.integers("axes") or range(s.rank)))
     if axis not in axes:
         return 1.0
     known, place = s.numbers(2), axes.index(axis)
