@@ -333,7 +333,7 @@ class Call:
         known: "Feeds",
         held: "Mapping[str, int] | None" = None,
     ) -> "list[Trial]":
-        """Return runs of a model on the feeds given, or on made ones that tell models apart.
+        """Return runs of a model on the feeds given, or on made ones that distinguish models.
 
         Args:
             known: feeds that replace both.

@@ -143,7 +143,7 @@ def insert(
         attributes: An attribute.
         inputs: All inputs in order, VALUE among them, or numbers behind it; '' is an omitted one.
         to: Only where this node reads the value; can be repeated.
-        before: In front of the value, which keeps its name.
+        before: Before the value, which keeps its name.
         domain: The operator's domain.
         new_value: Name of the new value.
         node_name: Name of the new node.

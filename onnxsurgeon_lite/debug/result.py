@@ -109,7 +109,7 @@ class Cause:
         before, after: the culprit's value from reference inputs, against its reference, without and with the edit.
         steps: the edit, as passes. edits: the same as the steps of a recipe.
         repair: the command that makes the edit; '' if only `--repair` can, because it needs numbers from files.
-        apart: what would tell it apart from another cause that fits as well; '' if none does.
+        apart: what would distinguish it from another cause that fits as well; '' if nothing does.
     """
 
     hypothesis: str

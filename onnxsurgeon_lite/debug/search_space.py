@@ -89,7 +89,7 @@ class Space:
 
     @cached_property
     def stored(self) -> set[str]:
-        """The constants that are no more than a stored tensor, in whatever layout and dtype."""
+        """The constants that are just a stored tensor, in whatever layout and dtype."""
         index, found = self.index, set[str]()
         for position in index.order:
             node, reads = index.nodes[position], index.reads[position]

@@ -1,4 +1,4 @@
-"""Feeds that tell two models apart: several seeds, counts and symbolic dimensions above 1."""
+"""Feeds that distinguish two models: several seeds, counts and symbolic dimensions above 1."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

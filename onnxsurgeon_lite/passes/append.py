@@ -24,7 +24,7 @@ from onnxsurgeon_lite.tensors.references.sets import text_of
 class Append:
     """Compute further values from a model's values: `scores = Softmax(logits, axis=-1); top, at = TopK(scores, [5])`.
 
-    What the text assigns and does not read again are the new outputs. An output that it reads is one no more: what is
+    What the text assigns and does not read again are the new outputs. An output that it reads is no longer one: what is
     computed from it takes its place. A name that is read first and assigned then goes over to the result.
 
     Attributes:

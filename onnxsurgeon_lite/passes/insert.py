@@ -109,7 +109,7 @@ class Insert:
             node.output[:] = [new]
             if value in index.outputs and not self.to:
                 notes.append(
-                    f"graph output {value!r} did not change; --before inserts the node in front of it"
+                    f"graph output {value!r} did not change; --before inserts the node before it"
                 )
         node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
         result.proto.graph.node.insert(place, node)

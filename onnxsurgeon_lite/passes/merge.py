@@ -143,7 +143,7 @@ def merge_all(
 
 
 def no_outputs(gone: Sequence[str]) -> Iterator[str]:
-    """Yield a note that names linked outputs which are outputs no more."""
+    """Yield a note that names linked outputs which are no longer outputs."""
     if gone:
         yield f"linked, and no output any more: {listed(gone)}; {command('--keep', *gone[:1])} keeps one"
 

@@ -77,7 +77,7 @@ class Worker:
                 self.held, self.running = [], ort.RunOptions()
             try:
                 reply, payloads = getattr(self, f"do_{action}")(**request)
-            except Exception as error:  # noqa: BLE001  the parent tells the kinds apart
+            except Exception as error:  # noqa: BLE001  the parent distinguishes the kinds
                 reply, payloads = {"error": str(error), "kind": type(error).__name__}, []
             self.stream.write(json.dumps(reply).encode() + b"\n")
             self.stream.writelines(payloads)

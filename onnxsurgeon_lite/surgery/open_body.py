@@ -232,5 +232,5 @@ def _fill_function(function: FunctionProto, body: GraphProto) -> list[str]:
     function.output[:] = [value.name for value in body.output]
     put_back(body, function)
     new = few([tensor.name for tensor in body.initializer])
-    what = "a function has no initializers: Constant nodes in front of it make"
+    what = "a function has no initializers: Constant nodes before it make"
     return [f"{what} {new}"] if new else []

@@ -8,7 +8,7 @@ from onnxsurgeon_lite.tensors.comparison import Comparison
 
 @dataclass(frozen=True)
 class ErrorMeasure:
-    """One number that tells how far two tensors are apart.
+    """One number: how far two tensors are apart.
 
     Attributes:
         name: of the field of `Comparison` that holds it.

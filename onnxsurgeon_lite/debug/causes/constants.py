@@ -34,7 +34,7 @@ _EXCHANGED: dict[tuple[int, ...], str] = {
     (2, 3, 1, 0): "axes laid out as HWIO",
     (0, 2, 3, 1): "axes laid out as OHWI",
 }
-"""Axes -> what is said of a kernel that is stored in their order."""
+"""Axes -> the words for a kernel that is stored in their order."""
 _MASKING = -1e3  # a smaller number masks
 _HALF = 0.5  # the power that is a root
 _SAME = 1e-5  # of the largest result: a smaller error is that of the runtime

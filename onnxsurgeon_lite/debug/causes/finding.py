@@ -52,7 +52,7 @@ _NOISE = 1e-7  # a smaller relative error says nothing
 _ALL = 0.995  # the share of the elements that mismatch from which on an edit explains nothing
 _TIMES = 1.5  # times the bisection: what runs when the time is over ends a little later
 _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
-_IN_VAIN = "no known mistake"  # begins what is said of a culprit that no hypothesis explains
+_IN_VAIN = "no known mistake"  # begins the note on a culprit that no hypothesis explains
 SECONDS = 20.0  # the least time for causes
 
 

@@ -1,4 +1,4 @@
-"""Normalizations of one layer or of several, behind the additions instead of in front of the branches."""
+"""Normalizations of one layer or of several, after the additions instead of before the branches."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ _STEPS = (_MEAN, "Pow", "Mul", "Add", "Sub", "Div", "Sqrt", "Reciprocal", "Cast"
 _SCALING = ("Mul", "Add")
 _ADDENDS = 2
 _NAMED = 3  # normalizations in a sentence
-_BEHIND = "behind the addition instead of in front of the branch"
-_BEFORE = "in front of the branch instead of behind the addition"
+_BEHIND = "after the addition instead of before the branch"
+_BEFORE = "before the branch instead of after the addition"
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def moved_norms(
                 tried.append(made)
                 edits = _one_after_the_other(index, [move.norm.root for move in several])
                 if edits:
-                    stand = "stand" if len(made) > 1 else "stands"
-                    yield f"{_titles(index, made)} {stand} {how}; moved there", edits
+                    verb = "are" if len(made) > 1 else "is"
+                    yield f"{_titles(index, made)} {verb} {how}; moved there", edits
 
 
 def _titles(index: GraphIndex, made: Sequence[str]) -> str:

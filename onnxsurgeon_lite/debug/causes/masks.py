@@ -34,7 +34,7 @@ _SCALING = ("Div", "Cast")
 
 
 def missing_masks(place: Place) -> Iterator[Hypothesis]:
-    """Yield causal masks in front of each Softmax."""
+    """Yield causal masks before each Softmax."""
     for number, node in enumerate(place.index.nodes):
         scores = place.operand(node.input[0]) if node.op_type == "Softmax" else None
         if scores is None or scores.ndim < 2 or not is_float(scores.dtype):
@@ -209,7 +209,7 @@ class _Spot:
 
 
 def other_masks(place: Place) -> Iterator[Hypothesis]:
-    """Yield scores that are masked by a mask of about here, instead of or besides what is done with them."""
+    """Yield scores that are masked by a mask from nearby, instead of or besides what is done with them."""
     for name, scores in place.values.items():
         readers = place.whole.consumers.get(name, ())
         attending = [p for p in readers if place.whole.nodes[p].op_type == "Softmax"]

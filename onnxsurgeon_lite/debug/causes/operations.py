@@ -86,7 +86,7 @@ def operations(place: Place) -> Iterator[Hypothesis]:
 
 
 def other_operations(place: Place) -> Iterator[Hypothesis]:
-    """Yield operations that are missing in front of a node, or at another place."""
+    """Yield operations that are missing before a node, or at another place."""
     yield from _lacking_operands_on_the_way(place)
     yield from _missing_on_the_way(place)
     yield from _missing_operands_on_the_way(place, _IN_FRONT)
@@ -94,7 +94,7 @@ def other_operations(place: Place) -> Iterator[Hypothesis]:
 
 
 def rare_operations(place: Place) -> Iterator[Hypothesis]:
-    """Yield differences and quotients that are missing in front of a node."""
+    """Yield differences and quotients that are missing before a node."""
     yield from _missing_operands_on_the_way(place, _RARELY_IN_FRONT)
 
 
@@ -517,7 +517,7 @@ def _declared(array: Array) -> str:
 
 
 def missing_factors(place: Place) -> Iterator[Hypothesis]:
-    """Yield factors that sizes suggest, in front of a node or behind the last one."""
+    """Yield factors that sizes suggest, before a node or after the last one."""
     for number, node in enumerate(place.index.nodes):
         for name in dict.fromkeys(node.input):
             array = place.operand(name) if name else None
@@ -528,7 +528,9 @@ def missing_factors(place: Place) -> Iterator[Hypothesis]:
             for what, factor in factors(place):
                 token = (place.node(number),)
                 edit = Insert(name, "Mul", constants=(("factor", factor),), to=token)
-                sentence = f"{name!r} is not multiplied by {what} in front of {place.title(number)}; with it"
+                sentence = (
+                    f"{name!r} is not multiplied by {what} before {place.title(number)}; with it"
+                )
                 mistake = ("factor", what, node.op_type)
                 yield Hypothesis("missing factor", sentence, (edit,), mistake)
     wanted, actual = place.wanted, place.actual

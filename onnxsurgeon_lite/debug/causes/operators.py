@@ -21,7 +21,7 @@ _VARIANTS: Mapping[str, Sequence[tuple[str, Attribute, str]]] = {
     "Gelu": [("approximate", "tanh", ", approximate=tanh")],
     "HardSigmoid": [("alpha", 1 / 6, ", alpha=1/6")],
 }
-"""Operator -> (attribute, its other usual value, what is said of it)."""
+"""Operator -> (attribute, its other usual value, the words for it)."""
 _ONLY = {"MaxPool": ("storage_order", "dilations"), "AveragePool": ("count_include_pad",)}
 """Operator -> its attributes that the others of its kind lack."""
 _NEUTRAL = {"Mul": 0.0, "Div": 0.0, "Add": 1.0, "Sub": 1.0}

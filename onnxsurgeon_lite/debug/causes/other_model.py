@@ -16,7 +16,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _WITH = "with the other model's numbers"
 _SCALED = "is scaled along axis"
-_CLOSE = 1e-5  # factors that float32 does not tell apart
+_CLOSE = 1e-5  # factors that float32 does not distinguish
 _SOLVED = ("number", "rounded constant")  # kinds that say nothing of the numbers held
 _WEIGHT = 2  # axes at least
 _SMALL = 1 << 20  # elements of a constant that is arranged otherwise

@@ -60,7 +60,7 @@ class Place:
         samples: the one that the search explains first.
         nearby: recorded values from elsewhere that the region could read, in the first sample; inputs of `index` too.
         beside: constants from elsewhere that the region could read; initializers of `index` too.
-        lacking: references of about here that no value of the model has.
+        lacking: references nearby that no value of the model has.
         changed: initializers that have other numbers in the model that computed the references: name -> those.
         module: the class of the module that computed the reference of the value; '' if that is not known.
         left_out: what was not looked into, a sentence each.
@@ -417,7 +417,7 @@ def fits(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
 
 
 def _rounded(array: Array) -> Array:
-    """Return floats with the digits that tell them apart."""
+    """Return floats with the digits that distinguish them."""
     if not is_float(array.dtype):
         return array
     numbers = np.nan_to_num(wide(array))

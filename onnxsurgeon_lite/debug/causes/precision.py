@@ -33,7 +33,7 @@ def _cast(value: str, to: int) -> Pass:
 
 
 def _operand(place: Place, name: str, dtype: str, number: int) -> Iterator[Pass]:
-    """Yield two casts in front of the region's readers of a value."""
+    """Yield two casts before the region's readers of a value."""
     array = place.operand(name)
     readers = place.index.consumers.get(name, [])
     if array is None or array.dtype.name != "float32" or not readers:

@@ -20,7 +20,7 @@ from onnxsurgeon_lite.tensors.dtypes import RunValue, is_float
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _MANY = 16  # different floats that prove an edit
-_FACTORS = (-1.0, 10.0, 100.0, 0.01)  # of inputs that may tell causes apart
+_FACTORS = (-1.0, 10.0, 100.0, 0.01)  # of inputs that may distinguish causes
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class Proof:
             return {}
 
     def apart(self, place: Place, one: Cause, other: Cause) -> str:
-        """Say which sample would tell two causes apart that fit equally."""
+        """Say which sample would distinguish two causes that fit equally."""
         for factor in _FACTORS:
             inputs = {n: _times(value, factor) for n, value in place.inputs.items()}
             sample = replace(place.samples[0], inputs=inputs)
@@ -247,8 +247,8 @@ class Proof:
                 continue
             if not place.agree(place.value, made, instead):
                 return (
-                    "fits as well: a sample tells the two apart in which the inputs here are"
-                    f" {factor:g} times as large"
+                    f"fits as well: a sample with inputs {factor:g} times as large here"
+                    " distinguishes the two"
                 )
         return "fits as well, and computes the same from other inputs that were tried"
 

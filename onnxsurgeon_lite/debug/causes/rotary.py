@@ -307,7 +307,7 @@ def _is_close(one: Wide, other: Wide) -> bool:
 
 
 def _around(place: Place, start: str, end: str, order: Indices) -> Iterator[Pass]:
-    """Yield the edits that put features in an order in front of what turns them, and back behind it."""
+    """Yield the edits that put features in an order before what turns them, and back after it."""
     between = place.index.ancestors([end], stop=[start])
     readers = [n for n in sorted(between) if start in place.index.reads[n]]
     for value, to, taken in ((start, readers, order), (end, [], np.argsort(order))):

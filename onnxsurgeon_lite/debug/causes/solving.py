@@ -45,7 +45,7 @@ _FACTORS = {"Mul", "Div"}
 _ARRANGING = {"Concat", "Reshape", "Slice", "Transpose", "Cast", "Unsqueeze", "Squeeze"}
 _FOLDING = ("Conv", "ConvTranspose", "Gemm")
 _FOLDED = (
-    "into which a normalization is folded: its mean, its bias or the bias in front of it is another"
+    "into which a normalization is folded: its mean, its bias or the bias before it is another"
 )
 _BIASED = (
     *("Conv", "Gemm", "ConvTranspose", "LayerNormalization", "BatchNormalization"),
@@ -390,7 +390,7 @@ def _wrong(view: Linear, error: Wide) -> Indices:
 def _weight(place: Place, view: Linear, right: Wide, inputs: int, wrong: Indices) -> Hypothesis:
     """Return the hypothesis of a weight, solved for in some inputs of each wrong output.
 
-    Inputs that the rows do not tell apart are unknown nonetheless: others may.
+    Inputs that the rows do not distinguish are unknown nonetheless: other rows may.
     """
     stored = np.asarray(view.stored(right))
     distinct = len(np.unique(np.round(view.rows / (np.abs(view.rows).max() or 1), 4), axis=0))

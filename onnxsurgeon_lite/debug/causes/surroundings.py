@@ -100,7 +100,7 @@ class Surroundings:
         return self._declared(name)
 
     def _lacking(self, culprit: Culprit) -> dict[str, Array]:
-        """Return the references of about here that the model has no value for."""
+        """Return the references nearby that the model has no value for."""
         references = self.case.samples[0][0]
         read = {name: references.read(name) for name in culprit.lacking if name in references}
         return {name: value for name, value in read.items() if isinstance(value, np.ndarray)}

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, un
 from onnxsurgeon_lite.passes.rewire import Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
-_LARGEST = 1 << 24  # differences of rows that are held against each other
+_LARGEST = 1 << 24  # differences of rows that are compared with each other
 
 
 def looked_up(place: Place) -> Iterator[Hypothesis]:

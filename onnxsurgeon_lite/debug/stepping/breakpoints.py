@@ -52,7 +52,7 @@ class Breakpoint:
         """Return True if the condition holds, for any element of an array.
 
         Raises:
-            UsageError: it cannot be told.
+            UsageError: it cannot be decided.
         """
         if self.condition is None:
             return True

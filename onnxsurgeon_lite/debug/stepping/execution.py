@@ -164,7 +164,7 @@ class Execution:
     def _under_way(self, search: bool = False) -> str:
         """The node that was being computed; of several the one that kills the runtime, if it is to be searched for.
 
-        If it cannot be told, they are run one by one from then on, so that it can be the next time.
+        If it cannot be decided, they are run one by one from then on, so that it can be the next time.
         """
         if self.machine.working is None:
             return "nothing was being computed"

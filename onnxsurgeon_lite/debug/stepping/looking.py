@@ -44,7 +44,7 @@ class Looker:
         """The innermost frame that has a value, and the values that the name means there.
 
         Raises:
-            UnknownNameError: no frame has it; where it would be is said.
+            UnknownNameError: no frame has it; the hint names where it would be.
         """
         try:
             return self.execution.find(name)

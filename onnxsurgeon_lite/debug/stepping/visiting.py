@@ -27,7 +27,7 @@ def visits(frames: Sequence[Frame], selector: str) -> Iterator[tuple[Frame, list
     after = main.fixed & set(main.index.nodes[inside.position].output)
     if after or any(f.touched for f in running if f.path.startswith(inside.path)):
         raise UsageError(
-            f"{selector!r} cannot be told any more: values in or after {inside.path} were set",
+            f"{selector!r} is no longer known: values in or after {inside.path} were set",
             f"break {selector}, then run",
         )
     aside = Frame(main.index, main.machine)

@@ -21,7 +21,7 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 NOT_KNOWN = "is not known: "
-"""In what is said of a condition that cannot be decided."""
+"""In the message on a condition that cannot be decided."""
 
 _CLOSE = 1e-6
 _LARGEST = 1 << 22  # elements

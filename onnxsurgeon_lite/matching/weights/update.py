@@ -127,7 +127,7 @@ class _Update:
             )
 
     def _require_alone(self, weight: Weight, before: Array) -> None:
-        """Raise if equal numbers do not say which parameter a weight is, and these are equal no more."""
+        """Raise if equal numbers do not say which parameter a weight is, and these are no longer equal."""
         if weight.rivals:
             raise _ambiguous(weight)
         if weight.fold is not None:
@@ -137,7 +137,7 @@ class _Update:
         placed = {each.parameter for each in self.found.weights if each.is_placed}
         if apart and not (weight.is_placed and placed.issuperset(weight.equal)):
             raise ReferenceSetError(
-                f"{weight.name!r} holds {few([weight.parameter, *apart])}, which were equal and are so no more",
+                f"{weight.name!r} holds {few([weight.parameter, *apart])}, which were equal and no longer are",
                 f"give each reader its own: {command('onnxdbg', 'edit', 'unshare', path, weight.name)}",
             )
         users = self.index.consumers.get(weight.name, ())
@@ -150,13 +150,13 @@ class _Update:
             )
 
     def _require_one_norm(self, weight: Weight, fold: FoldedWeight) -> None:
-        """Raise if several BatchNorms explained the weight, and these are equal no more."""
+        """Raise if several BatchNorms explained the weight, and these are no longer equal."""
         for rival in fold.rivals:
             mine, other = (batch_norm(self.new, name) for name in (fold.norm.name, rival))
             if mine is None or other is None or not mine.is_as(other):
                 raise ReferenceSetError(
                     f"{weight.name!r} is {weight.parameter!r} folded with {fold.norm.name!r} or {rival!r}, "
-                    "which were equal and are so no more",
+                    "which were equal and no longer are",
                     _AGAIN,
                 )
 

@@ -28,7 +28,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 MARK = "onnxsurgeon_lite.stripped"
 """Metadata of a stripped tensor: the fingerprint of its original contents."""
 
-_SPARED = 10  # elements: scales, shapes and the like have at most so many
+_SPARED = 10  # elements: scales, shapes and other small tensors have at most so many
 _BLOCK = 1 << 16  # elements at a time: they stay in the cache
 _DRAWN = 1 << 16  # distinct random numbers per tensor
 _RUN = 61  # of them that a large tensor repeats in one go: so few that no row of a matrix is another one
@@ -58,7 +58,7 @@ class Stripped(Shown):
     """The written files, and the number of tensors that changed.
 
     Attributes:
-        kept: names of large tensors of integers and the like that keep their contents.
+        kept: names of large tensors, of integers for example, that keep their contents.
         removed: what else was removed, a line for each kind.
     """
 

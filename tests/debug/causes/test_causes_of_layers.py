@@ -122,12 +122,12 @@ def test_normalizations_at_the_other_end_of_their_branches_are_moved_at_once(
 
     result = searched(wrong, right, ["n0", "n1", "k0", "k1", "y"], x=numbers(4, 12, seed=9))
 
-    where = "behind the addition instead of" if is_post else "in front of the branch instead of"
+    where = "after the addition instead of" if is_post else "before the branch instead of"
     sentences = {
         culprit.causes[0].sentence.partition(" the values")[0] for culprit in result.culprits
     }
     assert len(sentences) == 1
-    assert f"stand {where}" in sentences.pop()
+    assert f"are {where}" in sentences.pop()
 
 
 def test_a_normalization_at_the_other_end_of_one_branch_is_moved(monkeypatch):
@@ -148,7 +148,7 @@ def test_a_normalization_at_the_other_end_of_one_branch_is_moved(monkeypatch):
     result = searched(wrong, right, ["k0", "n1", "k1", "y"], x=numbers(4, 12, seed=9))
 
     sentences = [culprit.causes[0].sentence for culprit in result.culprits]
-    where = "(@2) stands behind the addition instead of in front of the branch; moved there"
+    where = "(@2) is after the addition instead of before the branch; moved there"
     assert len(sentences) > 1
     assert all(where in sentence for sentence in sentences)
 
@@ -268,7 +268,7 @@ def test_both_normalizations_of_one_layer_are_moved_where_the_end_alone_is_known
 
     sentence = result.culprits[0].causes[0].sentence
     assert "(@2) and LayerNormalization" in sentence
-    assert "stand behind the addition instead of in front of the branch; moved there" in sentence
+    assert "are after the addition instead of before the branch; moved there" in sentence
 
 
 def of_cell(order: tuple[int, ...], cut: str, steps: int = 1) -> str:

@@ -38,7 +38,7 @@ from onnxsurgeon_lite.tensors.references.sets import Stored
 _RUNS = 8  # with noise
 _CHANNELED = {"Conv", "ConvTranspose"}  # their channels are axis 1
 _BELOW = 0.1  # quanta that do not matter
-_CLOSE = 0.05  # errors that differ by a smaller share do not tell scales apart
+_CLOSE = 0.05  # errors that differ by a smaller share do not distinguish scales
 _SPARSE = 0.1  # a channel's correction below this share of the largest is noise
 
 Progress = Callable[[str], None]
