@@ -14,7 +14,7 @@ Maker = Callable[[Mapping[str, str]], Backend]
 _BUILT_IN = {
     "reference": "onnxsurgeon_lite.runtime.backends.reference:Reference",
     "openvino": "onnxsurgeon_lite.runtime.backends.openvino:OpenVino",
-    "command": "onnxsurgeon_lite.runtime.backends.command:Command",
+    "command": "onnxsurgeon_lite.runtime.backends.command:Program",
 }
 """Name -> where its class is."""
 
