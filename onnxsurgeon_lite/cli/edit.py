@@ -6,7 +6,7 @@ added.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -661,7 +661,9 @@ def gradient(*, of: object, to: Values = ()) -> None:
 
 def attribution(
     *,
-    method: object,
+    method: Literal[
+        "saliency", "input-x-gradient", "integrated-gradients", "smoothgrad", "gradcam"
+    ],
     target: Annotated[str | None, Typed(metavar="<str>", parser=_size)] = None,
     to: Value | None = None,
     steps: Annotated[int | None, Typed(least=1)] = None,

@@ -1,22 +1,13 @@
 """What all edits do around their pass: load, apply, show what changed, prove or verify, save; and verbs of packages."""
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from inspect import Parameter, signature
+from inspect import Parameter, formatannotation, signature
 from pathlib import Path
-from types import NoneType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -77,7 +68,10 @@ _COMPLETED = {
     "scope": completion.scopes,
 }
 """Field -> what completes it."""
-_WORDS = (str, int, float, bool)
+_WORD = re.compile(
+    r"(tuple\[)?(str|int|float|bool)(, \.\.\.\])?( \| None)?"
+)  # of a field that is typed
+_WORDS = {"int": int, "float": float, "bool": bool}
 _OF_A_FILE = ("apply", "script")  # their own file is the first argument, the model the second
 _PROVED = ("set-shape", "rebatch", "simplify")  # the runtime is needed in any case
 _LISTED = ("apply", "opset")  # their steps may be such that are proved
@@ -141,34 +135,59 @@ def _made(words: Callable[..., object], verb: str, given: Mapping[str, object]) 
 
 def _fields(verb: str) -> dict[str, Parameter]:
     """Return the fields of a pass as they are typed: one without a default is an argument, another an option."""
-    kind = None if verb == "apply" else passes.PASSES[verb]
-    if kind is None or not dataclasses.is_dataclass(kind):
-        return {}
-    hints = get_type_hints(kind)
     found = {}
-    for field in dataclasses.fields(kind):
-        needed = field.default is field.default_factory is dataclasses.MISSING
-        typed = Typed(completes=_COMPLETED.get(field.name))
-        found[field.name] = Parameter(
-            field.name,
+    for name, hint, default in _declared(verb):
+        needed = default is Parameter.empty
+        found[name] = Parameter(
+            name,
             Parameter.POSITIONAL_OR_KEYWORD if needed else Parameter.KEYWORD_ONLY,
-            default=Parameter.empty
-            if needed
-            else None
-            if field.default is dataclasses.MISSING
-            else field.default,
-            annotation=Annotated[_typed(hints[field.name]), typed],
+            default=default,
+            annotation=Annotated[_typed(hint), Typed(completes=_COMPLETED.get(name))],
         )
     return found
 
 
-def _typed(hint: object) -> object:
+def _declared(verb: str) -> Iterator[tuple[str, str, object]]:
+    """Yield (name, type, default) of each field; those of our own passes are read from their files.
+
+    So help and completion need not import the pass, and with it onnx.
+    """
+    if verb not in passes.VERBS:
+        fields = (
+            signature(passes.PASSES[verb]).parameters if verb in offered(plugins.PASSES) else {}
+        )
+        for name, field in fields.items():
+            hint = formatannotation(field.annotation).strip("'")
+            if _WORD.fullmatch(hint):
+                yield name, hint, field.default
+        return
+    file = Path(passes.__file__).with_name(f"{verb.replace('-', '_')}.py")
+    classes = (
+        node for node in ast.parse(file.read_text("utf-8")).body if isinstance(node, ast.ClassDef)
+    )
+    kind = next(node for node in classes if node.name == passes.VERBS[verb])
+    for node in kind.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            hint = ast.unparse(node.annotation)
+            if not hint.startswith("ClassVar"):
+                yield node.target.id, hint, _default(node.value)
+
+
+def _default(value: ast.expr | None) -> object:
+    """Return a default as far as it is a literal."""
+    if value is None:
+        return Parameter.empty
+    try:
+        return ast.literal_eval(value)
+    except ValueError:  # made by a function
+        return None
+
+
+def _typed(hint: str) -> object:
     """Return what is typed for a field of a type: a word, or several."""
-    if get_origin(hint) is tuple or get_origin(hint) is Mapping:
+    if hint.startswith(("tuple[", "Mapping[")):
         return Sequence[str]
-    kinds = [kind for kind in get_args(hint) if kind is not NoneType] or [hint]
-    is_plain = get_origin(hint) is Literal or (len(kinds) == 1 and kinds[0] in _WORDS)
-    return hint if is_plain else str
+    return _WORDS.get(hint.removesuffix(" | None"), str)
 
 
 def _edit(
