@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import onnxsurgeon_lite
-from kit import ROOT
+from kit import ROOT, choosing
 from kit.rooms import ROOMS
 
+TESTS = ROOT / "tests"
 PACKAGE = Path(onnxsurgeon_lite.__file__).parent
 
 OWNERS = {
@@ -123,3 +124,11 @@ def test_no_test_file_imports_another():
         if name.split(".")[0] in {*stems, "conftest"} or name.split(".")[-1] in stems
     ]
     assert not importers
+
+
+def test_what_is_listed_as_slow_is_there():
+    texts = {str(p.relative_to(TESTS)): p.read_text() for p in TESTS.rglob("test_*.py")}
+    names = [name.partition("::") for name in choosing.SLOW_NAMES]
+
+    gone = [f"{f}::{t}" for f, _, t in names if f not in texts or t and f"def {t}(" not in texts[f]]
+    assert not gone, f"not in the tests any more, remove them from tests/slow.txt: {gone}"
