@@ -16,6 +16,7 @@ from onnxsurgeon_lite import PASSES, Expose, passes
 from onnxsurgeon_lite.graph.check import check
 
 ROOT = Path(__file__).parents[2]
+FUZZED = (ROOT / "scripts" / "fuzzing" / "commands.py").read_text()
 PAGES = "\n".join(p.read_text() for p in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))))
 PAGES += "\n".join(map(str, HELP.values()))
 NO_VERBS = {"pipeline", "restore"}  # passes that are no verb
@@ -53,6 +54,7 @@ def lacking(verb: str, kind: type | None) -> list[str]:
         ("tests/kit/verbs.py: a line in CONTRACT", verb in CONTRACT),
         ("tests/kit/verbs.py: a line in LOSSLESS", verb in {step.name for step, *_ in LOSSLESS}),
         ("tests/kit/verbs.py: a line in CUSTOM_WORDS", verb in CUSTOM_WORDS),
+        ("scripts/fuzzing/commands.py: a line", re.search(rf"^{path} ", FUZZED, re.M)),
     )
     return [what for what, there in held if not there]
 

@@ -68,13 +68,16 @@ def test_every_runtime_brings_what_it_must():
     page = (ROOT / "docs" / "reference" / "runtimes.md").read_text()
     listed = {where: name for name, where in backends._BUILT_IN.items()}
 
-    missing = []
+    classes = {}
     for file, found in definitions(PACKAGE / "runtime" / "backends", ast.ClassDef):
         methods = {n.name for n in found.body if isinstance(n, ast.FunctionDef)}
-        name = listed.get(f"onnxsurgeon_lite.runtime.backends.{file}:{found.name}")
-        if {"open", "run"} <= methods and name is None:
-            missing.append(f"{found.name}: a line of `_BUILT_IN` in runtime/backends/__init__.py")
-    for name in backends._BUILT_IN:
+        if {"open", "run"} <= methods:
+            classes[f"onnxsurgeon_lite.runtime.backends.{file}:{found.name}"] = found.name.lower()
+
+    line = "a line of `_BUILT_IN` in runtime/backends/__init__.py"
+    missing = [f"{name}: {line}" for where, name in classes.items() if where not in listed]
+    missing += [f"{where} of `_BUILT_IN`: a class" for where in listed if where not in classes]
+    for name in (listed.get(where, name) for where, name in classes.items()):
         if not re.search(rf"^\| `{name}\b", page, re.MULTILINE):
             missing.append(f"{name}: a row of the table in docs/reference/runtimes.md")
         if not re.search(rf"""runtime["']?[=:] ?f?["']?{name}\b|--runtime",? "?{name}""", TESTS):
