@@ -204,11 +204,15 @@ class PartialAnswer(RuntimeFailure):
     """The runtime left out values that were wanted."""
 
 
-class RuntimeCrash(RuntimeFailure):
+class RuntimeLost(RuntimeFailure):
+    """The runtime's process is gone: it crashed, or was ended because it took too long."""
+
+
+class RuntimeCrash(RuntimeLost):
     """The runtime's process died."""
 
 
-class RuntimeTimeout(RuntimeFailure):
+class RuntimeTimeout(RuntimeLost):
     """The runtime's process ran out of time."""
 
 

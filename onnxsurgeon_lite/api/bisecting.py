@@ -15,7 +15,7 @@ from onnxsurgeon_lite.runtime.options import Settings
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult, JudgeSamples, Search
-    from onnxsurgeon_lite.debug.result import BesideEager, Case, Look
+    from onnxsurgeon_lite.debug.result import BesideEager, Case, Culprit, Look
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.values import Alignment
     from onnxsurgeon_lite.model import ModelLike
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.comparison import Tolerance
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors
+    from onnxsurgeon_lite.tensors.references.sets import Stored
 
     Given = Tensors | Sequence[Tensors] | None
     Opened = tuple[ReferenceSet, Feeds]
@@ -47,6 +48,12 @@ class Against:
     b: Settings | None
     find: str | None
     map: str | None
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """What computes the references and what is searched, where both run the same model; else nothing."""
+        both = (self.a, self.b) if self.a or self.b else ()
+        return tuple(str(side or "the usual").removeprefix("runtime=") for side in both)
 
     def require_one(self) -> None:
         """Raise `UsageError` unless there is one thing to compare with."""
@@ -261,12 +268,40 @@ class Bisecting:
         if self.other is not None:
             self.call.notes += unlike_models(self.index, self.other[0])
         result = self._result()
+        if any(f.verdict == "precision" for culprit in result.culprits for f in culprit.findings):
+            self._in_full_precision(result.culprits[0])
         branches = any(node.op_type in ("If", "Loop") for node in self.index.nodes)
         if self.call.made and branches and result.verdict == "agrees":
             result.notes.append(
                 "the feeds were made: branches and iterations that they do not take were not compared"
             )
         return result
+
+    def _in_full_precision(self, culprit: "Culprit") -> None:
+        """Say what turns a lower precision off, where that is known, and whether the outputs agree then."""
+        from onnxsurgeon_lite.matching.sets import compare_sets
+        from onnxsurgeon_lite.runtime.choice import runtime_of
+        from onnxsurgeon_lite.runtime.options import in_full_precision
+        from onnxsurgeon_lite.runtime.run import run
+        from onnxsurgeon_lite.tensors.references import ReferenceSet
+
+        stored, given = self.explained
+        ours = (self.optimized or self.runtime).options
+        sides = [ours] if self.other is None else [ours, self.other[1]]
+        switched = [in_full_precision(side) for side in sides]
+        made: list[dict[str, Stored]] = []
+        for side, full in zip(sides, switched, strict=True) if any(switched) else ():
+            with runtime_of(full or side) as runtime:
+                values = run(self.index, given, runtime)
+                made.append({name: v for name, v in values.items() if v is not None})
+        says = "no switch is known here that turns it off"
+        if made:
+            right = ReferenceSet.of(made[-1]) if self.other else stored
+            agree = compare_sets(made[0], right).match
+            words = ", ".join("=".join(full.settings[-1]) for full in switched if full)
+            says = f"with {words} the outputs {'agree' if agree else 'still differ'}"
+        lower = culprit.findings[0]
+        culprit.findings[0] = replace(lower, because=f"{lower.because}; {says}")
 
     def _result(self) -> "BisectResult":
         if self.job.carry and self.other is not None:

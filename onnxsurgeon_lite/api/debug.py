@@ -187,8 +187,9 @@ def _bisect(
         # what is written, and the search with it
         made = _Reproduction(index.model, writing.output, words_of(searched))
         search = searching.search(
-            call.allowed(), made.beside_causes, between_settings=bool(against.a or against.b)
+            call.allowed(), made.beside_causes, between_settings=bool(against.sides)
         )
+        search = search if recorded else replace(search, sides=against.sides)
         if against.find is not None:
             stored = None
             given = call.feeds(index, cast("Tensors | None", feeding.feeds))

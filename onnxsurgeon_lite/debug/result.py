@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-import numpy as np
-
 from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.shares import Blame
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
@@ -18,7 +16,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Shown, versions
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 from onnxsurgeon_lite.tensors.references.sets import ReferenceSet, Stored
 
 _NAMED = 5  # names in one note
@@ -38,6 +36,7 @@ Verdict = Literal[
     "shape or layout",
     "tie",
     "rounding",
+    "precision",
     "kernel",
     "missing node",
     "extra node",
@@ -339,7 +338,7 @@ class BisectResult(Shown):
         """Return a failing input: the reference if it has the model's dtype and fails, else the actual value."""
         stored, actual = self.tensors[name]
         right = any(v.introduced is not None and v.introduced.match for v in culprit.values)
-        if isinstance(stored, np.ndarray) and isinstance(actual, np.ndarray):
+        if is_array(stored) and is_array(actual):
             same = stored.dtype == actual.dtype and stored.shape == actual.shape
             return stored if same and not right else actual
         return actual if actual is not None else stored
@@ -410,3 +409,8 @@ class Case:
     seconds: float
     progress: Callable[[str], None]
     changed: Mapping[str, Array]
+
+    @property
+    def first(self) -> tuple[ReferenceSet, Feeds]:
+        """The explained sample."""
+        return self.samples[0]

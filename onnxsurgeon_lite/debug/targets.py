@@ -1,7 +1,5 @@
 """Choose the values that decide whether a model mismatches, and check their references."""
 
-import numpy as np
-
 from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.errors import ReferenceSetError
@@ -9,7 +7,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.runtime.feeds import Feeds, sizes_of
 from onnxsurgeon_lite.surgery.types import infer
-from onnxsurgeon_lite.tensors.dtypes import RunValue, fits
+from onnxsurgeon_lite.tensors.dtypes import RunValue, fits, is_array
 
 
 def targets_of(space: Space, judge: AgainstReferences) -> tuple[list[str], list[str]]:
@@ -44,7 +42,7 @@ def _require_fitting(space: Space, judge: AgainstReferences, name: str) -> None:
     """Raise `ReferenceSetError` if a reference shape contradicts the model's declaration, and what inference says."""
     stored = judge.references.read(name)
     kind = space.index.types.get(name)
-    if isinstance(stored, np.ndarray) and kind is not None and not fits(kind, stored):
+    if is_array(stored) and kind is not None and not fits(kind, stored):
         inferred = infer(space.index.model, {name}).get(name)
         if inferred is not None and fits(inferred, stored):
             return  # the declaration is wrong
@@ -63,7 +61,7 @@ def require_same_sizes(
         ReferenceSetError: the reference was recorded with feeds of other sizes.
     """
     kind = index.type_of(name)
-    if kind is None or not isinstance(stored, np.ndarray) or not isinstance(actual, np.ndarray):
+    if kind is None or not is_array(stored) or not is_array(actual):
         return
     dims = kind.tensor_type.shape.dim
     if stored.shape == actual.shape or not len(dims) == stored.ndim == actual.ndim:

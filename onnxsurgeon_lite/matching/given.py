@@ -10,7 +10,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.model.calls import plain_domain
 from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -46,7 +46,7 @@ def require_same_inputs(
 
 def difference(feed: Stored, recorded: Stored) -> str:
     """Say how a feed differs from the input that was recorded; '' where it is the same, also in another layout."""
-    if not (isinstance(feed, np.ndarray) and isinstance(recorded, np.ndarray)):
+    if not (is_array(feed) and is_array(recorded)):
         pairs = list(zip(feed, recorded, strict=False))
         return (
             ""

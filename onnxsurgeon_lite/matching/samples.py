@@ -12,6 +12,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.errors import (
     ReferenceSetError,
     RuntimeCrash,
+    RuntimeLost,
     RuntimeTimeout,
     UnknownNameError,
 )
@@ -252,7 +253,7 @@ class OpenModel:
             raise
         try:
             return self._opened()(feeds)
-        except (RuntimeCrash, RuntimeTimeout):
+        except RuntimeLost:
             self._reopen()
             raise
 

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from onnx import TensorProto
 
-from onnxsurgeon_lite.errors import FeedsError, RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.runtime.feeds import (
@@ -70,7 +70,7 @@ def run_trials(
     for ranked in _with_ranks(index):
         try:
             drawing.draw(ranked)
-        except (RuntimeCrash, RuntimeTimeout):
+        except RuntimeLost:
             raise
         except (RuntimeFailure, FeedsError) as error:
             failure = error
@@ -140,7 +140,7 @@ class _Drawing:
             try:
                 is_made = self._run(ranked, 0, sizes)
                 break
-            except (RuntimeCrash, RuntimeTimeout):
+            except RuntimeLost:
                 raise
             except (RuntimeFailure, FeedsError):
                 continue
@@ -149,7 +149,7 @@ class _Drawing:
             try:
                 is_made = self._run(ranked, 0, sizes)
             except RuntimeFailure as error:
-                if wider and not isinstance(error, RuntimeCrash | RuntimeTimeout):
+                if wider and not isinstance(error, RuntimeLost):
                     asked = " ".join(f"--dim {name}=..." for name in wider[0] if name)
                     error.hint = f"give sizes at which the model runs: {asked}; or feeds: --feeds"
                 raise
@@ -159,7 +159,7 @@ class _Drawing:
             try:
                 self._run(ranked, 1, others)
                 return
-            except (RuntimeCrash, RuntimeTimeout):
+            except RuntimeLost:
                 return
             except (RuntimeFailure, FeedsError):
                 continue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.bodies import InnerGraph, put_back, standing
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant
@@ -430,7 +430,7 @@ def _computed(
         except RuntimeFailure as error:
             if count is None:
                 raise
-            if isinstance(error, RuntimeCrash | RuntimeTimeout):
+            if isinstance(error, RuntimeLost):
                 runner.runtime.restart()
             everything = True  # whichever node stays, what it reads is known
             if len(group) == 1:

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import python, toml
 from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array
 
 _INLINE = 64  # larger arrays go into files
 
@@ -98,7 +98,7 @@ def given(step: Pass) -> dict[str, object]:
     return {
         name: value
         for name, (value, field) in values.items()
-        if isinstance(value, np.ndarray) or value != _default(field)
+        if is_array(value) or value != _default(field)
     }
 
 
@@ -118,7 +118,7 @@ def _call(step: Pass, stored: _Stored) -> str:
 
 
 def _python(value: object, array: Callable[[Array], str]) -> str:
-    if isinstance(value, np.ndarray):
+    if is_array(value):
         return array(value)
     if isinstance(value, tuple):
         items = [_python(item, array) for item in value]
@@ -141,7 +141,7 @@ def _table(step: Pass, stored: _Stored) -> str:
 def _toml(value: object, stored: _Stored) -> str:
     if isinstance(value, Model):
         return _toml(stored.model(value), stored)
-    if isinstance(value, np.ndarray):
+    if is_array(value):
         small = value.size <= _INLINE and value.dtype.kind in "iuf"
         return _toml(value.tolist(), stored) if small else _toml(stored.file(value), stored)
     if isinstance(value, Mapping):

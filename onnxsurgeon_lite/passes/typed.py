@@ -4,8 +4,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import key_text, listed
 from onnxsurgeon_lite.passes.insert import Insert
@@ -17,6 +15,7 @@ from onnxsurgeon_lite.passes.rewire import Rewire
 from onnxsurgeon_lite.passes.set_attr import SetAttr
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.passes.set_op import SetOp
+from onnxsurgeon_lite.tensors.dtypes import is_array
 
 _INLINE = 16  # more numbers are not typed
 
@@ -27,7 +26,7 @@ def as_step(step: Pass) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, np.ndarray):
+    if is_array(value):
         return (
             value.tolist() if value.size <= _INLINE else f"{value.dtype.name} {list(value.shape)}"
         )
@@ -83,6 +82,6 @@ def _flags(flag: str, values: Sequence[str]) -> Iterator[str]:
 
 def _typed(value: object) -> str:
     """Return a value as it is typed; '' for many numbers."""
-    if isinstance(value, np.ndarray):
+    if is_array(value):
         return json.dumps(value.tolist()) if value.size <= _INLINE else ""
     return value if isinstance(value, str) else json.dumps(value)

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import Dimension, shape_text
 from onnxsurgeon_lite.surgery.constants import make_tensor, parse
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
 
 Feeds = dict[str, Array | list[Array]]
@@ -158,7 +158,7 @@ def sizes_of(index: GraphIndex, feeds: Feeds, dims: Mapping[str, int]) -> dict[s
     found: dict[str, tuple[int, str]] = {name: (size, "--dim") for name, size in dims.items()}
     for name, value in feeds.items():
         shape = index.inputs[name].type.tensor_type.shape.dim
-        sizes = value.shape if isinstance(value, np.ndarray) else ()
+        sizes = value.shape if is_array(value) else ()
         for symbol, size in zip((d.dim_param for d in shape), sizes, strict=False):
             known, source = found.setdefault(symbol, (size, f"{name!r}"))
             if symbol and known != size:
@@ -178,7 +178,7 @@ def as_declared(index: GraphIndex, feeds: Feeds, said: list[str] | None = None) 
     cast = {name: _declared(index.inputs.get(name), value) for name, value in feeds.items()}
     for name, value in cast.items():
         given = feeds[name]
-        if said is not None and isinstance(value, np.ndarray) and isinstance(given, np.ndarray):
+        if said is not None and is_array(value) and is_array(given):
             said += [_cast_line(name, given, value)] if value is not given else []
     check_feeds(index, cast)
     return cast
@@ -186,7 +186,7 @@ def as_declared(index: GraphIndex, feeds: Feeds, said: list[str] | None = None) 
 
 def _declared(declared: ValueInfoProto | None, value: Array | list[Array]) -> Array | list[Array]:
     elem_type = declared.type.tensor_type.elem_type if declared is not None else 0
-    if not elem_type or not isinstance(value, np.ndarray) or not dtypes.is_float(value.dtype):
+    if not elem_type or not is_array(value) or not dtypes.is_float(value.dtype):
         return value
     dtype = dtypes.numpy_dtype(elem_type)
     with np.errstate(all="ignore"):
@@ -220,7 +220,7 @@ def check_feed(index: GraphIndex, name: str, value: object, option: str = "--fee
     if name not in index.inputs:
         error = UnknownNameError(name, "the model", index.inputs, kind="input")
         raise FeedsError(error.message, error.hint)
-    if isinstance(value, np.ndarray):
+    if is_array(value):
         _check_feed(index.inputs[name], value, option)
 
 
@@ -446,7 +446,7 @@ def _stored(name: str, path: str) -> Array | list[Array]:
 
 def _file_line(name: str, stored: Array | list[Array], fed: Array | list[Array], path: str) -> str:
     """Say from which file a feed comes, and how it was changed."""
-    if not isinstance(stored, np.ndarray) or not isinstance(fed, np.ndarray):
+    if not is_array(stored) or not is_array(fed):
         return f"{name}: a sequence, from {path!r}"
     kinds = [dtypes.dtype_name(dtypes.data_type_of_numpy(a.dtype)) for a in (stored, fed)]
     cast_from = "" if kinds[0] == kinds[1] else f", cast from {kinds[0]}"

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 
 _FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _FLOATS |= {TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2}
@@ -60,7 +60,7 @@ class Float64:
         self, positions: Sequence[int], inputs: Mapping[str, RunValue], output: str
     ) -> tuple[Array | None, str]:
         """Return (the value of `output`, the name of the evaluation), or (None, the reason)."""
-        given = {n: v for n, v in inputs.items() if isinstance(v, np.ndarray)}
+        given = {n: v for n, v in inputs.items() if is_array(v)}
         if len(given) < len(inputs):
             return None, "sequences and optionals are not evaluated in float64"
         nodes = [self.observer.index.nodes[position] for position in positions]
@@ -73,7 +73,7 @@ class Float64:
             (self._in_evaluator, "the ONNX reference evaluator in float64"),
         ):
             found = way(positions, given, output)
-            if isinstance(found, np.ndarray):
+            if is_array(found):
                 return found, name
         return None, "no float64 evaluation in the time limit"
 
@@ -87,7 +87,7 @@ class Float64:
             t.data_type in _FLOATS for t in constants if t
         ):
             found = {name: self.evaluate([position], inputs, name)[0] for name in names}
-            if all(isinstance(value, np.ndarray) for value in found.values()):
+            if all(is_array(value) for value in found.values()):
                 return {**found}
         index.learn_types(inputs)
         given = {name: _narrowed(value, index.types.get(name)) for name, value in inputs.items()}
@@ -108,7 +108,7 @@ class Float64:
         except RuntimeFailure:  # the runtime has no float64 kernel
             self._refused |= ops
             return None
-        return found if isinstance(found, np.ndarray) else None
+        return found if is_array(found) else None
 
     def _convolution(
         self, positions: Sequence[int], inputs: Mapping[str, Array], output: str
@@ -146,7 +146,7 @@ class Float64:
         except SurgeonError:
             self._close()
             return None
-        return found if isinstance(found, np.ndarray) else None
+        return found if is_array(found) else None
 
     def _close(self) -> None:
         if self._evaluator is not None:
@@ -257,7 +257,7 @@ def widened(value: RunValue) -> RunValue:
 
 def _narrowed(value: RunValue, kind: TypeProto | None) -> RunValue:
     """Cast a float64 value to its dtype in the model; to float32 if the model does not declare one."""
-    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
+    if not is_array(value) or value.dtype != np.float64:
         return value
     declared = kind.tensor_type.elem_type if kind is not None else 0
     return value.astype(dtypes.numpy_dtype(declared or TensorProto.FLOAT))

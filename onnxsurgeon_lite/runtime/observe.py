@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto
 
-from onnxsurgeon_lite.errors import PartialAnswer, RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.errors import PartialAnswer, RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -334,7 +334,7 @@ class Observer:
         """
         try:
             self.runtime.open(self.index.model.with_proto(part))
-        except (RuntimeCrash, RuntimeTimeout):
+        except RuntimeLost:
             raise
         except RuntimeFailure as refused:
             ranked = copied(part)

@@ -14,6 +14,8 @@ ORT, REFERENCE, TORCH = "ort", "reference", "torch"
 TARGET = "target"
 """The setting that needs no key: the program of `command:PROGRAM`, the module of `torch:FILE.py:function`."""
 
+_SWITCHES = {"openvino": ("INFERENCE_PRECISION_HINT", "f32"), "cuda": ("use_tf32", "0")}
+"""Runtime, or provider of onnxruntime -> the setting that makes it compute in float32."""
 _PROVIDERS = ("CPU", "CUDA", "Tensorrt", "OpenVINO", "Dml", "QNN", "CoreML", "ROCM", "MIGraphX")
 _KNOWN = (
     "write opt=none, provider=cpu, threads=1, disabled=OPTIMIZER, else=reference or runtime=NAME"
@@ -124,6 +126,12 @@ def words_of(options: RuntimeOptions) -> list[str]:
         ":".join([options.runtime, *([listed(settings)] if settings else [])]),
         *words,
     ]
+
+
+def in_full_precision(options: RuntimeOptions) -> RuntimeOptions | None:
+    """Return options without the lower precision that a runtime may choose by itself; None if no switch is known."""
+    switch = _SWITCHES.get(options.runtime if options.runtime != ORT else options.provider)
+    return replace(options, settings=(*options.settings, switch)) if switch else None
 
 
 def require_ort(verb: str, *sides: RuntimeOptions) -> None:

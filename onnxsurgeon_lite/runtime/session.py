@@ -16,9 +16,8 @@ from onnx import ModelProto, TensorProto, TypeProto
 from onnxsurgeon_lite.errors import (
     NoKernel,
     PartialAnswer,
-    RuntimeCrash,
     RuntimeFailure,
-    RuntimeTimeout,
+    RuntimeLost,
 )
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import few
@@ -194,7 +193,7 @@ class Runtime:
                 profile=str(profile or ""),
                 size=len(model_bytes),
             )
-        except (RuntimeCrash, RuntimeTimeout):
+        except RuntimeLost:
             raise
         except RuntimeFailure as error:
             raise _explained(error, proto) from error
@@ -324,7 +323,7 @@ class Runtime:
                 fetch=list(fetch),
                 keep=kept,
             )
-        except (RuntimeCrash, RuntimeTimeout):
+        except RuntimeLost:
             raise
         except RuntimeFailure as error:
             raise RuntimeFailure(

@@ -8,14 +8,14 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array
 
 
 def computed_wider(
     index: GraphIndex, feeds: Feeds, runtime: Runtime, values: Mapping[str, RunValue]
 ) -> Iterator[str]:
     """Yield why a value behind an overflow is finite, if it is not with every value rounded."""
-    made = {n: v for n, v in values.items() if isinstance(v, np.ndarray) and n in index.producer}
+    made = {n: v for n, v in values.items() if is_array(v) and n in index.producer}
     over = [n for n, v in made.items() if v.dtype == np.float16 and np.isinf(v).any()]
     for name in over:
         position = index.producer[name]
@@ -33,6 +33,6 @@ def computed_wider(
 
 
 def _is_finite(value: RunValue) -> bool:
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc":
+    if not is_array(value) or value.dtype.kind not in "fc":
         return True
     return bool(np.isfinite(value).all())

@@ -74,6 +74,11 @@ def data_type_of_numpy(dtype: np.dtype[np.generic]) -> int:
         raise SurgeonError(f"numpy's {dtype} is not an ONNX dtype") from error
 
 
+def is_array(value: object) -> TypeGuard[Array]:
+    """Return whether a value is one tensor: no sequence, and not absent."""
+    return isinstance(value, np.ndarray)
+
+
 def is_float(dtype: np.dtype[np.generic]) -> bool:
     """Return whether a dtype is real floating-point, those of ml_dtypes included."""
     return dtype.kind == "f" or "float" in dtype.name

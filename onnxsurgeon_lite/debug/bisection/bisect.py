@@ -14,6 +14,7 @@ from onnxsurgeon_lite.debug.bisection.fork import first_to_blame, one_for_each_f
 from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
+from onnxsurgeon_lite.debug.bisection.precision import tell_precision
 from onnxsurgeon_lite.debug.bisection.quantized.expanding import as_written, expanded
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
 from onnxsurgeon_lite.debug.bisection.quantized.repairs import add_causes
@@ -25,7 +26,7 @@ from onnxsurgeon_lite.debug.judge import HALF, AgainstReferences, cast_like, coa
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit, Finding, Look, settle
 from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.debug.targets import require_same_sizes, targets_of
-from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
 from onnxsurgeon_lite.model import Model
@@ -66,6 +67,7 @@ class Search:
         settings: the references are the same model's under other settings: what optimization alone changes is searched
             although the outputs agree.
         agreeing: returns values that agree where each part of the model is computed from the references before it.
+        sides: what computes the references and what is searched, where both run the same model.
     """
 
     tolerance: Tolerance | None = None
@@ -77,6 +79,7 @@ class Search:
     explain: Callable[[BisectResult, Case], None] | None = None
     settings: bool = False
     agreeing: Callable[[], set[str]] | None = None
+    sides: tuple[str, ...] = ()
 
 
 def bisect(
@@ -198,7 +201,7 @@ class _Bisection:
                     seen = self.result.tensors[culprit.value]
                     require_same_sizes(self.index, self.feeds, culprit.value, *seen)
                 break
-            except (RuntimeCrash, RuntimeTimeout) as error:
+            except RuntimeLost as error:
                 found = self._crash(error, replay)
                 if found.id in [culprit.id for culprit in crashed]:
                     break  # no reference leads around it
@@ -208,6 +211,7 @@ class _Bisection:
             self.result.verdict = "mismatch"
             self.result.culprits[:0] = crashed
         self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
+        tell_precision(self.result, self.index, self.search.sides)
         self._settle()
         self.result.notes += filter(None, [self.journal.lost])
         if self.result.verdict == "mismatch":
@@ -538,9 +542,9 @@ class _Bisection:
         return [name for name, value in outputs.items() if not self.judge.good(name, value)]
 
     def _diagnosis(self, walk: Walk) -> Diagnosis:
-        return Diagnosis(
-            walk.space, walk.observer, self.judge, self.result, self.feeds, self.changed
-        )
+        given = walk.space, walk.observer, self.judge, self.result, self.feeds, self.changed
+        same = walk.space.index.model is self.index.model  # not its optimized graph
+        return Diagnosis(*given, sides=self.search.sides if same else ())
 
     def _find_origins(
         self,

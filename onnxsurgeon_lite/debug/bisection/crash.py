@@ -6,7 +6,7 @@ The runtime's log does not name the node, so a probe fails when the process died
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeTimeout
+from onnxsurgeon_lite.errors import RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -66,7 +66,7 @@ class _Prefix:
         ends = [name for name in made if name in later or name not in read]
         try:
             self.observer.fetch([], keep=ends)
-        except (RuntimeCrash, RuntimeTimeout):
+        except RuntimeLost:
             self._restart()
             return False
         return True

@@ -23,7 +23,7 @@ from onnxsurgeon_lite.graph.text import attribute_texts, node_title
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
@@ -45,6 +45,7 @@ class Diagnosis:
     Attributes:
         changed: initializers that differ from those of the model that computed the references.
         made: (reference, actual) of the outputs of culprits, as they were found: a healed value is another's input.
+        sides: what computed the references and what is searched, where both run the same model.
     """
 
     space: Space
@@ -54,6 +55,7 @@ class Diagnosis:
     feeds: Mapping[str, Stored] = field(default_factory=dict)
     changed: Container[str] = ()
     made: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
+    sides: tuple[str, ...] = ()
 
     def culprit(self, bad: int, region: Iterable[int]) -> Culprit:
         """Return a found culprit with its place and its compared values."""
@@ -114,7 +116,7 @@ class Diagnosis:
         )
         referenced = {name: cast_like(now, then) for name, (then, now) in inputs.items()}
         local, varies = self._locally(culprit, referenced)
-        if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
+        if not is_array(actual) or not is_array(expected):
             return  # no criterion handles sequences
         positions = self._positions(culprit)
         nodes = [self.space.index.nodes[position] for position in positions]
@@ -134,7 +136,8 @@ class Diagnosis:
             read=self._constant,
             changed=[name for n in own for name in n.input if name in self.changed],
             explained=explained,
-            local=local if isinstance(local, np.ndarray) else None,
+            sides=self.sides,
+            local=local if is_array(local) else None,
             varies=varies,
             quantum=_quantum(self.space.index, nodes, culprit.value, actual.shape),
             selected=_selected(nodes[-1], self._source(nodes[-1], inputs), actual, expected),
@@ -188,7 +191,7 @@ class Diagnosis:
         local: RunValue,
     ) -> Explained | None:
         """Return what the region does more, less or otherwise than the reference, if one change explains it."""
-        if not isinstance(local, np.ndarray) or len(self.result.culprits) > _EXPLAINED:
+        if not is_array(local) or len(self.result.culprits) > _EXPLAINED:
             return None
         allowed = self.judge.allowed(culprit.value, local)
         if agrees(local, expected, allowed):
@@ -273,7 +276,7 @@ class Diagnosis:
         if isinstance(tensor, TensorProto):
             return self.space.index.model.array(tensor)
         value = self.observer.fetch([name])[name]
-        return value if isinstance(value, np.ndarray) else np.empty(0)
+        return value if is_array(value) else np.empty(0)
 
     def _constants(self, nodes: Iterable[NodeProto]) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
@@ -377,7 +380,7 @@ def _eps(array: Array) -> float:
 
 
 def _shaken(value: RunValue, eps: float, rng: "np.random.Generator") -> RunValue:
-    if not isinstance(value, np.ndarray) or not is_float(value.dtype):
+    if not is_array(value) or not is_float(value.dtype):
         return value
     wide: Wide = value.astype(np.float64)
     return wide * (1 + eps * rng.uniform(-1, 1, wide.shape))
@@ -394,7 +397,7 @@ def _quantum(
 
 def _moved(value: RunValue, rng: "np.random.Generator") -> RunValue:
     """Move each number within the default tolerance."""
-    if not isinstance(value, np.ndarray) or not is_float(value.dtype) or not value.size:
+    if not is_array(value) or not is_float(value.dtype) or not value.size:
         return value
     allowed = default_tolerance(value.dtype, value.dtype)
     wide = value.astype(np.float64)
@@ -404,7 +407,7 @@ def _moved(value: RunValue, rng: "np.random.Generator") -> RunValue:
 
 def _flips(draws: Iterable[RunValue], actual: Array, reference: Array) -> bool:
     """Return whether moving the inputs gives most of the reference, element by element; at any place if shapes vary."""
-    arrays = [draw for draw in draws if isinstance(draw, np.ndarray)]
+    arrays = [draw for draw in draws if is_array(draw)]
     if actual.dtype.kind not in "iuf":
         return False
     if actual.shape == reference.shape:
@@ -429,7 +432,7 @@ def _selected(
     reference: Array,
 ) -> tuple[Array, Array] | None:
     """For a node that returns indices: gather its actual input at the indices of both sides."""
-    if not isinstance(data, np.ndarray) or actual.shape != reference.shape:
+    if not is_array(data) or actual.shape != reference.shape:
         return None
     if actual.dtype.kind not in "iu" or reference.dtype.kind not in "iu":
         return None

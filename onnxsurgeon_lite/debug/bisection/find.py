@@ -23,6 +23,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.dtypes import is_array
 
 
 def find(
@@ -73,7 +74,7 @@ def _culprits(
         fetched = observer.fetch([culprit.value, *culprit.inputs], keep=culprit.inputs)
         result.tensors.update((name, (None, value)) for name, value in fetched.items())
         array = fetched[culprit.value]
-        if isinstance(array, np.ndarray):
+        if is_array(array):
             at = tuple(map(int, np.argwhere(judge.hits(array))[0]))
             made = operands({name: fetched[name] for name in culprit.inputs}, at, array)
             verdict: Verdict = "overflow" if np.isfinite(judge.largest) else "non-finite"

@@ -22,7 +22,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.optimized import RULES
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import smallest
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, type_of
 from onnxsurgeon_lite.tensors.grid import is_biased
 
 _SAMPLES = 3
@@ -59,7 +59,7 @@ def compare_with_unoptimized(
     except RuntimeFailure:
         return "unknown"
     result = unoptimized[culprit.value]
-    sides = [(v.shape, v.dtype) for v in (actual, result) if isinstance(v, np.ndarray)]
+    sides = [(v.shape, v.dtype) for v in (actual, result) if is_array(v)]
     if len(set(sides)) > 1:
         return "another value"
     if judge.good(culprit.value, result):
@@ -94,7 +94,7 @@ def _explain_rounding(
     Source: stochastic arithmetic (CADNA, Verrou): each float result is moved at random in its last place.
     """
     positions = _covered(culprit, original.index)
-    if not isinstance(actual, np.ndarray) or not isinstance(unoptimized, np.ndarray):
+    if not is_array(actual) or not is_array(unoptimized):
         return
     if actual.shape != unoptimized.shape or actual.dtype.kind in "OUSb":
         return
@@ -116,7 +116,7 @@ def _explain_rounding(
             shaken = original.run_part(part, inputs, [culprit.value])[culprit.value]
         except RuntimeFailure:
             return
-        if not isinstance(shaken, np.ndarray):
+        if not is_array(shaken):
             return
         moved = np.abs(_wide(shaken) - _wide(unoptimized))
         typical = max(typical, float(np.sqrt(np.mean(np.square(moved)))))
@@ -162,7 +162,7 @@ def _quantizers_round(
     try:
         for found in original.runs(moved, inputs, [culprit.value], noise):
             other = found[culprit.value]
-            assert isinstance(other, np.ndarray)
+            assert is_array(other)
             usual.append(Errors.of(_wide(other) - value, value, -1))
     except RuntimeFailure:
         return False

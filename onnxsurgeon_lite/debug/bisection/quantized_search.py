@@ -32,7 +32,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, type_of
 from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
@@ -131,7 +131,7 @@ class QuantizedSearch:
                 floor[name] = max(floor[name], _distance(moved[name], still[name]))
         for name in targets:
             grid, value = quantizers.grids.get(name), still[name]
-            if grid is not None and isinstance(value, np.ndarray):
+            if grid is not None and is_array(value):
                 floor[name] += float(grid.quantum(value.shape).max())
         return {name: _ROOM * far for name, far in floor.items() if far}
 
@@ -153,7 +153,7 @@ class QuantizedSearch:
             values.read(name) if name in values.known else None,
         )
         quantum = 0.0
-        if grid is not None and isinstance(reference, np.ndarray):
+        if grid is not None and is_array(reference):
             quantum = float(grid.quantum(reference.shape).max())
         errors = (
             {name: quantum + _ROOM * floor.largest + floor.allowed} if floor is not None else {}
@@ -193,7 +193,7 @@ class QuantizedSearch:
     def _in_quanta(self, finding: Finding, grid: Grid, name: str, result: BisectResult) -> Finding:
         """Add to a finding by how many quanta the value is off behind its quantizer."""
         stored, actual = result.tensors[name]
-        if not isinstance(stored, np.ndarray) or not isinstance(actual, np.ndarray):
+        if not is_array(stored) or not is_array(actual):
             return finding
         if stored.shape != actual.shape or not stored.size:
             return finding
@@ -270,11 +270,7 @@ def _between(index: GraphIndex, first: str, last: str) -> set[int]:
 
 
 def _distance(one: RunValue, other: RunValue) -> float:
-    if (
-        not isinstance(one, np.ndarray)
-        or not isinstance(other, np.ndarray)
-        or one.shape != other.shape
-    ):
+    if not is_array(one) or not is_array(other) or one.shape != other.shape:
         return float("inf")
     if one.dtype.kind in "OUSb":
         return 0.0 if np.array_equal(one, other) else float("inf")

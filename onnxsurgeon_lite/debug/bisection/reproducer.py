@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
 from onnxsurgeon_lite.atomic import NewFolder, write_text
 from onnxsurgeon_lite.debug.judge import LARGEST
 from onnxsurgeon_lite.debug.result import BisectResult, Culprit
@@ -32,7 +30,7 @@ from onnxsurgeon_lite.runtime.script import running_script
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import versions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.dtypes import is_array, numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.metrics import METRICS, texts, titles
 from onnxsurgeon_lite.tensors.references import open_references, write_test_data
 from onnxsurgeon_lite.tensors.references.sets import Stored
@@ -139,7 +137,7 @@ def reproducing(
         if (stored := result.tensors[name][0]) is not None and name in index
     }
     for name, (_, actual) in result.tensors.items():
-        if isinstance(actual, np.ndarray):
+        if is_array(actual):
             index.types.setdefault(name, type_of(actual))
     part = submodel(index, close(index, tuple(inputs), tuple(outputs) or (culprit.value,)))
     part.proto.graph.name = f"culprit {culprit.id}"

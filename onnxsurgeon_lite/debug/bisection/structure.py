@@ -12,7 +12,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.bisection.step import step_between
 from onnxsurgeon_lite.debug.causes.attributes import attributes
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operators import (
     extra_joins,
     extra_operations,
@@ -31,7 +31,7 @@ from onnxsurgeon_lite.passes.set_attr import SetAttr
 from onnxsurgeon_lite.passes.set_op import SetOp
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import agrees
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _TRIED = 256  # changes of one region
@@ -92,7 +92,7 @@ class Region:
             best = min((o for o in tried if o.fits), key=attrgetter("error"), default=None)
         return None if best is None else _explained(place, best.hypothesis)
 
-    def _mistakes(self, place: Place) -> Iterator[Hypothesis]:
+    def _mistakes(self, place: Place) -> Hypotheses:
         """Yield what is tried: one change at a time, of the nodes that may be at fault."""
         found = itertools.chain.from_iterable(family(place) for family in _MISTAKES)
         for hypothesis in found:
@@ -184,7 +184,7 @@ class Region:
 
     def _inputs(self) -> Iterator[tuple[str, Array]]:
         for name, value in self.given.items():
-            if isinstance(value, np.ndarray) and value.size:
+            if is_array(value) and value.size:
                 yield name, value
 
     def _first(
@@ -240,14 +240,14 @@ class Region:
         except RuntimeFailure:
             return False
         allowed = self.judge.allowed(self.value, found)
-        return isinstance(found, np.ndarray) and agrees(found, self.expected, allowed)
+        return is_array(found) and agrees(found, self.expected, allowed)
 
 
 def _node(place: Place, hypothesis: Hypothesis) -> int:
     """Return the node of a place that a hypothesis is about."""
     edit = _edit(hypothesis)
     if isinstance(edit, Replace):
-        return place.index.producer[edit.outputs[0]]
+        return place.producer[edit.outputs[0]]
     assert isinstance(edit, SetAttr | SetOp | Remove)
     return place.number(edit.nodes[0])
 
@@ -259,7 +259,7 @@ def _edit(hypothesis: Hypothesis) -> Pass:
 
 def _explained(place: Place, hypothesis: Hypothesis) -> Explained:
     number, edit = _node(place, hypothesis), _edit(hypothesis)
-    op_type, position = place.index.nodes[number].op_type, place.positions[number]
+    op_type, position = place.nodes[number].op_type, place.positions[number]
     match edit:
         case SetOp():
             because = f"{edit.op_type} gives the reference, {op_type} does not"
@@ -277,6 +277,6 @@ def _read(references: ReferenceSet, name: str, like: Array) -> Array | None:
         value = references.read(name)
     except SurgeonError:
         return None
-    if not isinstance(value, np.ndarray) or value.size != like.size or value.dtype.kind in "OUS":
+    if not is_array(value) or value.size != like.size or value.dtype.kind in "OUS":
         return None
     return value.reshape(like.shape).astype(like.dtype, copy=False)

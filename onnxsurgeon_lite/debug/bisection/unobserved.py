@@ -8,14 +8,14 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.result import BisectResult
-from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array
 
 _SLIGHT = 10.0  # errors up to this many times what is allowed may be rounding
 _NOISE = 4.0  # errors within this many times the noise are noise
@@ -52,7 +52,7 @@ class Unobserved:
             return None
         try:
             return run(self.index, self.feeds, self.runtime, self.targets)
-        except (RuntimeCrash, RuntimeTimeout) as error:
+        except RuntimeLost as error:
             self.result.add_finding("crash", f"with optimization on, {error.message}")
             self.runtime.restart()
         except RuntimeFailure as error:
@@ -113,7 +113,7 @@ def same(a: RunValue, b: RunValue) -> bool:
     """Return whether two values are equal, bit for bit."""
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(same, a, b))
-    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+    if not is_array(a) or not is_array(b):
         return a is b
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
@@ -129,7 +129,7 @@ def _is_slight(comparison: Comparison | None) -> bool:
 
 def _distance(a: RunValue, b: RunValue) -> float:
     """Return the largest absolute difference of two numeric tensors."""
-    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
+    if not is_array(a) or not is_array(b) or a.shape != b.shape:
         return float("nan")
     difference = np.abs(a.astype(np.float64) - b.astype(np.float64))
     return float(difference.max(initial=0.0))

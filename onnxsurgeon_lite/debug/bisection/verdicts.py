@@ -12,9 +12,9 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.bisection.structure import Explained
 from onnxsurgeon_lite.debug.judge import largest_of
-from onnxsurgeon_lite.debug.result import Finding, Verdict, in_order
+from onnxsurgeon_lite.debug.result import OWN, Finding, Verdict, in_order
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float
 from onnxsurgeon_lite.tensors.grid import is_biased
 
 Wide = NDArray[Any]
@@ -60,6 +60,7 @@ class Evidence:
         flips: True when moving the reference inputs within their tolerance changes what differs.
         quantum: the size of a quantization step for each element (broadcast), if the nodes quantize.
         stirred: `local` with other last places of what is dequantized; None of optimized nodes.
+        sides: what computed the reference and what the value, where both ran the same model.
     """
 
     nodes: Sequence[NodeProto]
@@ -81,6 +82,7 @@ class Evidence:
     flips: bool = False
     quantum: Wide | None = None
     stirred: RunValue = None
+    sides: tuple[str, ...] = ()
 
     def agree(self, a: Array, b: Array) -> bool:
         """Return whether two tensors agree within the tolerance of the value's dtypes."""
@@ -89,12 +91,31 @@ class Evidence:
 
 
 def judge(evidence: Evidence) -> list[Finding]:
-    """Return the verdicts that hold, in the order of triage."""
-    return in_order(
-        Finding(verdict, because)
-        for verdict, criterion in _CRITERIA.items()
-        if (because := criterion(evidence))
-    )
+    """Return the verdicts that hold, in the order of triage.
+
+    Where one model ran on two sides, a node that is wrong is one side's error: no edit repairs the model.
+    """
+    criteria = ((verdict, criterion(evidence)) for verdict, criterion in _CRITERIA.items())
+    found = [Finding(verdict, because) for verdict, because in criteria if because]
+    if evidence.sides and any(finding.verdict in OWN for finding in found):
+        found = [finding for finding in found if finding.verdict not in OWN]
+        found.append(Finding("kernel", _who_errs(evidence, evidence.sides)))
+    return in_order(found)
+
+
+def _who_errs(e: Evidence, sides: Sequence[str]) -> str:
+    """Say which of two sides computes the same nodes wrongly: float64 decides."""
+    theirs, ours = sides
+    what = e.nodes[-1].op_type
+    like = f"; {e.explained.because}" if e.explained else ""
+    if e.exact_local is None or e.local is None:
+        return f"{ours} and {theirs} compute {what} otherwise; who is right is not known without float64"
+    right, wrong = e.agree(e.local, e.exact_local), not e.agree(e.reference, e.exact_local)
+    if right and wrong:
+        return f"{theirs} computes {what} wrongly (float64 agrees with {ours}{like})"
+    if not right and not wrong:
+        return f"{ours} computes {what} wrongly (float64 agrees with {theirs})"
+    return f"{ours} and {theirs} compute {what} otherwise; float64 agrees with {'both' if right else 'neither'}"
 
 
 def _random(e: Evidence) -> str:
@@ -141,7 +162,7 @@ def operands(inputs: Mapping[str, RunValue], at: tuple[int, ...], result: Array)
 
 def _operand(name: str, value: RunValue, at: tuple[int, ...], result: Array) -> str:
     """Describe the element of an elementwise operand, else the range of the operand."""
-    if not isinstance(value, np.ndarray) or value.dtype.kind in "OUS" or not value.size:
+    if not is_array(value) or value.dtype.kind in "OUS" or not value.size:
         return ""
     try:
         element = np.broadcast_to(value, result.shape)[at]
@@ -201,7 +222,7 @@ def _tie(e: Evidence) -> str:
 def _near(pair: tuple[RunValue, RunValue]) -> bool:
     """Return whether an input agrees with its reference."""
     a, r = pair
-    if not isinstance(a, np.ndarray) or not isinstance(r, np.ndarray) or a.dtype.kind in "OUS":
+    if not is_array(a) or not is_array(r) or a.dtype.kind in "OUS":
         return False
     return agrees(a, r, default_tolerance(a.dtype, r.dtype))
 
@@ -224,7 +245,7 @@ def _rounding(e: Evidence) -> str:
 
 def _only_flips(e: Evidence) -> bool:
     """Return whether no more elements are rounded to the other neighbor than last places bring over the border."""
-    if e.local is None or not isinstance(e.stirred, np.ndarray):
+    if e.local is None or not is_array(e.stirred):
         return True
     error, usual = (
         float(np.sqrt(np.mean(np.square((_wide(v) - _wide(e.local)) / e.quantum))))
@@ -235,7 +256,7 @@ def _only_flips(e: Evidence) -> bool:
 
 def last_places(value: RunValue) -> float:
     """Return the share of a quantum that the arithmetic of a value may lose."""
-    numbers = value.dtype if isinstance(value, np.ndarray) else np.dtype(np.float32)
+    numbers = value.dtype if is_array(value) else np.dtype(np.float32)
     eps = float(finfo(numbers).eps) if is_float(numbers) else 2.0**-23  # type: ignore[no-untyped-call]
     return min(1.0, _LAST * eps)
 
@@ -469,9 +490,7 @@ def _propagated(e: Evidence) -> bool:
 def _gain(e: Evidence) -> float:
     """Return the growth of the error from inputs to output, in units of the tolerance."""
     before = [
-        _share(a, r, e.tolerance)
-        for a, r in e.inputs.values()
-        if isinstance(a, np.ndarray) and isinstance(r, np.ndarray)
+        _share(a, r, e.tolerance) for a, r in e.inputs.values() if is_array(a) and is_array(r)
     ]
     after = _share(e.actual, e.reference, e.tolerance)
     largest = max(before, default=0.0)

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.debug.judge import Judge
 from onnxsurgeon_lite.debug.search_space import Space
-from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeTimeout
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeLost
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Held
@@ -40,7 +40,7 @@ class _SessionPart:
 def _require_alive(future: Future[_Values]) -> None:
     """Raise what ended the runtime while it computed; other failures matter where the values do."""
     error = future.exception()
-    if isinstance(error, RuntimeCrash | RuntimeTimeout):
+    if isinstance(error, RuntimeLost):
         raise error
 
 

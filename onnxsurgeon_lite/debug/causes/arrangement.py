@@ -8,10 +8,10 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.constants import Order, orders, rotary_orders
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, wide
 from onnxsurgeon_lite.passes import Insert, Pass, Replace, Rewire, SetConstant
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
 
 _LONGEST = 4096  # elements of an axis that is arranged
 _ORDERS = 64  # orders of an input
@@ -26,9 +26,9 @@ _CUTTING = ("Reshape", "Slice", "Add", "Concat")  # of an image to windows
 _FARTHEST = 4  # pixels by which an image is moved
 
 
-def arrangement(place: Place) -> Iterator[Hypothesis]:
+def arrangement(place: Place) -> Hypotheses:
     """Yield other orders of what a region computes, of the parts that it takes, and of several inputs together."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         if node.op_type == "Slice" and len(node.input) > 2:
             yield from _slices_of_any_size(place, number, node)
     yield from _results(place)
@@ -36,7 +36,7 @@ def arrangement(place: Place) -> Iterator[Hypothesis]:
     yield from _pairs(place)
 
 
-def _results(place: Place) -> Iterator[Hypothesis]:
+def _results(place: Place) -> Hypotheses:
     """Yield orders in which the wrong value is the wanted one."""
     actual = place.actual
     if actual is None or actual.shape != place.wanted.shape or not is_float(actual.dtype):
@@ -52,9 +52,9 @@ def _results(place: Place) -> Iterator[Hypothesis]:
                 yield Hypothesis("order of the result", sentence, (edit,), mistake, fixed=fixed)
 
 
-def _pairs(place: Place) -> Iterator[Hypothesis]:
+def _pairs(place: Place) -> Hypotheses:
     """Yield layouts of rotary embeddings, and of heads that are repeated: several values in the same other order."""
-    given = {n: v for n, v in place.inputs.items() if isinstance(v, np.ndarray) and v.ndim > 2}
+    given = {n: v for n, v in place.inputs.items() if is_array(v) and v.ndim > 2}
     for one, other in _alike(given):
         axis = given[one].ndim - 1
         for how, order in rotary_orders(given[one].shape[axis]):
@@ -66,7 +66,7 @@ def _pairs(place: Place) -> Iterator[Hypothesis]:
         for how, order in orders(shape[-1]) if len(names) > _PAIR else ():
             if "interleaved" in how:
                 yield _several(place, names, len(shape) - 1, how, order)
-    repeated = [n.output[0] for n in place.index.nodes if n.op_type in _REPEATING]
+    repeated = [n.output[0] for n in place.nodes if n.op_type in _REPEATING]
     values = {n: place.values[n] for n in repeated if n in place.values}
     values = {n: v for n, v in values.items() if v.ndim > _HEADS + 1}
     for together in (*_alike(values), *((name,) for name in values)):
@@ -88,19 +88,19 @@ def _several(place: Place, names: Sequence[str], axis: int, how: str, order: Ord
     return Hypothesis("order of values", sentence, edits, ("order of values", how), fixed=fixed)
 
 
-def rolled_values(place: Place) -> Iterator[Hypothesis]:
+def rolled_values(place: Place) -> Hypotheses:
     """Yield values that several nodes roll along an axis, as `torch.roll` is exported."""
     values = {**place.values, **place.inputs}
-    for node in place.index.nodes:
-        cut = [place.index.producer.get(name, -1) for name in node.input]
+    for node in place.nodes:
+        cut = [place.producer.get(name, -1) for name in node.input]
         made, first = place.values.get(node.output[0]), values.get(next(iter(node.input), ""))
-        if node.op_type != "Concat" or made is None or not isinstance(first, np.ndarray):
+        if node.op_type != "Concat" or made is None or not is_array(first):
             continue
-        slices = (place.index.nodes[n] for n in cut if n >= 0)
+        slices = (place.nodes[n] for n in cut if n >= 0)
         read = {n.input[0] if n.op_type == "Slice" else "" for n in slices}
         start, axis = next(iter(read), ""), place.attributes(node).get("axis", 0)
         given = values.get(start)
-        if len(read) > 1 or not isinstance(given, np.ndarray) or not isinstance(axis, int):
+        if len(read) > 1 or not is_array(given) or not isinstance(axis, int):
             continue
         step = first.shape[axis]  # what was at the end comes first
         if given.shape == made.shape and np.array_equal(np.roll(given, step, axis), made):
@@ -111,10 +111,10 @@ def rolled_values(place: Place) -> Iterator[Hypothesis]:
             yield Hypothesis("rolled", sentence, (edit,), ("rolled", axis, back))
 
 
-def order_of_inputs(place: Place) -> Iterator[Hypothesis]:
+def order_of_inputs(place: Place) -> Hypotheses:
     """Yield other orders of what a region reads."""
     for name, value in place.inputs.items():
-        if not isinstance(value, np.ndarray) or name in place.whole.inputs:
+        if not is_array(value) or name in place.whole.inputs:
             continue
         for axis in dict.fromkeys((value.ndim - 1, 1)) if value.ndim > 1 else ():
             for how, order in islice(orders(value.shape[axis]), _ORDERS):
@@ -123,10 +123,10 @@ def order_of_inputs(place: Place) -> Iterator[Hypothesis]:
                 yield Hypothesis("order of an input", sentence, (edit,), fixed=fixed)
 
 
-def rolled(place: Place) -> Iterator[Hypothesis]:
+def rolled(place: Place) -> Hypotheses:
     """Yield images that are moved along height and width at once, as shifted windows are."""
     for name, value in place.values.items():
-        readers = [place.index.nodes[n].op_type for n in place.index.consumers.get(name, ())]
+        readers = [place.nodes[n].op_type for n in place.consumers.get(name, ())]
         behind = name == place.value
         read = behind or (readers and {*readers} <= {*_CUTTING})
         if value.ndim != _IMAGE or not is_float(value.dtype) or not read:
@@ -160,11 +160,11 @@ def _taken(value: str, axis: int, order: Order, before: bool = False) -> Insert:
     )
 
 
-def _slices(place: Place) -> Iterator[Hypothesis]:
+def _slices(place: Place) -> Hypotheses:
     """Yield slices that take contiguous parts instead of every n-th element, or the other way, or another part."""
     several: list[Pass] = []
     layouts: dict[str, None] = {}
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         if node.op_type == "Slice" and len(node.input) > 2:
             for how, edits, layout in _slicings(place, number, node):
                 several += edits if layout else ()
@@ -177,7 +177,7 @@ def _slices(place: Place) -> Iterator[Hypothesis]:
     yield from _moved_slices(place)
 
 
-def _slices_of_any_size(place: Place, number: int, node: NodeProto) -> Iterator[Hypothesis]:
+def _slices_of_any_size(place: Place, number: int, node: NodeProto) -> Hypotheses:
     """Yield slices of an axis of any size that take another part, counted from its begin or from its end."""
     given = place.operand(node.input[0])
     known = [place.constant(name) if name else None for name in node.input[1:]]
@@ -221,9 +221,9 @@ def _is_open(place: Place, node: NodeProto) -> bool:
     return place.is_open(node.input[0], _axis(place, node))
 
 
-def _moved_slices(place: Place) -> Iterator[Hypothesis]:
+def _moved_slices(place: Place) -> Hypotheses:
     """Yield all slices of a region off by as much: those of height and width."""
-    nodes = [*enumerate(place.index.nodes)]
+    nodes = [*enumerate(place.nodes)]
     slices = [(n, node) for n, node in nodes if node.op_type == "Slice" and len(node.input) > 2]
     for step in _OFF if len(slices) > 1 else ():
         moved = [_moved_slice(place, number, node, step) for number, node in slices]
@@ -250,8 +250,8 @@ def _moved_slice(
 
 def _read(place: Place, number: int, slot: int, numbers: Array) -> Pass:
     """Return the edit that makes a node read other numbers at one slot; its constant may be read at two."""
-    name, to = place.index.nodes[number].input[slot], (place.node(number),)
-    if list(place.index.nodes[number].input).count(name) > 1:
+    name, to = place.nodes[number].input[slot], place.only(number)
+    if list(place.nodes[number].input).count(name) > 1:
         return Rewire(name, str(numbers.tolist()), to, slot)
     return SetConstant(name, numbers, to)
 

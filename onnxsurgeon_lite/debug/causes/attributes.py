@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from onnx import NodeProto
 
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Attribute, Place
 from onnxsurgeon_lite.passes.rewire import Rewire
 from onnxsurgeon_lite.passes.set_attr import SetAttr
@@ -65,16 +65,16 @@ _RECURRENT = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "
 """Recurrent operator -> its usual activations."""
 
 
-def attributes(place: Place) -> Iterator[Hypothesis]:
+def attributes(place: Place) -> Hypotheses:
     """Yield hypotheses about one attribute of one node, about those of two nodes, then about several of a node."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         known = place.attributes(node)
         for name, old in known.items():
             for new in _values(place, node, name, old):
                 if new != old:
                     yield changed(place, number, {name: new}, known)
     yield from _exchanged(place)
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         known = place.attributes(node)
         if node.op_type == "Conv":
             yield from _padded(place, number, known)
@@ -85,19 +85,19 @@ def attributes(place: Place) -> Iterator[Hypothesis]:
             yield changed(place, number, together, known)
 
 
-def _exchanged(place: Place) -> Iterator[Hypothesis]:
+def _exchanged(place: Place) -> Hypotheses:
     """Yield attributes that are swapped between two nodes of one operator: the stride of the next convolution."""
-    made = (place.values.get(node.output[0]) for node in place.index.nodes)
+    made = (place.values.get(node.output[0]) for node in place.nodes)
     data = [number for number, v in enumerate(made) if v is not None and is_float(v.dtype)]
     for one, other in itertools.combinations(data, 2):
-        nodes = [place.index.nodes[number] for number in (one, other)]
+        nodes = [place.nodes[number] for number in (one, other)]
         if nodes[0].op_type != nodes[1].op_type:
             continue
         mine, others = map(place.attributes, nodes)
         for name in sorted(mine.keys() & others.keys() - {"kernel_shape"}):
             if mine[name] != others[name] and type(mine[name]) is type(others[name]):
                 edits = tuple(
-                    SetAttr((place.node(number),), ((name, value),))
+                    SetAttr(place.only(number), ((name, value),))
                     for number, value in ((one, others[name]), (other, mine[name]))
                 )
                 titles = f"{place.title(one)} and {place.title(other)}"
@@ -111,7 +111,7 @@ def changed(
     place: Place, number: int, new: Mapping[str, Attribute], known: Mapping[str, Attribute]
 ) -> Hypothesis:
     """Return the hypothesis that attributes of a node should have other values."""
-    title, node = place.title(number), place.index.nodes[number]
+    title, node = place.title(number), place.nodes[number]
     new = {name: value for name, value in new.items() if known.get(name) != value}
     where = itertools.chain([f" of {title} is"], itertools.repeat(""))
     old = {name: said(name, known.get(name, "missing")) for name in new}
@@ -119,7 +119,7 @@ def changed(
     values = (f"{n}={said(n, v)}" if len(new) > 1 else said(n, v) for n, v in new.items())
     if [*new] == ["transB"] and place.constant(node.input[1]) is not None:
         was.append("or the weight is transposed")  # a square one tells no difference
-    edit = SetAttr((place.node(number),), tuple(new.items()))
+    edit = SetAttr(place.only(number), tuple(new.items()))
     sentence = f"{', '.join(was)}; with {', '.join(values)}"
     return Hypothesis(" and ".join(new), sentence, (edit,), (node.op_type, *new.items()))
 
@@ -256,12 +256,12 @@ def _larger(known: Mapping[str, Attribute]) -> Iterator[int]:
     yield from _DILATIONS if dilated else ()
 
 
-def _padded(place: Place, number: int, known: Mapping[str, Attribute]) -> Iterator[Hypothesis]:
+def _padded(place: Place, number: int, known: Mapping[str, Attribute]) -> Hypotheses:
     """Yield other dilations of a convolution, and the pads of a Pad in front that keep its size: at the same ends."""
-    node = place.index.nodes[number]
+    node = place.nodes[number]
     kernel = np.array(_kernel(place, node, known), np.int64)
-    before = place.index.producer.get(node.input[0], number)
-    pad = place.index.nodes[before]
+    before = place.producer.get(node.input[0], number)
+    pad = place.nodes[before]
     now = place.operand(pad.input[1]) if pad.op_type == "Pad" else None
     if now is None or not kernel.size or now.size != 2 * (kernel.size + 2) or any(pad.input[3:]):
         return
@@ -276,10 +276,10 @@ def _padded(place: Place, number: int, known: Mapping[str, Attribute]) -> Iterat
         pads = now.reshape(2, -1).copy()
         pads[:, 2:] = first, total - first
         other = [dilation] * kernel.size
-        token = (place.node(before),)
+        token = place.only(before)
         edits = (
             Rewire(pad.input[1], str(pads.reshape(-1).tolist()), token, 1),
-            SetAttr((place.node(number),), (("dilations", other),)),
+            SetAttr(place.only(number), (("dilations", other),)),
         )
         was = f"dilations of {place.title(number)} is {old.tolist()}, pads of {place.title(before)} are {now.tolist()}"
         sentence = f"{was}; with {other} and {pads.reshape(-1).tolist()}"
@@ -321,7 +321,7 @@ def _activations(node: NodeProto, known: Mapping[str, Attribute]) -> Iterator[di
     directions = 2 if known.get("direction") == "bidirectional" else 1
     for gates, others in itertools.product(("Sigmoid", "HardSigmoid"), ("Tanh", "Relu", "Sigmoid")):
         new = [gates if name == "Sigmoid" else others for name in usual] * directions
-        if new != [*map(str, old)] and new != [*map(str, old)] * directions:
+        if new != list(map(str, old)) and new != list(map(str, old)) * directions:
             yield {"activations": new}
 
 
@@ -331,7 +331,7 @@ def _kernel(place: Place, node: NodeProto, known: Mapping[str, Attribute]) -> li
     if isinstance(given, list) and given:
         return [int(size) for size in given]
     weight = place.operand(node.input[1]) if len(node.input) > 1 else None
-    return [] if weight is None else [*map(int, weight.shape[2:])]
+    return [] if weight is None else list(map(int, weight.shape[2:]))
 
 
 def _resizing(known: Mapping[str, Attribute]) -> Iterator[dict[str, Attribute]]:
@@ -352,7 +352,7 @@ def _resizing(known: Mapping[str, Attribute]) -> Iterator[dict[str, Attribute]]:
 
 def numbers(place: Place) -> Iterator[tuple[int, str, Mapping[str, Attribute]]]:
     """Yield (node, attribute, all attributes) of attributes that can be solved for."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         known = place.attributes(node)
         for name, old in known.items():
             is_number = isinstance(old, float) and np.isfinite(old)

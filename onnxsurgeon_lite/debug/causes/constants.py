@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.attributes import EPSILONS, text
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, fitted, linears, wanted_at
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import described, dwarfed
 from onnxsurgeon_lite.passes import Pass, SetConstant
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
 
 Order = NDArray[np.intp]
 Variant = tuple[str, str, Array]
@@ -54,10 +54,10 @@ _WIDEST = 64  # positions of a window of attention that was forgotten
 _MASKS = (-np.inf, float(np.finfo(np.float32).min), -1e9, -1e4, -65504.0, -1e30, -1e5, 0.0)
 
 
-def weights(place: Place) -> Iterator[Hypothesis]:
+def weights(place: Place) -> Hypotheses:
     """Yield hypotheses about weights of linear nodes that give what is wanted in some rows: they need few runs."""
     for view in linears(place):
-        op_type, title = place.index.nodes[view.number].op_type, place.title(view.number)
+        op_type, title = place.nodes[view.number].op_type, place.title(view.number)
         for kind, how, right in variants(place, view.number, view.array):
             factor = _factor(view, kind, right)
             if factor is not None:
@@ -80,37 +80,37 @@ def _factor(view: Linear, kind: str, right: Array) -> Wide | None:
     return view.factor_of_channels(right) if factor is None and is_kernel else factor
 
 
-def scalars(place: Place) -> Iterator[Hypothesis]:
+def scalars(place: Place) -> Hypotheses:
     """Yield single numbers: an epsilon, a factor, a mask's value."""
     for number, slot, name, array in place.constants():
         if array.size == 1 and is_float(array.dtype):
             yield from _of_constant(place, number, slot, name, array)
 
 
-def epsilons(place: Place) -> Iterator[Hypothesis]:
+def epsilons(place: Place) -> Hypotheses:
     """Yield other epsilons: numbers that are added to what a root is taken of."""
     for number, _, name, array in place.constants():
-        made = place.index.nodes[number].output[0]
-        roots = (_is_root(place, n) for n in place.index.consumers.get(made, []))
+        made = place.nodes[number].output[0]
+        roots = (_is_root(place, n) for n in place.consumers.get(made, []))
         is_number = array.size == 1 and is_float(array.dtype) and array.item() > 0
-        if place.index.nodes[number].op_type != "Add" or not is_number or not any(roots):
+        if place.nodes[number].op_type != "Add" or not is_number or not any(roots):
             continue
         for value in EPSILONS:
             right = np.full(array.shape, value).astype(array.dtype)
             if right.item() != array.item():
                 sentence = f"epsilon {name!r} of {place.title(number)} is {text(array.item())}; with {text(value)}"
-                edits = (SetConstant(name, right, (place.node(number),)),)
+                edits = (SetConstant(name, right, place.only(number)),)
                 yield Hypothesis("epsilon", sentence, edits, ("epsilon", value))
 
 
 def _is_root(place: Place, number: int) -> bool:
-    node = place.index.nodes[number]
+    node = place.nodes[number]
     power = place.constant(node.input[1]) if node.op_type == "Pow" else None
     is_power = power is not None and power.size == 1 and abs(power.item()) == _HALF
     return is_power or node.op_type == "Sqrt"
 
 
-def constants(place: Place) -> Iterator[Hypothesis]:
+def constants(place: Place) -> Hypotheses:
     """Yield hypotheses about one constant, then about constants that share a permutation."""
     known = {(view.number, view.slot) for view in linears(place)}
     indices_last = sorted(place.constants(), key=lambda found: found[-1].dtype.kind in "iu")
@@ -122,7 +122,7 @@ def constants(place: Place) -> Iterator[Hypothesis]:
     yield from together(place, orders)
 
 
-def sizes(place: Place) -> Iterator[Hypothesis]:
+def sizes(place: Place) -> Hypotheses:
     """Yield hypotheses about one constant that shapes are computed from: the runtime refuses most of them."""
     for number, slot, name, array in place.constants():
         if _is_of_sizes(place, number) and array.size <= _SMALL:
@@ -130,11 +130,11 @@ def sizes(place: Place) -> Iterator[Hypothesis]:
 
 
 def _is_of_sizes(place: Place, number: int) -> bool:
-    made = place.index.nodes[number].output[0]
+    made = place.nodes[number].output[0]
     return made in place.values and made != place.value and place.sizes(place.values[made], made)
 
 
-def folded(place: Place) -> Iterator[Hypothesis]:
+def folded(place: Place) -> Hypotheses:
     """Yield constants that an export has computed and that the references show with other numbers."""
     for (number, slot, name, array), (step, value) in itertools.product(
         place.constants(), place.lacking.items()
@@ -146,7 +146,7 @@ def folded(place: Place) -> Iterator[Hypothesis]:
             seen = _off_by(array, right) or described(wide(array), wide(right))
             seen = "" if seen == "differs" else f", it {seen}"
             how = f"is not the references' {step!r}{seen}; with that"
-            edits = (SetConstant(name, right, (place.node(number),) if slot >= 0 else ()),)
+            edits = (SetConstant(name, right, place.only(number) if slot >= 0 else ()),)
             sentence = f"constant {name!r} of {place.title(number)} {how}"
             yield Hypothesis("folded constant", sentence, edits)
 
@@ -161,22 +161,22 @@ def _off_by(array: Array, right: Array) -> str:
     return ""
 
 
-def scaled_weights(place: Place) -> Iterator[Hypothesis]:
+def scaled_weights(place: Place) -> Hypotheses:
     """Yield weights and tables that are scaled."""
     views = list(linears(place))
     for view in views:
         yield from _scaled(place, view)
     yield from _scaled_kernels(place, [view.number for view in views])
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         if node.op_type == "Gather":
             yield from _scaled_table(place, number)
 
 
-def _scaled_table(place: Place, number: int) -> Iterator[Hypothesis]:
+def _scaled_table(place: Place, number: int) -> Hypotheses:
     """Yield a table that is scaled or shifted: as a whole, or by column."""
-    name, title = place.index.nodes[number].input[0], place.title(number)
+    name, title = place.nodes[number].input[0], place.title(number)
     table, wanted = place.constant(name), wanted_at(place, number)
-    made = place.values.get(place.index.nodes[number].output[0])
+    made = place.values.get(place.nodes[number].output[0])
     if table is None or made is None or wanted is None:
         return
     if table.ndim != 2 or not is_float(table.dtype) or made.shape[-1:] != table.shape[-1:]:
@@ -188,25 +188,23 @@ def _scaled_table(place: Place, number: int) -> Iterator[Hypothesis]:
             right = (wide(table) * factor + shift).astype(table.dtype)
             how = f"scaled{' and shifted' * shifts}{' by column' * (axis == 0)}"
             sentence = f"constant {name!r} of {title} is {how}; with what was solved for"
-            edits = (SetConstant(name, right, (place.node(number),)),)
+            edits = (SetConstant(name, right, place.only(number)),)
             unknowns = factor.size * (1 + shifts)
             yield Hypothesis("scaled constant", sentence, edits, (), unknowns, y.size)
             return
 
 
-def _of_constant(
-    place: Place, number: int, slot: int, name: str, array: Array
-) -> Iterator[Hypothesis]:
-    readers = (place.node(number),) if slot >= 0 else ()
+def _of_constant(place: Place, number: int, slot: int, name: str, array: Array) -> Hypotheses:
+    readers = place.only(number) if slot >= 0 else ()
     for kind, how, right in variants(place, number, array):
         sentence = f"constant {name!r} of {place.title(number)} {how}"
         edits = (SetConstant(name, right, readers),)
-        mistake = (kind, place.index.nodes[number].op_type, slot, how)
+        mistake = (kind, place.nodes[number].op_type, slot, how)
         vague = kind == "number" and dwarfed(array, right)
         yield Hypothesis(kind, sentence, edits, mistake, vague=vague)
 
 
-def _scaled(place: Place, view: Linear) -> Iterator[Hypothesis]:
+def _scaled(place: Place, view: Linear) -> Hypotheses:
     """Yield a weight that is scaled: as a whole, by output, or with a shifted bias, as by folding."""
     some = np.linspace(0, len(view.rows) - 1, min(_ROWS, len(view.rows))).astype(int)
     made, wanted = view.rows[some] @ view.weight, view.wanted[some]
@@ -217,9 +215,9 @@ def _scaled(place: Place, view: Linear) -> Iterator[Hypothesis]:
     yield from _fitted(place, view.number, made, wanted, scaled, view.wanted.size)
 
 
-def _scaled_kernels(place: Place, known: Container[int]) -> Iterator[Hypothesis]:
+def _scaled_kernels(place: Place, known: Container[int]) -> Hypotheses:
     """Yield kernels that are scaled, of convolutions in groups, or of one or three axes."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         weight = place.constant(node.input[1]) if node.op_type == "Conv" else None
         made, wanted = place.values.get(node.output[0]), wanted_at(place, number)
         if number in known or weight is None or made is None or wanted is None:
@@ -244,9 +242,9 @@ def _fitted(
     wanted: Wide,
     scaled: Callable[[Wide], Array],
     equations: int,
-) -> Iterator[Hypothesis]:
+) -> Hypotheses:
     """Yield the weight of a node with the factor, and the shift of its bias, that give what is wanted."""
-    node, title = place.index.nodes[number], place.title(number)
+    node, title = place.nodes[number], place.title(number)
     bias = place.constant(node.input[2]) if len(node.input) > 2 else None
     for axis, shifts, how in (
         (None, False, "is scaled"),
@@ -261,7 +259,7 @@ def _fitted(
             or (shifts and bias is None)
         ):
             continue
-        token = (place.node(number),)
+        token = place.only(number)
         edits: tuple[Pass, ...] = (SetConstant(node.input[1], scaled(factor), token),)
         if bias is not None and shifts:
             moved = (wide(bias) + shift.reshape(bias.shape)).astype(bias.dtype)
@@ -285,9 +283,9 @@ def variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
         yield from _masking(array)
     elif array.dtype.kind in "iu":
         yield from _integers(array)
-        yield from _paddings(array) if place.index.nodes[number].op_type == "Pad" else ()
+        yield from _paddings(array) if place.nodes[number].op_type == "Pad" else ()
     if array.size > 1 and array.dtype.kind not in "iu" or array.size > _FEW:
-        is_kernel = place.index.nodes[number].op_type in _KERNELS
+        is_kernel = place.nodes[number].op_type in _KERNELS
         yield from (
             moved for moved in _moved(array, is_kernel) if not np.array_equal(moved[2], array)
         )
@@ -300,7 +298,7 @@ def variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
 def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
     """Yield numbers that people mistake for each other, and those that sizes of the node suggest."""
     old = array.reshape(-1)[0]
-    may_mask = place.index.nodes[number].op_type != "Clip" and is_float(array.dtype)
+    may_mask = place.nodes[number].op_type != "Clip" and is_float(array.dtype)
     masks = may_mask and not 0 < float(old) < -_MASKING
     values: tuple[float, ...] = _MASKS if masks else ()
     if array.dtype.kind in "iu" and abs(int(old)) < _HUGE:
@@ -320,11 +318,11 @@ def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
 
 def _sizes(place: Place, number: int) -> Iterator[tuple[float, str]]:
     """Yield factors that follow from dimensions, and what they are: 1/sqrt(d), sqrt(d), 1/d, d."""
-    read = place.index.nodes[number].input
-    makers = (place.index.producer.get(name, -1) for name in read)
-    read = [*read, *(n for maker in makers if maker >= 0 for n in place.index.nodes[maker].input)]
+    read = place.nodes[number].input
+    makers = (place.producer.get(name, -1) for name in read)
+    read = [*read, *(n for maker in makers if maker >= 0 for n in place.nodes[maker].input)]
     shapes = [v.shape for name in read if (v := place.operand(name)) is not None]
-    shapes += [v.shape for v in place.inputs.values() if isinstance(v, np.ndarray)]
+    shapes += [v.shape for v in place.inputs.values() if is_array(v)]
     for size in dict.fromkeys(size for shape in shapes for size in shape if size > 1):
         yield size**-0.5, f" = 1/sqrt({size})"
         yield size**0.5, f" = sqrt({size})"
@@ -333,7 +331,7 @@ def _sizes(place: Place, number: int) -> Iterator[tuple[float, str]]:
 
 def _integers(array: Array) -> Iterator[Variant]:
     """Yield indices that are off by one, and the sizes of a shape in another order."""
-    small = np.abs(array.astype(np.float64)) < _HUGE
+    small = np.abs(wide(array)) < _HUGE
     for step in (1, -1):
         moved = np.where(small, array.astype(np.int64) + step * small, array).astype(array.dtype)
         yield "off by one", f"is off by one; with {step:+d} everywhere", moved
@@ -361,7 +359,7 @@ def _paddings(array: Array) -> Iterator[Variant]:
 
 def _of_shape(place: Place, number: int, array: Array) -> Iterator[Variant]:
     """Yield the sizes, or the scales, that give the result its shape."""
-    node, shape = place.index.nodes[number], np.array(place.wanted.shape)
+    node, shape = place.nodes[number], np.array(place.wanted.shape)
     if array.shape != shape.shape or node.output[0] != place.value or len(node.input) < 2:
         return
     given = place.operand(node.input[0])
@@ -546,9 +544,7 @@ def _rounded(array: Array) -> Iterator[Variant]:
         yield "rounded constant", f"is exact; rounded to int8{where}", right
 
 
-def together(
-    place: Place, orders: Callable[[int], Iterator[tuple[str, Order]]]
-) -> Iterator[Hypothesis]:
+def together(place: Place, orders: Callable[[int], Iterator[tuple[str, Order]]]) -> Hypotheses:
     """Yield permutations of all constants of the region along axes of one size: a weight and its bias."""
     found = [
         (n, name, a) for n, _, name, a in place.constants() if is_float(a.dtype) and a.size > 1
@@ -562,7 +558,7 @@ def together(
             continue
         for how, order in orders(size):
             edits = tuple(
-                SetConstant(name, np.take(a, order, axis), (place.node(n),))
+                SetConstant(name, np.take(a, order, axis), place.only(n))
                 for n, name, a, axis in alike
             )
             names = ", ".join(repr(name) for _, name, _, _ in alike)

@@ -5,18 +5,19 @@ from itertools import permutations
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.passes import Insert, Pass
+from onnxsurgeon_lite.tensors.dtypes import is_array
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, of RGB
 _COLORS = 3
 
 
-def feeding(place: Place) -> Iterator[Hypothesis]:
+def feeding(place: Place) -> Hypotheses:
     """Yield other preparations of the model's inputs that enter the region."""
     for name, value in place.inputs.items():
-        if name not in place.whole.inputs or not isinstance(value, np.ndarray):
+        if name not in place.whole.inputs or not is_array(value):
             continue
         if value.dtype.kind != "f" or value.ndim < 2:
             continue

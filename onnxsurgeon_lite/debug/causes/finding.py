@@ -21,10 +21,10 @@ from onnxsurgeon_lite.debug.causes.families import (
     Family,
     Solving,
 )
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.layers import moved_norms
 from onnxsurgeon_lite.debug.causes.operations import operations, other_operations
-from onnxsurgeon_lite.debug.causes.place import Place, titled
+from onnxsurgeon_lite.debug.causes.place import Place, edited_by, titled
 from onnxsurgeon_lite.debug.causes.proving import Proof, constants_for_all
 from onnxsurgeon_lite.debug.causes.repairing import repairs
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
@@ -34,12 +34,12 @@ from onnxsurgeon_lite.debug.result import BisectResult, Case, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError, reported
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.passes import Insert, Pass, Pipeline, SetConstant
+from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
 from onnxsurgeon_lite.passes.protocol import key
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _PROVED = 6  # hypotheses that fit, and are proved on the model
@@ -62,19 +62,21 @@ def explain_causes(result: BisectResult, case: Case) -> None:
     Culprits that the runtime's own error, an optimizer or random numbers make have none. Ctrl-C ends only this
     search: what was found is reported.
     """
-    until = time.monotonic() + max(SECONDS, _TIMES * case.seconds)
-    finder = Finder(case, result)
+    finder = Finder(case, result, time.monotonic() + max(SECONDS, _TIMES * case.seconds))
     left = [c for c in result.culprits if not c.inside and _explainable(c)]
     try:
-        finder.try_to(lambda: finder.explain_layers(left, until))
+        finder.try_to(lambda: finder.explain_layers(left))
         while left:
             case.progress(f"searching the cause at {left[0].id}")
-            finder.explain_in_time(left[0], until)
+            finder.explain_in_time(left[0])
             del left[0]
-        finder.try_to(lambda: finder.explain_by_known(until))
-        finder.try_to(lambda: finder.explain_connected(until))
-        finder.try_to(lambda: finder.explain_everywhere(until))
-        finder.try_to(lambda: finder.explain_in_repaired(until))
+        for search in (
+            finder.explain_by_known,
+            finder.explain_connected,
+            finder.explain_everywhere,
+            finder.explain_in_repaired,
+        ):
+            finder.try_to(search)
     except KeyboardInterrupt:
         for culprit in left:
             culprit.unexplained = "not known: its search was interrupted"
@@ -102,10 +104,13 @@ def _joined(index: GraphIndex, cause: Cause, steps: Sequence[Pass]) -> Cause:
     op_type = index.nodes[every[0]].op_type
     number = sum(node.op_type == op_type for node in index.nodes)
     nodes = f"{'all ' * (number == len(every))}{len(every)} {op_type} nodes"
-    sentence = _of_nodes(index, cause, nodes)
+    return replace(_with(index, cause, steps), sentence=_of_nodes(index, cause, nodes))
+
+
+def _with(index: GraphIndex, cause: Cause, steps: Sequence[Pass]) -> Cause:
+    """Return a cause with other edits."""
     command = as_command(steps, index.model.path)
-    edits = [*map(as_step, steps)]
-    return replace(cause, sentence=sentence, steps=(*steps,), edits=edits, repair=command)
+    return replace(cause, steps=(*steps,), edits=list(map(as_step, steps)), repair=command)
 
 
 def _of_nodes(index: GraphIndex, cause: Cause, nodes: str) -> str:
@@ -123,6 +128,7 @@ class Finder:
     """Finds the causes of culprits.
 
     Attributes:
+        until: when the search ends, as `time.monotonic` counts.
         known: causes of the culprits so far.
         larger: mistakes that were found where regions are larger than a culprit.
         vague: the steps of those that fit, but do not show what the mistake was.
@@ -133,6 +139,7 @@ class Finder:
 
     case: Case
     result: BisectResult
+    until: float
     known: list[Cause] = field(default_factory=list)
     vague: set[Hashable] = field(default_factory=set)
     larger: set[Hashable] = field(default_factory=set)
@@ -146,11 +153,15 @@ class Finder:
     def index(self) -> GraphIndex:
         return self.case.index
 
-    def explain_in_time(self, culprit: Culprit, until: float) -> None:
+    @property
+    def is_late(self) -> bool:
+        return time.monotonic() > self.until
+
+    def explain_in_time(self, culprit: Culprit) -> None:
         """Find what is wrong with one culprit, if there is time; an error ends only this search."""
         try:
-            self.explain_shapes(culprit, until)
-            self.explain(culprit, until)
+            self.explain_shapes(culprit)
+            self.explain(culprit)
         except OutOfTime:
             culprit.unexplained = "not known: the time for its search was over"
         except SurgeonError as error:
@@ -167,57 +178,57 @@ class Finder:
         except Exception as error:  # noqa: BLE001  whatever it is, what was found stays
             self.result.notes.append(f"a search for causes ended early: {reported(error)}")
 
-    def explain_connected(self, until: float) -> None:
+    def explain_connected(self) -> None:
         """Explain culprits that read each other by one mistake."""
         for several in self.connected():
-            self.explain_as_one(several, until)
+            self.explain_as_one(several)
 
-    def explain(self, culprit: Culprit, until: float) -> None:
+    def explain(self, culprit: Culprit) -> None:
         """Find what is wrong with one culprit: what was wrong with another, else one of the hypotheses."""
         place = None if culprit.causes or culprit.unexplained else self.around.place(culprit)
         if place is None:
             return
-        if self._known_explains(place, culprit) or self._was_dropped(place, culprit):
+        culprit.unexplained = dropped(place)
+        if culprit.unexplained or self._known_explains(place, culprit):
             return
         pairs = [(before, after) for before, after in self._pairs() if culprit in (before, after)]
         without = [(before, after) for before, after in pairs if self._right_without(before, after)]
         if without:
             before, afters = without[0][0], [after for _, after in without]
-            before.causes = self._missing_between(place, before, afters, until)
+            before.causes = self._missing_between(place, before, afters)
             before.unexplained = "" if before.causes else before.unexplained
             self.known += before.causes
             return
-        found, unexplained = self._search_as_before(place, culprit, until), ""
+        found, unexplained = self._search_as_before(place, culprit), ""
         if not found:
             known = place.constant(place.value) is not None
             families = (OF_A_CONSTANT, ()) if known else (self._families(), SOLVED)
-            found, unexplained = self._search(place, culprit, until, *families)
-        if not found and any(self._search_both(*pair, until) for pair in pairs):
+            found, unexplained = self._search(place, culprit, *families)
+        if not found and any(self._search_both(*pair) for pair in pairs):
             return
         alone = found
         if not self._sure(found):
-            found = self._search_wider(place, culprit, until, WIDER) or found
+            found = self._search_wider(place, culprit, WIDER) or found
         if not found and culprit.seen:
-            found = self._search_fork(culprit, until, FORKED)
+            found = self._search_fork(culprit, FORKED)
         if found is not alone:
-            self.larger |= {*map(_mistake, found[:1])}
+            self.larger.update(map(_mistake, found[:1]))
         if len(found) > 1:
             found.sort(key=lambda cause: -self._reach(cause, culprit))
         found = _said_once(found)
-        first, others = found[:1], found[1:_SHOWN]
-        others = [
-            replace(other, apart=self.proof.apart(place, found[0], other)) for other in others
+        culprit.causes = found[:1] + [
+            replace(other, apart=self.proof.apart(place, found[0], other))
+            for other in found[1:_SHOWN]
         ]
-        culprit.causes = [*first, *others]
         culprit.unexplained = "" if found else unexplained
         self.known += culprit.causes[:1]
         self.result.notes += place.left_out
 
-    def explain_by_known(self, until: float) -> None:
+    def explain_by_known(self) -> None:
         """Give culprits without a cause one that was found behind them."""
         for culprit in self.result.culprits:
             lacks = not culprit.causes and not culprit.inside and _explainable(culprit)
-            if not lacks or not self.known or time.monotonic() > until:
+            if not lacks or not self.known or self.is_late:
                 continue
             try:
                 place = self.around.place(culprit)
@@ -238,7 +249,7 @@ class Finder:
             if steps == cause.steps or not self.proof.agreement(place, steps):
                 continue
             if all(self._still_right(other, steps) for other in (culprit, *others)):
-                of_all = self._of(cause, steps)
+                of_all = _with(self.index, cause, steps)
                 self.known[number] = of_all
                 for other in others:
                     other.causes = [of_all if c is cause else c for c in other.causes]
@@ -256,21 +267,16 @@ class Finder:
             and self.proof.cures(place, culprit, steps, "")
         )
 
-    def _of(self, cause: Cause, steps: tuple[Pass, ...]) -> Cause:
-        """Return a cause with other edits."""
-        command = as_command(steps, self.index.model.path)
-        return replace(cause, steps=steps, edits=[*map(as_step, steps)], repair=command)
-
-    def _search_as_before(self, place: Place, culprit: Culprit, until: float) -> list[Cause]:
+    def _search_as_before(self, place: Place, culprit: Culprit) -> list[Cause]:
         """Return causes as others had in larger regions: at the node alone all families may be tried in vain."""
         again = {family for mistake in self.larger for family in self._makers.get(mistake, {})}
         wider, forked = ([f for f in families if f in again] for families in (WIDER, FORKED))
-        found = self._search_wider(place, culprit, until, wider) if wider else []
+        found = self._search_wider(place, culprit, wider) if wider else []
         if not found and forked and culprit.seen:
-            found = self._search_fork(culprit, until, forked)
+            found = self._search_fork(culprit, forked)
         return found
 
-    def explain_shapes(self, culprit: Culprit, until: float) -> None:
+    def explain_shapes(self, culprit: Culprit) -> None:
         """Say which first node of a region gives another shape than a reference, and what makes it right.
 
         A value of another shape is not compared, and what is behind it may be made for that: then no edit repairs all.
@@ -282,7 +288,7 @@ class Finder:
             return
         for position, step, right in self._unlike(place):
             alone = self._alone_at(place, position, right)
-            with Bench(alone, self.case.memory, until) as bench:
+            with Bench(alone, self.case.memory, self.until) as bench:
                 every = (fit for found in bench.fitting([attributes(alone)]) for fit in found)
                 sure = (fit for fit in every if not _chance(bench, fit.hypothesis))
                 fit = next(sure, None)
@@ -331,13 +337,13 @@ class Finder:
                     yield position, step, right
 
     def _search_wider(
-        self, place: Place, culprit: Culprit, until: float, families: Sequence[Family]
+        self, place: Place, culprit: Culprit, families: Sequence[Family]
     ) -> list[Cause]:
         """Return causes in a region with the nodes before it that only arrange what it reads, if there are some."""
         wider = self.around.place(culprit, self.around.before(culprit))
         if wider is None or len(wider.positions) <= len(place.positions):
             return []
-        return self._search(wider, culprit, until, families, ())[0]
+        return self._search(wider, culprit, families, ())[0]
 
     def _sure(self, causes: Sequence[Cause]) -> bool:
         """Return whether one of several causes tells what the mistake was."""
@@ -352,7 +358,7 @@ class Finder:
     def _guarded(self, name: str, family: object) -> Family:
         """Return a family of another package; where it fails, it is left out."""
 
-        def tried(place: Place) -> Iterator[Hypothesis]:
+        def tried(place: Place) -> Hypotheses:
             try:
                 yield from cast(Family, family)(place)
             except Exception as error:  # noqa: BLE001  whatever another package raises
@@ -364,28 +370,24 @@ class Finder:
         self,
         place: Place,
         culprit: Culprit,
-        until: float,
         families: Sequence[Family],
         solved: Sequence[Solving],
     ) -> tuple[list[Cause], str]:
         """Return (proved causes at a place, what to say if there is none)."""
         fits: list[Outcome] = []
         doubtful: list[tuple[Outcome, Cause]] = []
-        with Bench(place, self.case.memory, until) as bench:
+        with Bench(place, self.case.memory, self.until) as bench:
             try:
-                for found in self._fitting(bench, until, families, solved):
-                    fits += ordered(found)
-                    sure = [
-                        fit
-                        for fit in ordered(found)
-                        if families is OF_A_CONSTANT or not _chance(bench, fit.hypothesis)
-                    ]
-                    tried = (
-                        (fit, self.proof.proved(place, fit.hypothesis, culprit)) for fit in sure
-                    )
-                    proved = ((fit, cause) for fit, cause in tried if cause is not None)
-                    doubtful += itertools.islice(proved, _PROVED)
-                    if any(fit.error <= _EXACT and not fit.hypothesis.vague for fit, _ in doubtful):
+                for found in self._fitting(bench, families, solved):
+                    for fit in ordered(found):
+                        fits.append(fit)
+                        if families is not OF_A_CONSTANT and _chance(bench, fit.hypothesis):
+                            continue
+                        cause = self.proof.proved(place, fit.hypothesis, culprit)
+                        doubtful += [] if cause is None else [(fit, cause)]
+                        if len(doubtful) >= _PROVED:
+                            break
+                    if any(_settles(fit) for fit, _ in doubtful):
                         break
             except OutOfTime:
                 if not doubtful:
@@ -411,24 +413,32 @@ class Finder:
                 found.append([c for c in self.result.culprits if id(c) in joined])
         return [several for several in found if len(set(map(_repair, several))) > 1]
 
-    def explain_as_one(self, several: Sequence[Culprit], until: float) -> None:
+    def explain_as_one(self, several: Sequence[Culprit]) -> None:
         """Give culprits that read each other one cause, if one mistake explains them all."""
-        as_one = self._as_one(several)
-        inner = [c.value for c in several if c.value not in as_one.outputs]
         try:
-            place = self.around.place(as_one)
-            if place is None or set(place.samples[0].wanted) != {*as_one.outputs}:
-                return
-            families = (*TOGETHER, other_operations)
-            causes = self._search(place, as_one, until, families, ())[0]
-            keep = (cause for cause in causes if self.proof.keeps(place, inner, cause.steps))
-            for cause in itertools.islice(keep, 1):
-                for culprit in several:
-                    culprit.causes = [cause]
+            causes = self._cause_of_all(several, (*TOGETHER, other_operations), whole=True)
         except (OutOfTime, SurgeonError):
             return
+        for culprit in several if causes else ():
+            culprit.causes = [*causes]
 
-    def explain_layers(self, culprits: Sequence[Culprit], until: float) -> None:
+    def _cause_of_all(
+        self, several: Sequence[Culprit], families: Sequence[Family], whole: bool = False
+    ) -> list[Cause]:
+        """Return the one mistake that explains culprits that read each other, if there is one.
+
+        Args:
+            whole: all that is computed behind them has references.
+        """
+        as_one = self._as_one(several)
+        place = self.around.place(as_one)
+        if place is None or (whole and set(place.samples[0].wanted) != {*as_one.outputs}):
+            return []
+        inner = [c.value for c in several if c.value not in as_one.outputs]
+        found = self._search(place, as_one, families, ())[0]
+        return next(([cause] for cause in found if self.proof.keeps(place, inner, cause.steps)), [])
+
+    def explain_layers(self, culprits: Sequence[Culprit]) -> None:
         """Give culprits one cause, if normalizations that stand at the other end of their branches explain them."""
         made = {name for culprit in culprits for name in self._made(culprit)}
         least = min(2, len(culprits))
@@ -443,10 +453,10 @@ class Finder:
                     culprit.causes = [self.proof.cause(culprit, culprit.value, *given)]
             if proved:
                 self.known += next(c.causes for c in culprits if c.causes)
-            if proved or time.monotonic() > until:
+            if proved or self.is_late:
                 return
 
-    def explain_everywhere(self, until: float) -> None:
+    def explain_everywhere(self) -> None:
         """Give culprits without a cause that of another, if the same edit of all nodes like it makes all values right.
 
         An error that each node makes may be too small to be seen, as another epsilon behind large values.
@@ -459,7 +469,7 @@ class Finder:
             for wired in (False, True):
                 steps = everywhere(self.index, cause.steps, wired)
                 more = {*edited(self.index, steps)} - {*edited(self.index, others)}
-                if not more or time.monotonic() > until:
+                if not more or self.is_late:
                     continue
                 if self.proof.all_right([*others, *steps]) and not self.proof.all_right(others):
                     whole = _joined(self.index, cause, steps)
@@ -469,7 +479,7 @@ class Finder:
                         other.causes, other.unexplained = [whole], ""
                     return
 
-    def explain_in_repaired(self, until: float) -> None:
+    def explain_in_repaired(self) -> None:
         """Search culprits without a cause once more in the model that the causes of the others repair.
 
         What such a culprit should read may be wrong itself, or be computed from the culprit, until then.
@@ -477,30 +487,32 @@ class Finder:
         for culprit in self.result.culprits:
             first = repairs(self.result)
             vain = culprit.unexplained.startswith(_IN_VAIN) and not culprit.inside
-            if not first or culprit.causes or not vain or time.monotonic() > until:
+            if not first or culprit.causes or not vain or self.is_late:
                 continue
             try:
-                cause = self._cause_behind(first, culprit, until)
+                cause = self._cause_behind(first, culprit)
             except (OutOfTime, SurgeonError):
                 continue
             if cause is not None:
                 culprit.causes, culprit.unexplained = [cause], ""
 
-    def _cause_behind(self, first: Sequence[Pass], culprit: Culprit, until: float) -> Cause | None:
+    def _cause_behind(self, first: Sequence[Pass], culprit: Culprit) -> Cause | None:
         """Return the cause that a culprit has where other edits come first, if these change what is read."""
-        edited = GraphIndex.of(Pipeline((*first,)).apply(self.index.model).model)
+        edited = edited_by(first, self.index)
         left = [other for other in self.result.culprits if not other.causes]
-        there = Finder(replace(self.case, index=edited), replace(self.result, culprits=left))
-        entering = there.around.entering(culprit.outputs, *self.case.samples[0])
+        there = Finder(
+            replace(self.case, index=edited), replace(self.result, culprits=left), self.until
+        )
+        entering = there.around.entering(culprit.outputs, *self.case.first)
         node = replace(culprit, inputs=entering, causes=[], unexplained="")
         before, place = self.around.place(culprit), there.around.place(node)
         if before is None or place is None or not _is_news(before, place):
             return None
-        for cause in there._search(place, node, until, self._families(), ())[0]:
+        for cause in there._search(place, node, self._families(), ())[0]:
             steps = tuple(merged((*first, *cause.steps)))
             if culprit.value in self.proof.right_after(steps, [culprit]):
                 sentence = f"{cause.sentence}, once the other causes are repaired"
-                return replace(self._of(cause, steps), sentence=sentence, mistake=())
+                return replace(_with(self.index, cause, steps), sentence=sentence, mistake=())
         return None
 
     def _made(self, culprit: Culprit) -> set[str]:
@@ -532,7 +544,7 @@ class Finder:
         return is_right
 
     def _missing_between(
-        self, place: Place, before: Culprit, afters: Sequence[Culprit], until: float
+        self, place: Place, before: Culprit, afters: Sequence[Culprit]
     ) -> list[Cause]:
         """Return what is missing between a value that is right for some nodes, and others that need its reference."""
         index = self.index
@@ -543,59 +555,47 @@ class Finder:
             return []
         to = tuple(map(place.selected, others))
         apart = Insert(before.value, "Identity", to=to, output=fresh)
-        edited = GraphIndex.of(Pipeline((apart,)).apply(index.model).model)
+        edited = edited_by([apart], index)
         samples = [(_renamed(r, before.value, fresh), feeds) for r, feeds in self.case.samples]
         judge = replace(self.case.judge, references=samples[0][0])
-        there = Finder(replace(self.case, index=edited, judge=judge, samples=samples), self.result)
+        there = Finder(
+            replace(self.case, index=edited, judge=judge, samples=samples), self.result, self.until
+        )
         node = replace(before, value=fresh, outputs=[fresh], seen=[], causes=[], unexplained="")
         between = there.around.place(node)
         if between is None or there.proof.agreement(between, ()) is not None:
             return []
         families = (operations, other_operations)
-        causes = there._search(between, node, until, families, ())[0][:1]
+        causes = there._search(between, node, families, ())[0][:1]
         return [self._behind_a_step(cause, apart, between.maker) for cause in causes]
 
     def _behind_a_step(self, cause: Cause, first: Insert, maker: str) -> Cause:
         """Return a cause at the node that another step inserts, in the words of the model without it."""
         steps = (first, *cause.steps)
         sentence = cause.sentence.replace(f"the result of {maker}", repr(first.value))
-        return replace(self._of(cause, steps), sentence=sentence)
+        return replace(_with(self.index, cause, steps), sentence=sentence)
 
-    def _search_both(self, before: Culprit, after: Culprit, until: float) -> bool:
+    def _search_both(self, before: Culprit, after: Culprit) -> bool:
         """Explain two culprits by one mistake; return whether that is done."""
-        both = self._as_one((before, after))
-        place = self.around.place(both)
-        found = [] if place is None else self._search(place, both, until, TOGETHER, ())[0]
-        keep = (c for c in found if place and self.proof.keeps(place, before.outputs, c.steps))
-        causes = list(itertools.islice(keep, 1))
+        causes = self._cause_of_all((before, after), TOGETHER)
         if causes:
             before.causes, after.causes = causes, [*causes]
             self.known += causes
         return bool(causes)
 
-    def _search_fork(
-        self, culprit: Culprit, until: float, families: Sequence[Family]
-    ) -> list[Cause]:
+    def _search_fork(self, culprit: Culprit, families: Sequence[Family]) -> list[Cause]:
         """Return causes at all nodes that lie between references and whatever a culprit is seen at."""
-        references, feeds = self.case.samples[0]
+        references, feeds = self.case.first
         outputs = [*culprit.outputs, *(name for name in culprit.seen if name in references)]
         entering = self.around.entering(outputs, references, feeds)
         fork = replace(culprit, inputs=entering, outputs=outputs, seen=[])
         place = self.around.place(fork)
         if place is None or set(place.samples[0].wanted) == {culprit.value}:
             return []  # the same region once more
-        found = self._search(place, fork, until, families, ())[0]
+        found = self._search(place, fork, families, ())[0]
         for value in place.samples[0].wanted if families is FORKED else ():
-            found = (
-                found
-                or self._search(replace(place, value=value), fork, until, (operations,), ())[0]
-            )
+            found = found or self._search(replace(place, value=value), fork, (operations,), ())[0]
         return found
-
-    def _was_dropped(self, place: Place, culprit: Culprit) -> bool:
-        """Return whether the references, not the model, are wrong: said at the culprit."""
-        culprit.unexplained = dropped(place)
-        return bool(culprit.unexplained)
 
     def _reach(self, cause: Cause, culprit: Culprit) -> int:
         """Return how many of the next other culprits a cause explains too."""
@@ -606,32 +606,30 @@ class Finder:
         return sum(self.proof.agreement(place, cause.steps) is not None for place in places)
 
     def _fitting(
-        self, bench: Bench, until: float, families: Sequence[Family], solved: Sequence[Solving]
+        self, bench: Bench, families: Sequence[Family], solved: Sequence[Solving]
     ) -> Iterator[list[Outcome]]:
         """Yield what fits, family by family."""
         now = time.monotonic()
-        bench.until = now + _KNOWN * (until - now)
+        bench.until = now + _KNOWN * (self.until - now)
         over: OutOfTime | None = None
         try:
             yield from bench.fitting(self._once_more(bench.place, families))
             yield from bench.fitting(self._yielded(bench.place, family) for family in families)
         except OutOfTime as error:
             over = error
-        bench.until = until
+        bench.until = self.until
         yield from bench.fitting(solving(bench.place, bench) for solving in solved)
         if over is not None:
             raise over
 
-    def _yielded(self, place: Place, family: Family) -> Iterator[Hypothesis]:
+    def _yielded(self, place: Place, family: Family) -> Hypotheses:
         """Yield a family's hypotheses, and note which mistakes are its own."""
         for hypothesis in family(place):
             mistake = key(hypothesis.mistake or hypothesis.name)
             self._makers.setdefault(mistake, {})[family] = None
             yield hypothesis
 
-    def _once_more(
-        self, place: Place, families: Sequence[Family]
-    ) -> Iterator[Iterator[Hypothesis]]:
+    def _once_more(self, place: Place, families: Sequence[Family]) -> Iterator[Hypotheses]:
         """Yield hypotheses about the mistakes of other culprits: people make one mistake at several places."""
         for known in dict.fromkeys(map(_mistake, reversed(self.known))):
             for family in (each for each in self._makers.get(known, {}) if each in families):
@@ -641,19 +639,15 @@ class Finder:
 def _renamed(references: ReferenceSet, old: str, new: str) -> ReferenceSet:
     """Return references, one of them under another name."""
     entries = {new if name == old else name: e for name, e in references.entries.items()}
-
-    def prefetch(names: Sequence[str]) -> None:
-        references.prefetch([old if name == new else name for name in names])
-
-    return replace(references, entries=entries, prefetch=prefetch)
+    return replace(references, entries=entries, prefetch=lambda _: None)
 
 
 def _is_news(before: Place, after: Place) -> bool:
     """Return whether a place has other values that could be read, or other numbers of those, than it had before."""
     known = {**before.nearby, **before.inputs}
     found = {**after.nearby, **after.inputs}
-    arrays = ((known.get(name), v) for name, v in found.items() if isinstance(v, np.ndarray))
-    return any(not isinstance(old, np.ndarray) or not np.array_equal(old, v) for old, v in arrays)
+    arrays = ((known.get(name), v) for name, v in found.items() if is_array(v))
+    return any(not is_array(old) or not np.array_equal(old, v) for old, v in arrays)
 
 
 def _repair(culprit: Culprit) -> Hashable:
@@ -676,24 +670,29 @@ def _said_once(causes: Iterable[Cause]) -> list[Cause]:
 
 
 def ordered(fits: Iterable[Outcome]) -> list[Outcome]:
-    """Return what fits: of those whose error is about the smallest the one with the fewest unknowns first."""
+    """Return what fits: of those whose error is about the smallest the one first that takes the least to describe."""
     once: dict[Hashable, Outcome] = {}
     for fit in fits:
         once.setdefault(key(fit.hypothesis.edits), fit)
     least = max(_NOISE, min((fit.error for fit in once.values()), default=0.0)) * _EQUAL
     exact = [fit for fit in once.values() if fit.error <= least]
-    fewest = min(
-        (fit.hypothesis.unknowns for fit in exact if not fit.hypothesis.vague), default=None
-    )
-    exact = [f for f in exact if fewest is None or f.hypothesis.unknowns <= max(1, fewest)]
-    return sorted(exact, key=lambda fit: (fit.hypothesis.vague, fit.hypothesis.unknowns))
+    exact.sort(key=lambda fit: (fit.hypothesis.vague, fit.hypothesis.length))
+    if not exact or exact[0].hypothesis.vague:
+        return exact
+    return [f for f in exact if f.hypothesis.unknowns <= max(1, exact[0].hypothesis.unknowns)]
+
+
+def _settles(fit: Outcome) -> bool:
+    """Return whether no later explanation is simpler: inserted nodes with many solved numbers fit much."""
+    unknowns, inserted, _ = fit.hypothesis.length
+    return fit.error <= _EXACT and not fit.hypothesis.vague and (unknowns <= 1 or not inserted)
 
 
 def _explainable(culprit: Culprit) -> bool:
     """Return whether a culprit is wrong alone, from right inputs, and not by the runtime's fault."""
     verdicts = {finding.verdict for finding in culprit.findings}
     return (
-        verdicts.isdisjoint(("random", "kernel", "crash"))
+        verdicts.isdisjoint(("random", "precision", "kernel", "crash"))
         and not culprit.covers
         and any(
             v.role == "output" and v.introduced is not None and not v.introduced.match
@@ -728,12 +727,12 @@ def _unexplained(bench: Bench, fits: Sequence[Outcome]) -> str:
     if solved is not None and solved.plain:
         return (
             f"no known mistake is proved, but {solved.plain}; the right numbers are needed, as the references do not"
-            f" determine them: {solved.unknowns} unknowns, {solved.equations} equations (more samples would)"
+            f" determine them: {solved.fitted} (more samples would)"
         )
     if solved is not None:
         return (
             f"no known mistake explains it; {solved.sentence} the region would agree, but that proves nothing:"
-            f" {solved.unknowns} unknowns, {solved.equations} equations (more samples would tell)"
+            f" {solved.fitted} (more samples would tell)"
         )
     if bench.nearest is None or bench.nearest.left >= _ALL:
         return "no known mistake explains it"

@@ -1,13 +1,12 @@
 """Mistakes in fused projections: Q, K and V, or their heads, in another order."""
 
-from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.constants import Order, fused_orders, together
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.passes import Insert, Pass
 from onnxsurgeon_lite.tensors.dtypes import is_float
@@ -16,7 +15,7 @@ _CUTTING = ("Slice", "Gather")
 _MOST = 4  # parts
 
 
-def fused(place: Place) -> Iterator[Hypothesis]:
+def fused(place: Place) -> Hypotheses:
     """Yield other orders of the parts that a value is cut into: of the constants that make it, or of values."""
     cut = {name: parts for name in place.values if 1 < (parts := _parts(place, name)) <= _MOST}
     for parts in dict.fromkeys(cut.values()):
@@ -34,7 +33,7 @@ def fused(place: Place) -> Iterator[Hypothesis]:
 
 def _parts(place: Place, name: str) -> int:
     """Return into how many parts nodes cut a value; 0 for none."""
-    readers = [place.index.nodes[n] for n in dict.fromkeys(place.index.consumers.get(name, ()))]
+    readers = [place.nodes[n] for n in dict.fromkeys(place.consumers.get(name, ()))]
     split = [len(node.output) for node in readers if node.op_type == "Split"]
     return next(iter(split), 0) or sum(_takes_a_part(place, name, node) for node in readers)
 
@@ -51,7 +50,7 @@ def _reordered(place: Place, name: str, first: int, how: str, order: Order) -> H
     """Return the hypothesis that a value's last axes, from one on, are laid out as one in another order."""
     shape = place.values[name].shape
     last = range(first, len(shape))
-    to = tuple(map(place.node, dict.fromkeys(place.index.consumers[name])))
+    to = place.those(dict.fromkeys(place.consumers[name]))
     flat, ordered = f"{name}_flat", f"{name}_ordered"
     gather = partial(
         Insert,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from onnxsurgeon_lite.debug.causes.constants import orders
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses
 from onnxsurgeon_lite.debug.causes.linear import fitted, kernel_windows, wanted_at
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import borrowed, described, solved_constant, unchanged
@@ -14,9 +14,9 @@ _ROWS = 256  # rows from which a group is solved for, at least
 _LARGEST = 1 << 24  # numbers that a convolution in groups reads in them
 
 
-def grouped_kernels(place: Place) -> Iterator[Hypothesis]:
+def grouped_kernels(place: Place) -> Hypotheses:
     """Yield kernels of convolutions in groups: in another order, which may be scaled by output, or solved for."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         groups = place.attributes(node).get("group", 1) if node.op_type == "Conv" else 1
         kernel = place.constant(node.input[1]) if isinstance(groups, int) and groups > 1 else None
         wanted = wanted_at(place, number) if kernel is not None else None

@@ -1,8 +1,13 @@
 """A mistake that someone may have made, and the edit that takes it back."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.replace import Replace
+
+Edits = tuple[Pass, ...]
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Hypothesis:
 
     name: str
     sentence: str
-    edits: tuple[Pass, ...]
+    edits: Edits
     mistake: tuple[object, ...] = ()
     unknowns: int = 0
     equations: int = 0
@@ -36,7 +41,21 @@ class Hypothesis:
     bounded: bool = False
 
     @property
+    def fitted(self) -> str:
+        """Say how many numbers were solved for, from how many."""
+        return f"{self.unknowns} unknowns, {self.equations} equations"
+
+    @property
+    def length(self) -> tuple[int, int, int]:
+        """What it takes to describe the mistake: numbers that were solved for, nodes that are put in, edits."""
+        inserted = sum(isinstance(step, Insert | Replace) for step in self.edits)
+        return self.unknowns, inserted, len(self.edits)
+
+    @property
     def proves(self) -> bool:
         """True when it could have failed: clearly more equations than unknowns, bounds, or nothing solved for."""
         enough = self.unknowns + max(4, self.unknowns // 8)
         return not self.unknowns or self.bounded or self.equations >= enough
+
+
+Hypotheses = Iterator[Hypothesis]

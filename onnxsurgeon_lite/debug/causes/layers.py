@@ -4,12 +4,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from onnxsurgeon_lite.debug.causes.hypothesis import Edits
 from onnxsurgeon_lite.debug.causes.operations import OF_THE_LAST_AXIS, RESHAPING
-from onnxsurgeon_lite.debug.causes.place import selected, titled
+from onnxsurgeon_lite.debug.causes.place import edited_by, selected, titled
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.passes import Pass, Pipeline, Rewire
+from onnxsurgeon_lite.passes import Rewire
 
 _LARGEST = 16  # nodes of a normalization
 _MEAN = "ReduceMean"
@@ -42,7 +43,7 @@ class _Move:
 
 def moved_norms(
     index: GraphIndex, values: Collection[str], narrow: bool = False
-) -> Iterator[tuple[str, tuple[Pass, ...]]]:
+) -> Iterator[tuple[str, Edits]]:
     """Yield (what is wrong, edits) of normalizations at residual branches: of some values, of all, of one, of two.
 
     Args:
@@ -76,9 +77,9 @@ def _titles(index: GraphIndex, made: Sequence[str]) -> str:
     return " and ".join([*titles[:_NAMED], *more])
 
 
-def _one_after_the_other(index: GraphIndex, roots: Sequence[str]) -> tuple[Pass, ...]:
+def _one_after_the_other(index: GraphIndex, roots: Sequence[str]) -> Edits:
     """Return the edits that move several normalizations, each found in the graph that the last one left."""
-    edits: tuple[Pass, ...] = ()
+    edits: Edits = ()
     for root in roots:
         norm = _norm_at(index, index.producer[root])
         move = None if norm is None else _move(index, norm)
@@ -86,7 +87,7 @@ def _one_after_the_other(index: GraphIndex, roots: Sequence[str]) -> tuple[Pass,
             return ()
         edits = (*edits, *move.edits)
         try:
-            index = GraphIndex.of(Pipeline(move.edits).apply(index.model).model)
+            index = edited_by(move.edits, index)
         except SurgeonError:
             return ()
     return edits

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import NodeProto
 
-from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.place import Ints, Place, Wide, small, wide
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _ROWS = 4096  # rows of a convolution
@@ -86,7 +86,7 @@ class Linear:
 
 
 def fitted(
-    made: Wide, wanted: Wide, axis: int | tuple[int, ...] | None = 0, shifts: bool = False
+    made: Wide, wanted: Wide, axis: int | Ints | None = 0, shifts: bool = False
 ) -> tuple[Wide, Wide]:
     """Return the (factor, shift) that turn one into the other best, for each column or for all."""
     x, y = (a - a.mean(axis=axis, keepdims=True) if shifts else a for a in (made, wanted))
@@ -99,7 +99,7 @@ def fitted(
 
 def linears(place: Place) -> Iterator[Linear]:
     """Yield the nodes that are linear in a constant and whose wanted result is known."""
-    views = (_view(place, number) for number in range(len(place.index.nodes)))
+    views = (_view(place, number) for number in range(len(place.nodes)))
     yield from (view for view in views if view is not None)
 
 
@@ -117,7 +117,7 @@ def stacked(place: Place, view: Linear) -> Linear:
 
 
 def _view(place: Place, number: int) -> Linear | None:
-    node = place.index.nodes[number]
+    node = place.nodes[number]
     build = {"MatMul": _matmul, "Gemm": _gemm, "Conv": _conv}.get(node.op_type)
     if build is None or node.domain not in ("", "ai.onnx") or len(node.input) < 2:
         return None
@@ -148,7 +148,7 @@ def _gemm(
     if known.get("transA") or weight.ndim != 2 or given.ndim != 2 or not alpha:
         return None
     turned = bool(known.get("transB"))
-    out = (wanted - (0 if bias is None else beta * bias.astype(np.float64))) / alpha
+    out = (wanted - (0 if bias is None else beta * wide(bias))) / alpha
 
     def matrix(array: Array) -> Array:
         return array.T if turned else array
@@ -191,7 +191,7 @@ def kernel_windows(
 
     The first is None if there is none.
     """
-    node = place.index.nodes[number]
+    node = place.nodes[number]
     known, given = dict(place.attributes(node)), place.operand(node.input[0])
     bias = place.operand(node.input[2]) if len(node.input) > 2 and node.input[2] else None
     out = wanted - (0 if bias is None else wide(bias).reshape(1, -1, *[1] * (wanted.ndim - 2)))
@@ -209,7 +209,7 @@ def kernel_windows(
     return windows if fits else None, out
 
 
-def _windows(given: Wide, kernel: tuple[int, ...], known: Mapping[str, object]) -> Wide | None:
+def _windows(given: Wide, kernel: Ints, known: Mapping[str, object]) -> Wide | None:
     """Return [samples, height, width, channels, kernel height, kernel width] of a 2-d convolution."""
 
     def axes(name: str, usual: list[int]) -> list[int]:
@@ -234,23 +234,23 @@ def _windows(given: Wide, kernel: tuple[int, ...], known: Mapping[str, object]) 
 
 def wanted_at(place: Place, number: int) -> Wide | None:
     """Return what a node should compute: the wanted value, taken back through the nodes behind it."""
-    name = place.index.nodes[number].output[0]
+    name = place.nodes[number].output[0]
     behind: list[tuple[NodeProto, int]] = []
     while name != place.value:
-        users = [n for n in place.index.consumers.get(name, []) if n in place.leading]
+        users = [n for n in place.consumers.get(name, []) if n in place.leading]
         if len(users) != 1:
             return None
-        node = place.index.nodes[users[0]]
+        node = place.nodes[users[0]]
         if list(node.input).count(name) != 1:
             return None
         behind.append((node, list(node.input).index(name)))
         name = node.output[0]
     if place.wanted.dtype.kind not in "fV":
         return None
-    found: Wide | None = place.wanted.astype(np.float64)
+    found: Wide | None = wide(place.wanted)
     for node, slot in reversed(behind):
         found = None if found is None else taken_back(place, node, slot, found)
-    made = place.values.get(place.index.nodes[number].output[0])
+    made = place.values.get(place.nodes[number].output[0])
     return found if found is not None and (made is None or made.shape == found.shape) else None
 
 
@@ -262,7 +262,7 @@ def taken_back(place: Place, node: NodeProto, slot: int, result: Wide) -> Wide |
     if shape is None or (node.op_type != "Transpose" and int(np.prod(shape)) != result.size):
         return None
     other = place.operand(node.input[1 - slot]) if len(node.input) == 2 else None
-    o = None if other is None or other.dtype.kind not in "fV" else other.astype(np.float64)
+    o = None if other is None or other.dtype.kind not in "fV" else wide(other)
     match node.op_type, slot:
         case "Add", _ if o is not None:
             return _shaped(result - o, shape)
@@ -285,7 +285,7 @@ def taken_back(place: Place, node: NodeProto, slot: int, result: Wide) -> Wide |
 
 def _part(place: Place, node: NodeProto, slot: int, result: Wide) -> Wide | None:
     """Return an operand of a Concat."""
-    axis, read = place.attributes(node).get("axis"), [*map(place.operand, node.input)]
+    axis, read = place.attributes(node).get("axis"), list(map(place.operand, node.input))
     if not isinstance(axis, int) or any(a is None for a in read):
         return None
     sizes = [a.shape[axis] for a in read if a is not None]
@@ -294,5 +294,5 @@ def _part(place: Place, node: NodeProto, slot: int, result: Wide) -> Wide | None
     return np.asarray(np.split(result, np.cumsum(sizes)[:-1], axis)[slot])
 
 
-def _shaped(array: Wide, shape: tuple[int, ...]) -> Wide | None:
+def _shaped(array: Wide, shape: Ints) -> Wide | None:
     return array if array.shape == shape else None

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.attributes import text
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
 from onnxsurgeon_lite.debug.causes.place import Place, fits, titled, wide
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
@@ -33,9 +33,9 @@ _APPLIED = {
 _SCALING = ("Div", "Cast")
 
 
-def missing_masks(place: Place) -> Iterator[Hypothesis]:
+def missing_masks(place: Place) -> Hypotheses:
     """Yield causal masks before each Softmax."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         scores = place.operand(node.input[0]) if node.op_type == "Softmax" else None
         if scores is None or scores.ndim < 2 or not is_float(scores.dtype):
             continue
@@ -44,7 +44,7 @@ def missing_masks(place: Place) -> Iterator[Hypothesis]:
             continue
         keeps = np.tri(queries, keys, keys - queries, bool)
         mask = np.where(keeps, 0, -np.inf).astype(scores.dtype)
-        token = (place.node(number),)
+        token = place.only(number)
         edit = Insert(node.input[0], "Add", constants=(("causal_mask", mask),), to=token)
         later = _later(scores, keeps)
         sentence = (
@@ -53,9 +53,9 @@ def missing_masks(place: Place) -> Iterator[Hypothesis]:
         yield Hypothesis("missing mask", sentence, (edit,), ("causal mask",))
 
 
-def missing_slopes(place: Place) -> Iterator[Hypothesis]:
+def missing_slopes(place: Place) -> Hypotheses:
     """Yield what ALiBi adds to scores: slopes by head, for positions before or around."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         scores = place.operand(node.input[0]) if node.op_type == "Softmax" else None
         if scores is None or scores.ndim < _WITH_HEADS or not is_float(scores.dtype):
             continue
@@ -64,7 +64,7 @@ def missing_slopes(place: Place) -> Iterator[Hypothesis]:
         ahead, slopes = columns - rows - (keys - queries), np.array(_slopes(heads))
         for away, which in ((ahead, "before"), (-np.abs(ahead), "around")):
             bias = (slopes[:, None, None] * away).astype(scores.dtype)
-            edit = Insert(node.input[0], "Add", constants=(("alibi", bias),), to=(place.node(number),))  # fmt: skip
+            edit = Insert(node.input[0], "Add", constants=(("alibi", bias),), to=place.only(number))  # fmt: skip
             wrong = f"{place.title(number)} has no slopes by head in its scores (ALiBi)"
             sentence = f"{wrong}; with those of {heads} heads for positions {which}"
             fixed = place.is_open(node.input[0], -1)
@@ -89,15 +89,15 @@ def _later(scores: Array, keeps: Flags) -> str:
     return f"{most} later position{'s' * (most > 1)}: its mask is off by {most}"
 
 
-def inverted_flags(place: Place) -> Iterator[Hypothesis]:
+def inverted_flags(place: Place) -> Hypotheses:
     """Yield flags, or ones and zeros, that are the other way round where they hide something."""
     for name, array in place.values.items():
-        numbers = place.index.consumers.get(name, ())
-        readers = tuple(map(place.node, numbers))
+        numbers = place.consumers.get(name, ())
+        readers = place.those(numbers)
         if not readers or shown(array) is None or array.min() < 0:
             continue
         behind = {*numbers}.union(*map(place.index.descendants, numbers))
-        if not any(place.index.nodes[n].op_type in _HIDING for n in behind):
+        if not any(place.nodes[n].op_type in _HIDING for n in behind):
             continue
         edit = Insert(name, "Sub", ("1", name), to=readers)
         if array.dtype.kind == "b":
@@ -106,9 +106,9 @@ def inverted_flags(place: Place) -> Iterator[Hypothesis]:
         yield Hypothesis("inverted mask", sentence, (edit,), ("inverted mask",))
 
 
-def extra_masks(place: Place) -> Iterator[Hypothesis]:
+def extra_masks(place: Place) -> Hypotheses:
     """Yield masks that are one too many where several are joined."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         value, masks = node.output[0], [n for n in node.input if _is_mask(place, n)]
         if len(node.input) != 2 or len(masks) != 2 or not _is_mask(place, value):
             continue
@@ -189,7 +189,7 @@ class _Spot:
     read: Mapping[str, Array] = field(default_factory=dict)
     first: tuple[Pass, ...] = ()
 
-    def masked(self, place: Place, scores: Array, mask: _Mask) -> Iterator[Hypothesis]:
+    def masked(self, place: Place, scores: Array, mask: _Mask) -> Hypotheses:
         """Yield the scores with a mask; with infinity, too, where it hides all that a query could attend to."""
         wrong = f"{self.title} attends to what the mask {mask.name!r} hides"
         if self.applied:
@@ -208,7 +208,7 @@ class _Spot:
             yield Hypothesis("mask", sentence, (*self.first, edit), mistake)
 
 
-def other_masks(place: Place) -> Iterator[Hypothesis]:
+def other_masks(place: Place) -> Hypotheses:
     """Yield scores that are masked by a mask from nearby, instead of or besides what is done with them."""
     for name, scores in place.values.items():
         readers = place.whole.consumers.get(name, ())
@@ -222,8 +222,8 @@ def other_masks(place: Place) -> Iterator[Hypothesis]:
 
 def _behind(place: Place, name: str, attending: Sequence[int]) -> Iterator[_Spot]:
     """Yield the edge to a Softmax."""
-    made, plain = name in place.index.producer, f"{name}_unmasked"
-    readers = place.index.consumers.get(name, ())
+    made, plain = name in place.producer, f"{name}_unmasked"
+    readers = place.consumers.get(name, ())
     to = tuple(place.node(n) for n in readers if place.positions[n] in attending and not made)
     start, end = (plain, name) if made else (name, plain)
     if made or to:
@@ -234,8 +234,8 @@ def _behind(place: Place, name: str, attending: Sequence[int]) -> Iterator[_Spot
 def _applied(place: Place, name: str) -> Iterator[_Spot]:
     """Yield the nodes that mask scores, from the last one on."""
     for _ in range(_BEFORE):
-        number = place.index.producer.get(name, -1)
-        node, made = place.index.nodes[number], place.operand(name)
+        number = place.producer.get(name, -1)
+        node, made = place.nodes[number], place.operand(name)
         read = {n: a for n in node.input if (a := place.operand(n)) is not None}
         masks = [n for n, array in read.items() if shown(array) is not None]
         alike = [n for n in read if n not in masks and made is not None and read[n].shape == made.shape]  # fmt: skip

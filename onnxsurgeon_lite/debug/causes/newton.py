@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from onnxsurgeon_lite.debug.causes.cells import BIAS, GATES, equations
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
 from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, unchanged
 from onnxsurgeon_lite.debug.causes.trying import Bench, OutOfTime, sampled
@@ -24,7 +24,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.surgery.edits import rename_uses
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float, type_of
 
 _Run = Callable[[Mapping[str, RunValue]], dict[str, RunValue]]
 
@@ -44,14 +44,14 @@ _NOISE = 1e-7  # an error, relative to the reference, that no step makes smaller
 _CLOSE = 1e-3  # one that is worth a run
 
 
-def solved_recurrent(place: Place) -> Iterator[Hypothesis]:
+def solved_recurrent(place: Place) -> Hypotheses:
     """Yield constants of recurrent nodes: unit by unit, else the biases of those whose states are not known."""
     for hypothesis in solved_units(place):
         yield hypothesis
         if hypothesis.proves:
             return
     until = time.monotonic() + _SECONDS
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         array = place.constant(node.input[BIAS]) if len(node.input) > BIAS else None
         known = node.op_type not in GATES or array is None or not is_float(array.dtype)
         if array is None or known or states_are_known(place, number):
@@ -70,7 +70,7 @@ def solved_recurrent(place: Place) -> Iterator[Hypothesis]:
             yield replace(solving.told(solved, said + where), vague=said == "differs")
 
 
-def solved_small(place: Place, bench: Bench) -> Iterator[Hypothesis]:
+def solved_small(place: Place, bench: Bench) -> Hypotheses:
     """Yield small constants with the numbers at which the error is the smallest."""
     for number, slot, name, array in place.constants():
         if slot < 0 or array.size < 2 or not is_float(array.dtype):
@@ -130,7 +130,7 @@ class _Solving:
                     break
             tried = [numbers + step for step in self._steps(made)]
             found = self._made(run, tried)
-            errors = [*map(self._error, found)]
+            errors = list(map(self._error, found))
             least = min(errors, default=np.inf)
             if not least < _BETTER * best and not serve:
                 break
@@ -189,6 +189,6 @@ class _Solving:
             if time.monotonic() > self.until:
                 raise OutOfTime
             made = run({_FREE: numbers.astype(self.array.dtype)})[self.place.value]
-            if isinstance(made, np.ndarray) and made.shape == self.place.wanted.shape:
+            if is_array(made) and made.shape == self.place.wanted.shape:
                 found.append(self._some(made))
         return found

@@ -7,7 +7,7 @@ from itertools import islice, product
 import numpy as np
 from onnx import NodeProto
 
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted, wanted_at
 from onnxsurgeon_lite.debug.causes.operations import (
     OF_THE_LAST_AXIS,
@@ -123,18 +123,18 @@ def _normal(array: Wide, op_type: str, groups: int = 0, epsilon: float = _EPSILO
     return np.asarray(grouped / np.sqrt(power + epsilon)).reshape(array.shape)
 
 
-def missing_norms(place: Place) -> Iterator[Hypothesis]:
+def missing_norms(place: Place) -> Hypotheses:
     """Yield normalizations that a value lacks: with another one's constants, or with solved ones."""
     yield from _missing(place)
     for other in islice(_others(place), _NEAREST):
         yield from _like(place, other)
 
 
-def other_norms(place: Place) -> Iterator[Hypothesis]:
+def other_norms(place: Place) -> Hypotheses:
     """Yield other groups and constants of normalizations, and other kinds: with the same scale, or with solved ones."""
     yield from other_groups(place)
     yield from _reset(place)
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         if not node.op_type.endswith("Normalization"):
             continue
         start, last = _grouped(place, number)
@@ -155,7 +155,7 @@ def other_norms(place: Place) -> Iterator[Hypothesis]:
                 norm for norm in _solved(wide(given), wanted) if norm.op_type != node.op_type
             )
         for at, norm in enumerate(others):
-            edit = norm.edit(place, start, place.index.nodes[last].output[0], given)
+            edit = norm.edit(place, start, place.nodes[last].output[0], given)
             sentence = f"{place.title(number)} is another normalization; with {norm.title}"
             unknowns, mistake = (
                 norm.unknowns * (at >= known),
@@ -164,9 +164,9 @@ def other_norms(place: Place) -> Iterator[Hypothesis]:
             yield Hypothesis("normalization", sentence, (edit,), mistake, unknowns, given.size)
 
 
-def other_groups(place: Place) -> Iterator[Hypothesis]:
+def other_groups(place: Place) -> Hypotheses:
     """Yield other numbers of groups, of channels that are laid out in groups to be normalized."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         is_instance = node.op_type == "InstanceNormalization"
         start, last = _grouped(place, number) if is_instance else ("", number)
         given = place.operand(start) if last != number else None
@@ -176,17 +176,17 @@ def other_groups(place: Place) -> Iterator[Hypothesis]:
         scale, bias = arrays if len(arrays) == 2 else (None, None)
         if scale is None or bias is None or np.ptp(scale) or np.ptp(bias) or given.ndim < 3:
             continue
-        before = place.index.producer[node.input[0]]
-        node_before, channels = place.index.nodes[before], given.shape[1]
+        before = place.producer[node.input[0]]
+        node_before, channels = place.nodes[before], given.shape[1]
         for groups in range(1, channels + 1):
             if channels % groups or groups == scale.size:
                 continue
             sizes = np.array([0, groups, -1])
-            split = Rewire(node_before.input[1], str(sizes.tolist()), (place.node(before),), 1)
+            split = Rewire(node_before.input[1], str(sizes.tolist()), place.only(before), 1)
             edits: list[Pass] = [split]
             for name, old in zip(node.input[1:], (scale, bias), strict=True):
                 right = np.full(groups, old[0], old.dtype)
-                edits.append(SetConstant(name, right, (place.node(number),)))
+                edits.append(SetConstant(name, right, place.only(number)))
             was = f"{place.title(number)} normalizes {channels} channels in {scale.size} groups"
             mistake = ("groups", scale.size, groups)
             yield Hypothesis("groups", f"{was}; in {groups}", tuple(edits), mistake)
@@ -194,7 +194,7 @@ def other_groups(place: Place) -> Iterator[Hypothesis]:
 
 def _grouped(place: Place, number: int) -> tuple[str, int]:
     """Return (the value that a normalization begins with, its last node), with a Reshape to groups and back."""
-    node, index = place.index.nodes[number], place.index
+    node, index = place.nodes[number], place.index
     before, behind = index.producer.get(node.input[0], -1), index.consumers.get(node.output[0], [])
     around = (before, *behind)
     if (
@@ -206,9 +206,9 @@ def _grouped(place: Place, number: int) -> tuple[str, int]:
     return node.input[0], number
 
 
-def _reset(place: Place) -> Iterator[Hypothesis]:
+def _reset(place: Place) -> Hypotheses:
     """Yield a scale and a bias of layer normalizations that are both wrong, solved for."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         if node.op_type != "LayerNormalization":
             continue
         wanted, given = wanted_at(place, number), place.operand(node.input[0])
@@ -217,7 +217,7 @@ def _reset(place: Place) -> Iterator[Hypothesis]:
             continue
         solved = _by_channel(_normal(wide(given), node.op_type), wanted)
         edits = tuple(
-            SetConstant(name, right.astype(old.dtype), (place.node(number),))
+            SetConstant(name, right.astype(old.dtype), place.only(number))
             for (name, old), right in zip(known, solved, strict=True)
         )
         how = " and ".join(
@@ -241,27 +241,27 @@ def _others(place: Place) -> Iterator[NodeProto]:
             yield nodes[position]
 
 
-def _like(place: Place, other: NodeProto) -> Iterator[Hypothesis]:
+def _like(place: Place, other: NodeProto) -> Hypotheses:
     """Yield the values of a region, normalized as another node does it."""
     scale = place.constant(other.input[1])
     attributes = (("axis", -1), ("epsilon", place.attributes(other).get("epsilon", _EPSILONS[0])))
     for name, value in place.values.items():
         if scale is None or value.shape[-1:] != scale.shape or not is_float(value.dtype):
             continue
-        inputs, readers = (name, *other.input[1:]), place.index.consumers.get(name, [])
-        to = tuple(map(place.node, readers))
+        inputs, readers = (name, *other.input[1:]), place.consumers.get(name, [])
+        to = place.those(readers)
         edit = Insert(name, other.op_type, inputs, attributes, to=to, before=not to)
         sentence = f"a normalization like {node_title(other)} is missing behind {name!r}; with it"
         yield Hypothesis("missing normalization", sentence, (edit,))
 
 
-def _missing(place: Place) -> Iterator[Hypothesis]:
+def _missing(place: Place) -> Hypotheses:
     """Yield normalizations with a scale and a bias that are solved for."""
     for right in right_values(place):
         yield from _missing_behind(place, right)
 
 
-def _missing_behind(place: Place, right: Right) -> Iterator[Hypothesis]:
+def _missing_behind(place: Place, right: Right) -> Hypotheses:
     for norm in _solved(right.made, right.wanted):
         plain, made = f"{right.name}_plain", right.maker >= 0
         ends = (plain, right.name) if made else (right.name, plain)
@@ -273,7 +273,7 @@ def _missing_behind(place: Place, right: Right) -> Iterator[Hypothesis]:
         yield Hypothesis(name, sentence, edits, (), unknowns, equations, vague=vague)
 
 
-def missing_together(place: Place) -> Iterator[Hypothesis]:
+def missing_together(place: Place) -> Hypotheses:
     """Yield several steps that only the references have, all at once: the normalizations of query and key."""
     several: dict[str, list[Hypothesis]] = {}
     for right in right_values(place):
@@ -293,10 +293,10 @@ def missing_together(place: Place) -> Iterator[Hypothesis]:
 
 def _is_normalized(place: Place, maker: int) -> bool:
     """Return whether a node's result is normalized already, but for its shape and scale: hardly once more."""
-    while maker >= 0 and place.index.nodes[maker].op_type in _BEHIND_A_NORM:
-        read = [n for n in place.index.nodes[maker].input if place.constant(n) is None]
-        maker = place.index.producer.get(read[0], -1) if len(read) == 1 else -1
-    return maker >= 0 and place.index.nodes[maker].op_type.endswith("Normalization")
+    while maker >= 0 and place.nodes[maker].op_type in _BEHIND_A_NORM:
+        read = [n for n in place.nodes[maker].input if place.constant(n) is None]
+        maker = place.producer.get(read[0], -1) if len(read) == 1 else -1
+    return maker >= 0 and place.nodes[maker].op_type.endswith("Normalization")
 
 
 def _by_channel(x: Wide, y: Wide, shifts: bool = True) -> tuple[Wide, Wide]:

@@ -11,9 +11,10 @@ from onnx import parser
 
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS, PARTS, is_undefined
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted, taken_back, wanted_at
 from onnxsurgeon_lite.debug.causes.place import (
+    Ints,
     Place,
     Wide,
     fits,
@@ -31,6 +32,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     data_type_of_numpy,
     dtype_name,
     from_array,
+    is_array,
     is_float,
 )
 
@@ -78,14 +80,14 @@ _FILLED: Mapping[str, Callable[[Wide, Wide], Wide]] = {
 _NAMES = {"Add": "added to", "Mul": "multiplied with", "Sub": "subtracted from", "Div": "dividing"}
 
 
-def operations(place: Place) -> Iterator[Hypothesis]:
+def operations(place: Place) -> Hypotheses:
     """Yield what is missing behind a node."""
     yield from _rearranged_at_the_end(place)
     yield from _missing_steps(place)
     yield from _replaced(place)
 
 
-def other_operations(place: Place) -> Iterator[Hypothesis]:
+def other_operations(place: Place) -> Hypotheses:
     """Yield operations that are missing before a node, or at another place."""
     yield from _lacking_operands_on_the_way(place)
     yield from _missing_on_the_way(place)
@@ -93,12 +95,12 @@ def other_operations(place: Place) -> Iterator[Hypothesis]:
     yield from _moved(place)
 
 
-def rare_operations(place: Place) -> Iterator[Hypothesis]:
+def rare_operations(place: Place) -> Hypotheses:
     """Yield differences and quotients that are missing before a node."""
     yield from _missing_operands_on_the_way(place, _RARELY_IN_FRONT)
 
 
-def _rearranged_at_the_end(place: Place) -> Iterator[Hypothesis]:
+def _rearranged_at_the_end(place: Place) -> Hypotheses:
     """Yield operators behind the wrong value that are no functions of single elements."""
     for op_type, attributes, more in _operators(place, place.value):
         if op_type in ("Transpose", "Softmax", "LogSoftmax"):
@@ -118,7 +120,7 @@ def _operators(
     for axis in range(array.ndim - 1 if array is not None else 0):
         yield "Softmax", (("axis", axis),), f" along axis {axis}"
     if array is not None and 1 < array.ndim < 5:
-        readers = [place.index.nodes[n].op_type for n in place.index.consumers.get(value, [])]
+        readers = [place.nodes[n].op_type for n in place.consumers.get(value, [])]
         reshaped = readers and {*readers} <= {*RESHAPING}
         for axes in permutations(range(array.ndim)):
             wanted = place.wanted.shape if value == place.value else array.shape
@@ -127,9 +129,9 @@ def _operators(
                 yield "Transpose", (("perm", list(axes)),), f" {list(axes)}"
 
 
-def _candidates(place: Place, number: int, shape: tuple[int, ...]) -> Iterator[tuple[str, Array]]:
-    given = {n: v for n, v in place.inputs.items() if isinstance(v, np.ndarray)}
-    before = place.index.nodes[:number]
+def _candidates(place: Place, number: int, shape: Ints) -> Iterator[tuple[str, Array]]:
+    given = {n: v for n, v in place.inputs.items() if is_array(v)}
+    before = place.nodes[:number]
     made = {n: place.values[n] for node in before for n in node.output if n in place.values}
     beside = {n: a for n in place.beside if (a := place.constant(n)) is not None}
     for name, array in {**given, **made, **place.nearby, **beside}.items():
@@ -181,7 +183,7 @@ class Right:
 
 def right_values(place: Place) -> Iterator[Right]:
     """Yield what values should be that nodes make, that they read, or that only the references have."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         wanted = wanted_at(place, number)
         if wanted is None:
             continue
@@ -205,13 +207,13 @@ def _right(place: Place, name: str, wanted: Array, where: str, maker: int = -1) 
         yield Right(name, wide(made), wide(wanted), where, maker)
 
 
-def _missing_steps(place: Place) -> Iterator[Hypothesis]:
+def _missing_steps(place: Place) -> Hypotheses:
     """Yield what is missing behind values: an activation, an operand, a constant, a factor."""
     for right in right_values(place):
         yield from missing_activation(place, right)
         made = right.maker >= 0
         to = f"the result of {place.title(right.maker)}" if made else repr(right.name)
-        read = [right.name, *(place.index.nodes[right.maker].input if made else ())]
+        read = [right.name, *(place.nodes[right.maker].input if made else ())]
         for other, array in _candidates(place, max(right.maker, 0), right.wanted.shape):
             for op_type in right.filled_by(array) if other not in read else ():
                 sentence = f"{other!r} is not {_NAMES[op_type]} {to}; with it"
@@ -226,7 +228,7 @@ def may_round(place: Place) -> bool:
     return any(node.op_type in (*_ROUNDING, *_INTEGERS) for node in place.whole.nodes)
 
 
-def missing_activation(place: Place, right: Right) -> Iterator[Hypothesis]:
+def missing_activation(place: Place, right: Right) -> Hypotheses:
     """Yield operators whose formula gives what is wanted."""
     left_out = ("Identity", "Silu", *(() if may_round(place) else _ROUNDING))
     for title, formula in FORMULAS.items():
@@ -246,22 +248,22 @@ def _missing(what: str, right: Right, edit: Insert) -> Hypothesis:
     return Hypothesis("missing operation", sentence, (edit,), mistake)
 
 
-def _has_bias(place: Place, right: Right, shape: tuple[int, ...]) -> bool:
+def _has_bias(place: Place, right: Right, shape: Ints) -> bool:
     """Return whether a constant that can hold what is missing is added to make a value, or to it: it is wrong then."""
-    maker = place.index.producer.get(right.name)
+    maker = place.producer.get(right.name)
     if maker is None:
         return False
-    node = place.index.nodes[maker]
+    node = place.nodes[maker]
     biases = node.input[2 if node.op_type in _PRODUCTS else -1 :] if node.op_type != "Add" else ()
     if any(place.constant(name) is not None for name in biases):
         return True
-    around = (node, *(place.index.nodes[n] for n in place.index.consumers.get(right.name, [])))
+    around = (node, *(place.nodes[n] for n in place.consumers.get(right.name, [])))
     added = (place.constant(n) for each in around if each.op_type == "Add" for n in each.input)
     shapes = (np.broadcast_shapes(a.shape, (1,) * len(shape)) for a in added if a is not None)
     return any(fits(shape, other) for other in shapes)
 
 
-def _missing_constant(place: Place, right: Right) -> Iterator[Hypothesis]:
+def _missing_constant(place: Place, right: Right) -> Hypotheses:
     """Yield a constant that was not added, as small as it can be."""
     lacks, scale = right.wanted - right.made, float(np.abs(right.wanted).max(initial=0.0)) or 1.0
     if not lacks.size or not np.isfinite(lacks).all() or np.ptp(lacks) <= _FLAT * scale:
@@ -283,7 +285,7 @@ def _missing_constant(place: Place, right: Right) -> Iterator[Hypothesis]:
     yield Hypothesis("missing constant", sentence, (edit,), (), unknowns, equations, vague=vague)
 
 
-def _missing_factor(right: Right) -> Iterator[Hypothesis]:
+def _missing_factor(right: Right) -> Hypotheses:
     """Yield the number, or the number by channel, with which a value is not multiplied."""
     made, wanted = right.made, right.wanted
     for axis in (None, *dict.fromkeys((made.ndim - 1, 1))) if made.ndim > 1 else (None,):
@@ -317,22 +319,22 @@ def as_size(factor: float) -> tuple[str, float, bool]:
     return f"{factor:.6g}", float(f"{factor:.6g}"), False
 
 
-def ways(place: Place) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
+def ways(place: Place) -> Iterator[tuple[str, Array, Ints]]:
     """Yield (value, its numbers, nodes that read it) of floats on their way: to all readers, then to each."""
     for name, array in place.values.items():
-        readers = tuple(place.index.consumers.get(name, ()))
+        readers = tuple(place.consumers.get(name, ()))
         if readers and is_float(array.dtype) and place.constant(name) is None:
             yield name, array, readers
             if len(readers) > 1:
                 yield from ((name, array, (reader,)) for reader in readers)
 
 
-def _missing_on_the_way(place: Place) -> Iterator[Hypothesis]:
+def _missing_on_the_way(place: Place) -> Hypotheses:
     """Yield operators and activations between a value and what reads it."""
     for name, array, readers in ways(place):
-        to, who = tuple(map(place.node, readers)), " and ".join(map(place.title, readers))
+        to, who = place.those(readers), " and ".join(map(place.title, readers))
         where = f"is missing between {name!r} and {who}; with it"
-        kinds = tuple(place.index.nodes[reader].op_type for reader in readers)
+        kinds = tuple(place.nodes[reader].op_type for reader in readers)
         for op_type, attributes, more in _operators(place, name):
             if is_undefined(op_type, wide(array)):
                 continue
@@ -374,11 +376,11 @@ def _scores(place: Place, name: str) -> str | None:
 
 def _missing_operands_on_the_way(
     place: Place, missing: Sequence[tuple[str, bool, str]]
-) -> Iterator[Hypothesis]:
+) -> Hypotheses:
     """Yield values that do not go into what a node reads: residuals, embeddings, norms, gates."""
     for op_type, first, said in missing:
         for name, array, readers in ways(place):
-            to = tuple(map(place.node, readers))
+            to = place.those(readers)
             for other, _ in _candidates(place, min(readers), array.shape):
                 if other != name or op_type == "Mul":
                     operands = (name, other) if first else (other, name)
@@ -387,10 +389,10 @@ def _missing_operands_on_the_way(
                     yield Hypothesis("missing operand", sentence, (edit,))
 
 
-def _lacking_operands_on_the_way(place: Place) -> Iterator[Hypothesis]:
+def _lacking_operands_on_the_way(place: Place) -> Hypotheses:
     """Yield references that no value has and that are the same for all of a batch: an embedding of positions."""
     for (name, array), (step, right) in product(place.inputs.items(), place.lacking.items()):
-        if not isinstance(array, np.ndarray) or not is_float(array.dtype):
+        if not is_array(array) or not is_float(array.dtype):
             continue
         if 1 < right.size < array.size and is_float(right.dtype) and fits(right.shape, array.shape):
             constants = (("lacking", right.astype(array.dtype)),)
@@ -428,7 +430,7 @@ _ACTIVATIONS = {
 _NUMBERS = {"a": 2**-0.5, "one": 1, "half": 0.5, "k": 0.044715, "c": (2 / np.pi) ** 0.5, "g": 1.702}
 
 
-def _replaced(place: Place) -> Iterator[Hypothesis]:
+def _replaced(place: Place) -> Hypotheses:
     """Yield activations in place of all nodes between two values of the same shape."""
     formulas = {**FORMULAS, **PARTS}
     formulas |= {name: partial(_sloped, alpha) for name, alpha in _SLOPES.items()}
@@ -460,7 +462,7 @@ def _between(place: Place) -> Iterator[tuple[str, str]]:
     for start, end in permutations(values, 2):
         if end != place.value and values[start].shape == values[end].shape:
             nodes = place.index.ancestors([end], stop=[start])
-            made = {name for number in nodes for name in place.index.nodes[number].output}
+            made = {name for number in nodes for name in place.nodes[number].output}
             read = {name for number in nodes for name in place.index.reads[number]} - made
             constants = {name for name in read if place.constant(name) is not None}
             if read - constants == {start} and len(nodes) <= _ACTIVATING:
@@ -516,9 +518,9 @@ def _declared(array: Array) -> str:
     return f"{dtype_name(data_type_of_numpy(array.dtype))}[{', '.join(map(str, array.shape))}]"
 
 
-def missing_factors(place: Place) -> Iterator[Hypothesis]:
+def missing_factors(place: Place) -> Hypotheses:
     """Yield factors that sizes suggest, before a node or after the last one."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         for name in dict.fromkeys(node.input):
             array = place.operand(name) if name else None
             if not _may_be_scaled(place, name):
@@ -526,7 +528,7 @@ def missing_factors(place: Place) -> Iterator[Hypothesis]:
             if array is None or not is_float(array.dtype) or place.constant(name) is not None:
                 continue
             for what, factor in factors(place):
-                token = (place.node(number),)
+                token = place.only(number)
                 edit = Insert(name, "Mul", constants=(("factor", factor),), to=token)
                 sentence = (
                     f"{name!r} is not multiplied by {what} before {place.title(number)}; with it"
@@ -545,8 +547,8 @@ def missing_factors(place: Place) -> Iterator[Hypothesis]:
 
 def _may_be_scaled(place: Place, name: str) -> bool:
     """Return whether a value enters the region, or is a product, which may have a bias."""
-    made = place.index.producer.get(name)
-    node = None if made is None else place.index.nodes[made]
+    made = place.producer.get(name)
+    node = None if made is None else place.nodes[made]
     if node is None or node.op_type in _PRODUCTS:
         return True
     computed = [read for read in node.input if place.constant(read) is None]
@@ -565,7 +567,7 @@ def factors(place: Place) -> Iterator[tuple[str, float]]:
     yield from (("1/255", 1 / 255), ("2", 2.0), ("0.5", 0.5))
 
 
-def _moved(place: Place) -> Iterator[Hypothesis]:
+def _moved(place: Place) -> Hypotheses:
     """Yield a node with one input at another place: before the addition instead of after it."""
     index = place.index
     few = len(index.nodes) <= _MOVED_NODES
@@ -582,11 +584,11 @@ def _moved(place: Place) -> Iterator[Hypothesis]:
         known = place.attributes(node)
         attributes = tuple((a.name, known[a.name]) for a in node.attribute if a.name in known)
         wrong = f"{place.title(number)} stands at the wrong place"
-        own, mistake = (place.node(number),), ("moved", node.op_type, "between")
+        own, mistake = place.only(number), ("moved", node.op_type, "between")
         shape = () if node.op_type in _UNARY else made.shape
         shape = shape[-1:] if node.op_type in OF_THE_LAST_AXIS else shape
         for value, readers in _edges(place, number, shape):
-            there = Rewire(value, node.output[0], tuple(map(place.node, readers)))
+            there = Rewire(value, node.output[0], place.those(readers))
             edits = (Rewire(node.output[0], data[0]), Rewire(data[0], value, own), there)
             sentence = f"{wrong}; between {value!r} and {' and '.join(map(place.title, readers))}"
             yield Hypothesis("moved operation", sentence, edits, mistake)
@@ -600,13 +602,11 @@ def _moved(place: Place) -> Iterator[Hypothesis]:
             yield Hypothesis("moved operation", sentence, moved, mistake)
 
 
-def _edges(
-    place: Place, moved: int, shape: tuple[int, ...]
-) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _edges(place: Place, moved: int, shape: Ints) -> Iterator[tuple[str, Ints]]:
     """Yield (value, nodes that read it) where a node could stand: each reader, and all but additions."""
-    here = place.index.nodes[moved].output
+    here = place.nodes[moved].output
     for value, array in place.values.items():
-        readers = [n for n in place.index.consumers.get(value, []) if n != moved]
+        readers = [n for n in place.consumers.get(value, []) if n != moved]
         readers = [] if value in here else readers
         if (
             array.shape[array.ndim - len(shape) :] != shape
@@ -615,6 +615,6 @@ def _edges(
         ):
             continue
         yield from ((value, (reader,)) for reader in readers)
-        others = tuple(n for n in readers if place.index.nodes[n].op_type != "Add")
+        others = tuple(n for n in readers if place.nodes[n].op_type != "Add")
         if len(others) > 1:
             yield value, others

@@ -6,7 +6,7 @@ from itertools import islice, permutations
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.formulas import is_undefined
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
 from onnxsurgeon_lite.debug.causes.place import Attribute, Place, wide
 from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
@@ -52,9 +52,9 @@ KINDS = sorted(
 """Operators that one may stand in place of another; the fewer there are, the likelier is each."""
 
 
-def other_operators(place: Place) -> Iterator[Hypothesis]:
+def other_operators(place: Place) -> Hypotheses:
     """Yield other operators of the same kind."""
-    nodes = [*enumerate(place.index.nodes)]
+    nodes = list(enumerate(place.nodes))
     for kind in KINDS:
         for number, node in nodes:
             if node.op_type in _ARITHMETIC and _has_number(place, node):
@@ -66,16 +66,16 @@ def other_operators(place: Place) -> Iterator[Hypothesis]:
                     yield from _with(place, number, node, op_type)
 
 
-def other_arithmetic(place: Place) -> Iterator[Hypothesis]:
+def other_arithmetic(place: Place) -> Hypotheses:
     """Yield other operators with a number: a step too many that another takes back is the simpler mistake."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         if node.op_type in _ARITHMETIC and _has_number(place, node):
             for op_type in _ARITHMETIC:
                 if op_type != node.op_type and not _is_undefined(place, node, op_type):
                     yield from _with(place, number, node, op_type)
 
 
-def _with(place: Place, number: int, node: NodeProto, op_type: str) -> Iterator[Hypothesis]:
+def _with(place: Place, number: int, node: NodeProto, op_type: str) -> Hypotheses:
     """Yield a node with another operator, and its usual attributes."""
     for steps, with_ in _set_op(place, number, node, op_type):
         sentence = f"{place.title(number)} should be {op_type}{with_}; with that"
@@ -97,29 +97,29 @@ def _is_positive(place: Place, node: NodeProto) -> bool:
 
 def _is_undefined(place: Place, node: NodeProto, op_type: str) -> bool:
     """Return whether another operator is not defined for what a node reads."""
-    read = [*map(place.operand, node.input)]
+    read = list(map(place.operand, node.input))
     given = [wide(array) for array in read if array is not None and array.dtype.kind in "fViu"]
     return len(given) == len(read) and is_undefined(op_type, *given)
 
 
 def _set_op(
     place: Place, number: int, node: NodeProto, op_type: str
-) -> Iterator[tuple[tuple[Pass, ...], str]]:
+) -> Iterator[tuple[Edits, str]]:
     """Yield the edits that set an operator, with its attributes."""
-    token = (place.node(number),)
+    token = place.only(number)
     has = {attribute.name for attribute in node.attribute}
     drop = tuple(name for name in _ONLY.get(node.op_type, ()) if name in has)
-    first: tuple[Pass, ...] = (SetAttr(token, remove=drop),) if drop else ()
+    first: Edits = (SetAttr(token, remove=drop),) if drop else ()
     yield (*first, SetOp(token, op_type)), ""
     for name, value, with_ in _VARIANTS.get(op_type, ()):
         yield (*first, SetOp(token, op_type), SetAttr(token, ((name, value),))), with_
 
 
-def other_parts(place: Place) -> Iterator[Hypothesis]:
+def other_parts(place: Place) -> Hypotheses:
     """Yield one position instead of the mean or the largest of an axis, and the other way; other orders of elements."""
     yield from _pixels(place)
     yield from _turned(place)
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         reduces = node.op_type in ("ReduceMean", "ReduceMax", "ReduceSum")
         data, made = place.operand(node.input[0]) if node.input else None, node.output[0]
         result = place.values.get(made)
@@ -143,9 +143,9 @@ def other_parts(place: Place) -> Iterator[Hypothesis]:
                 yield Hypothesis("position", sentence, (edit,), ("position", node.op_type, op_type))
 
 
-def _turned(place: Place) -> Iterator[Hypothesis]:
+def _turned(place: Place) -> Hypotheses:
     """Yield axes that are exchanged where they are laid out anew, and the other way."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         data, result = place.operand(node.input[0]) if node.input else None, node.output[0]
         made = place.values.get(result)
         if data is None or made is None or data.ndim != made.ndim or data.ndim > _MOST_AXES:
@@ -168,7 +168,7 @@ def _turned(place: Place) -> Iterator[Hypothesis]:
                 yield Hypothesis("operator", sentence, (edit,), ("turned", axes))
 
 
-def _pixels(place: Place) -> Iterator[Hypothesis]:
+def _pixels(place: Place) -> Hypotheses:
     """Yield DepthToSpace and SpaceToDepth between values that have their shapes."""
     values = [(n, v.shape) for n, v in place.values.items() if v.ndim == _IMAGE and all(v.shape)]
     for (start, deep), (end, large) in permutations(values, 2):
@@ -184,14 +184,14 @@ def _pixels(place: Place) -> Iterator[Hypothesis]:
                 yield Hypothesis("pixels", sentence.rstrip(), (edit,), ("pixels", op_type, mode))
 
 
-def extra_operations(place: Place) -> Iterator[Hypothesis]:
+def extra_operations(place: Place) -> Hypotheses:
     """Yield nodes that should not be there, but for those that join two branches."""
     for hypothesis, joins in _extra(place):
         if not joins:
             yield hypothesis
 
 
-def extra_joins(place: Place) -> Iterator[Hypothesis]:
+def extra_joins(place: Place) -> Hypotheses:
     """Yield nodes that join two branches and should not be there: what reads one, may have to read the other."""
     for hypothesis, joins in _extra(place):
         if joins:
@@ -199,7 +199,7 @@ def extra_joins(place: Place) -> Iterator[Hypothesis]:
 
 
 def _extra(place: Place) -> Iterator[tuple[Hypothesis, bool]]:
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         value = node.output[0]
         made = place.values.get(value)
         if made is None:
@@ -236,7 +236,7 @@ def _is_neutral(place: Place, node: NodeProto, name: str) -> bool:
 
 def _bypassed(place: Place, number: int, name: str) -> tuple[Pass, str]:
     """Return (the edit that connects what reads a node to one of its inputs, the value which that is then)."""
-    node, token = place.index.nodes[number], (place.node(number),)
+    node, token = place.nodes[number], place.only(number)
     if name not in place.inputs or node.output[0] != place.value:
         return Remove(token, bridge=name), name if node.output[0] == place.value else ""
     read = {n: a for n in node.input if n and (a := place.operand(n)) is not None}
@@ -246,12 +246,12 @@ def _bypassed(place: Place, number: int, name: str) -> tuple[Pass, str]:
 
 def _is_reshaped(place: Place, node: NodeProto) -> bool:
     """Return whether nothing but another shape is made of a Transpose."""
-    readers = place.index.consumers.get(node.output[0], [])
-    reshaping = (place.index.nodes[n].op_type in ("Reshape", "Flatten") for n in readers)
+    readers = place.consumers.get(node.output[0], [])
+    reshaping = (place.nodes[n].op_type in ("Reshape", "Flatten") for n in readers)
     return node.op_type == "Transpose" and bool(readers) and all(reshaping)
 
 
-def extra_steps(place: Place) -> Iterator[Hypothesis]:
+def extra_steps(place: Place) -> Hypotheses:
     """Yield several nodes that should not be there."""
     values = list(place.values.items())
     pairs = ((one, other) for i, one in enumerate(values) for other in values[i + 1 :])

@@ -1,13 +1,12 @@
 """Constants that have other numbers in the model that computed the references."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.causes.constants import AS_FOLDED, variants
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted
 from onnxsurgeon_lite.debug.causes.place import Place, wide
 from onnxsurgeon_lite.debug.causes.solving import borrowed, described
@@ -22,7 +21,7 @@ _WEIGHT = 2  # axes at least
 _SMALL = 1 << 20  # elements of a constant that is arranged otherwise
 
 
-def of_other_model(place: Place) -> Iterator[Hypothesis]:
+def of_other_model(place: Place) -> Hypotheses:
     """Yield a constant with the other model's numbers, then all those of a node together."""
     several: dict[int, list[tuple[Hypothesis, str]]] = {}
     for number, slot, name, array in place.constants():
@@ -31,7 +30,7 @@ def of_other_model(place: Place) -> Iterator[Hypothesis]:
             continue
         how = _told(place, number, name, array, right)
         what = f"constant {name!r} of {place.title(number)} {how}"
-        edit = SetConstant(name, right, (place.node(number),))
+        edit = SetConstant(name, right, place.only(number))
         found = Hypothesis("other model's constant", f"{what}; {_WITH}", (edit,))
         several.setdefault(number, []).append((found, f"{name!r} {how}"))
     for number, found_here in several.items():

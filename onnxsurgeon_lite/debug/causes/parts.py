@@ -1,9 +1,9 @@
 """Mistakes in what parts of a value are read as: the gates of an own cell, the scale and shift of a modulation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import permutations
 
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Rewire
@@ -27,7 +27,7 @@ def parts_of(index: GraphIndex, name: str) -> tuple[str, ...]:
     return tuple(n.output[0] for n in alike)
 
 
-def exchanged_parts(place: Place) -> Iterator[Hypothesis]:
+def exchanged_parts(place: Place) -> Hypotheses:
     """Yield other orders in which the parts of one value are read, then those of all that are cut alike."""
     cuts = dict.fromkeys(parts_of(place.whole, n) for n in place.values if n in place.live)
     several = [parts for parts in cuts if 1 < len(parts) <= _MOST and _alike(place, parts)]
@@ -47,19 +47,19 @@ def _alike(place: Place, parts: Sequence[str]) -> bool:
     return len(shapes) == 1 and not any(place.sizes(v, name) for name, v in known.items())
 
 
-def _orders(place: Place, cuts: Sequence[tuple[str, ...]]) -> Iterator[Hypothesis]:
+def _orders(place: Place, cuts: Sequence[tuple[str, ...]]) -> Hypotheses:
     """Yield the orders of parts but for the one that they have."""
     count = len(cuts[0])
     wholes = (place.whole.nodes[place.whole.producer[parts[0]]].input[0] for parts in cuts)
     names = " and of ".join(map(repr, wholes))
     for order in permutations(range(count)):
         edits = tuple(
-            Rewire(parts[part], parts[other], (place.node(reader),), slot)
+            Rewire(parts[part], parts[other], place.only(reader), slot)
             for parts in cuts
             for part, other in enumerate(order)
             if part != other
-            for reader in dict.fromkeys(place.index.consumers.get(parts[part], ()))
-            for slot, read in enumerate(place.index.nodes[reader].input)
+            for reader in dict.fromkeys(place.consumers.get(parts[part], ()))
+            for slot, read in enumerate(place.nodes[reader].input)
             if read == parts[part]
         )
         how = "exchanged; swapped back"

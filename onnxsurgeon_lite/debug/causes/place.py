@@ -22,13 +22,14 @@ from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float, type_of
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
 if TYPE_CHECKING:  # the search for culprits tries mistakes, too
     from onnxsurgeon_lite.debug.judge import AgainstReferences
 
 Wide = NDArray[np.float64]
+Ints = tuple[int, ...]
 Indices = NDArray[np.intp]
 Attribute = int | float | str | list[int] | list[float] | list[str]
 
@@ -104,7 +105,7 @@ class Place:
             part.graph.input.add(name=name, type=type_of(array))
         ends = (first.wanted[value], *first.inputs.values())
         shapes = {tuple(t.dims) for t in part.graph.initializer}
-        of_ends = [v.shape for v in ends if isinstance(v, np.ndarray)]
+        of_ends = [v.shape for v in ends if is_array(v)]
         shapes |= {shape for s in of_ends for shape in (s[-1:], s[1:], (1, *s[1:]))}
         others = _constants_beside(whole, part, shapes)
         part.graph.initializer.extend(others)
@@ -115,6 +116,21 @@ class Place:
         index = Indexed(GraphIndex.of(whole.model.with_proto(part))).index
         named = [tensor.name for tensor in others]
         return cls(whole, positions, index, value, samples, judge, observer.runtime, beside, named)
+
+    @property
+    def nodes(self) -> Sequence[NodeProto]:
+        """The region's nodes."""
+        return self.index.nodes
+
+    @property
+    def consumers(self) -> Mapping[str, list[int]]:
+        """Which nodes of the region read each value."""
+        return self.index.consumers
+
+    @property
+    def producer(self) -> Mapping[str, int]:
+        """Which node of the region makes each value."""
+        return self.index.producer
 
     @property
     def wanted(self) -> Array:
@@ -175,7 +191,7 @@ class Place:
 
     def passed(self, edits: Sequence[Pass]) -> float:
         """Return how many bits of what edits change reach the value: the fewest of what stands between."""
-        edited = GraphIndex.of(Pipeline(tuple(edits)).apply(self.index.model).model)
+        edited = edited_by(edits, self.index)
         between = (
             bits
             for name, bits in self.narrow.items()
@@ -216,7 +232,7 @@ class Place:
     def values(self) -> dict[str, Array]:
         """Every value that the region computes from right inputs, in the first sample."""
         made = [name for node in self.index.nodes for name in node.output if name]
-        first = {name: v for name, v in self.inputs.items() if isinstance(v, np.ndarray)}
+        first = {name: v for name, v in self.inputs.items() if is_array(v)}
         observer = Observer(self.index, self.runtime)
         try:
             found = observer.alone(
@@ -224,7 +240,7 @@ class Place:
             )
         except RuntimeFailure:
             return first
-        arrays = {name: v for name, v in found.items() if isinstance(v, np.ndarray)}
+        arrays = {name: v for name, v in found.items() if is_array(v)}
         return first | arrays
 
     @property
@@ -250,6 +266,14 @@ class Place:
     def node(self, number: int) -> str:
         """Return the name of a node, for an edit."""
         return f"{_TOKEN}{number}"
+
+    def only(self, number: int) -> tuple[str, ...]:
+        """Return what selects a node alone, for an edit."""
+        return self.those([number])
+
+    def those(self, numbers: Iterable[int]) -> tuple[str, ...]:
+        """Return what selects nodes, for an edit."""
+        return tuple(map(self.node, numbers))
 
     def number(self, token: str) -> int:
         """Return the node that has a name."""
@@ -314,9 +338,7 @@ class Place:
 
     def agree(self, name: str, actual: RunValue, wanted: Array) -> bool:
         """Return whether a value lies within its tolerance."""
-        return isinstance(actual, np.ndarray) and agrees(
-            actual, wanted, self.judge.allowed(name, actual)
-        )
+        return is_array(actual) and agrees(actual, wanted, self.judge.allowed(name, actual))
 
     def close(self, computed: Wide) -> bool:
         """Return whether numbers computed here are `some` of those wanted, roughly enough to be worth a run."""
@@ -376,6 +398,15 @@ def titled(index: GraphIndex, position: int) -> str:
     return node_title(node) if node.name else f"{node.op_type} (@{position})"
 
 
+def edited_by(steps: Iterable[Pass], index: GraphIndex) -> GraphIndex:
+    """Return a model with edits.
+
+    Raises:
+        SurgeonError: one does not fit.
+    """
+    return GraphIndex.of(Pipeline(tuple(steps)).apply(index.model).model)
+
+
 def _made(value: str, of: Iterable[str], index: GraphIndex) -> list[object]:
     """Return what computes a value from others, with the constants that it reads."""
     nodes = [index.nodes[p] for p in sorted(index.ancestors([value], stop=of))]
@@ -408,7 +439,7 @@ def small(left: Wide, wanted: Wide) -> bool:
     return bool(np.abs(left).max(initial=0.0) <= 1e-3 * (np.abs(wanted).max(initial=0.0) or 1.0))
 
 
-def fits(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
+def fits(shape: Ints, result: Ints) -> bool:
     """Return whether a shape is broadcast to another."""
     try:
         return np.broadcast_shapes(shape, result) == result
@@ -440,7 +471,7 @@ def _plain(value: object) -> Attribute:
 
 
 def _constants_beside(
-    whole: GraphIndex, part: ModelProto, shapes: Container[tuple[int, ...]]
+    whole: GraphIndex, part: ModelProto, shapes: Container[Ints]
 ) -> list[TensorProto]:
     """Return the constants of the whole model with one of these shapes, nearest to the region first."""
     there = {tensor.name for tensor in part.graph.initializer}

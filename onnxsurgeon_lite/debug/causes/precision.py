@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from onnx import TensorProto
 
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.passes import Insert, Pass
 
 _HALF = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 
 
-def precision(place: Place) -> Iterator[Hypothesis]:
+def precision(place: Place) -> Hypotheses:
     """Yield roundings of the result, and of the operands of each node."""
     if place.wanted.dtype.name != "float32":
         return
@@ -35,9 +35,9 @@ def _cast(value: str, to: int) -> Pass:
 def _operand(place: Place, name: str, dtype: str, number: int) -> Iterator[Pass]:
     """Yield two casts before the region's readers of a value."""
     array = place.operand(name)
-    readers = place.index.consumers.get(name, [])
+    readers = place.consumers.get(name, [])
     if array is None or array.dtype.name != "float32" or not readers:
         return
-    to, half = tuple(map(place.node, readers)), f"{name}_{dtype}"
+    to, half = place.those(readers), f"{name}_{dtype}"
     yield Insert(name, "Cast", attributes=(("to", number),), to=to, output=half)
     yield Insert(half, "Cast", attributes=(("to", int(TensorProto.FLOAT)),), to=to)

@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from onnxsurgeon_lite.debug.causes.everywhere import everywhere, merged
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, Sample, wide
+from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place, Sample, edited_by, wide
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
 from onnxsurgeon_lite.debug.result import Case, Cause, Culprit
-from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.passes import Insert, Pass, Pipeline, SetConstant
+from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import RunValue, is_float
+from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array, is_float
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _MANY = 16  # different floats that prove an edit
@@ -60,7 +60,8 @@ class Proof:
             if steps == wider[1]:
                 sentence += " here and at all nodes like it"
         alone = ", at the sizes of this sample alone" if hypothesis.fixed else ""
-        said = f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g}){alone}"
+        solved = f"; {hypothesis.fitted}" if hypothesis.unknowns else ""
+        said = f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g}{solved}){alone}"
         given = hypothesis.name, said, after, steps, hypothesis.mistake
         return self.cause(culprit, place.value, *given)
 
@@ -85,7 +86,7 @@ class Proof:
         """Return whether all values of an edited model are right, as it computes them from the feeds."""
         judge = replace(self.case.judge, outputs={})
         try:
-            index = GraphIndex.of(Pipeline(tuple(merged(steps))).apply(self.index.model).model)
+            index = edited_by(merged(steps), self.index)
             observer = Observer(index, self.case.runtime)
             for references, feeds in self.case.samples:
                 judge.references = references
@@ -96,7 +97,7 @@ class Proof:
                 observer.forget([*observer.kept])
                 if wrong:
                     return False
-        except (SurgeonError, RuntimeFailure):
+        except SurgeonError:
             return False
         return True
 
@@ -105,112 +106,84 @@ class Proof:
     ) -> dict[str, Comparison]:
         """Return the culprits' values that edits make right; nothing where a value behind an edit is wrong then."""
         try:
-            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
+            index = edited_by(steps, self.index)
             found: dict[str, Comparison] = {}
             for references, feeds in self.case.samples:
-                first = self._first_behind(index, references)
+                old = {node.output[0]: list(node.input) for node in self.index.nodes}
+                fresh = (
+                    n
+                    for n, node in enumerate(index.nodes)
+                    if old.get(node.output[0]) != [*node.input]
+                )
+                first = {*_first_known(index, fresh, references)}
                 values = [c.value for c in culprits if c.value in references]
                 made = self.around.alone(index, [*{*first, *values}], references, feeds)
                 compared = {
                     name: self.case.judge.compared(name, made[name], wanted)
                     for name in made
-                    if isinstance(wanted := references.read(name), np.ndarray)
+                    if is_array(wanted := references.read(name))
                 }
                 right = {n: c for n, c in compared.items() if c is not None and c.match}
                 if not first <= right.keys():
                     return {}
                 found = {n: found.get(n, right[n]) for n in values if n in right}
-        except (SurgeonError, RuntimeFailure):
+        except SurgeonError:
             return {}
         return found
 
     def says_much(self, culprit: Culprit) -> bool:
         """Return whether a culprit's reference has so many different floats that no edit gives them by chance."""
-        references = self.case.samples[0][0]
+        references = self.case.first[0]
         right = references.read(culprit.value) if culprit.value in references else None
-        if not isinstance(right, np.ndarray) or not is_float(right.dtype):
+        if not is_array(right) or not is_float(right.dtype):
             return False
         return np.unique(right).size >= _MANY
 
-    def _first_behind(self, index: GraphIndex, references: ReferenceSet) -> set[str]:
-        """Return the first values with references behind the nodes of an edited model that read other values."""
-        old = {node.output[0]: list(node.input) for node in self.index.nodes}
-        changed = [node for node in index.nodes if old.get(node.output[0]) != list(node.input)]
-        pending, found = [name for node in changed for name in node.output], set[str]()
-        seen = set[str]()
-        while pending:
-            name = pending.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            if name in references:
-                found.add(name)
-            else:
-                readers = index.consumers.get(name, [])
-                pending += [made for p in readers for made in index.nodes[p].output]
-        return found
-
     def keeps(self, place: Place, names: Sequence[str], steps: Sequence[Pass]) -> bool:
         """Return whether the values of an edited model that are still there are right."""
-        references, feeds = self.case.samples[0]
-        try:
-            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            left = [name for name in names if name in index and name in references]
-            made = (
-                self.around.alone(index, left, references, feeds, place.index.producer)
-                if left
-                else {}
-            )
-        except (SurgeonError, RuntimeFailure):
-            return False
-        return all(self.case.judge.good(name, made[name]) for name in left)
+        return self._are_right(steps, names, place.producer)
 
     def cures(self, place: Place, culprit: Culprit, steps: Sequence[Pass], instead: str) -> bool:
         """Return whether an edit repairs all that the culprit is seen at."""
-        references, feeds = self.case.samples[0]
-        seen = [name for name in culprit.seen if name in references]
-        if not seen:
-            return True
+        return self._are_right(steps, culprit.seen, {*place.producer, instead})
+
+    def _are_right(self, steps: Sequence[Pass], names: Sequence[str], but: Iterable[str]) -> bool:
+        """Return whether an edited model computes values rightly from the references before them, in every sample.
+
+        Args:
+            but: values that are computed although they have references.
+        """
         try:
-            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            made = self.around.alone(
-                index, seen, references, feeds, {*place.index.producer, instead}
-            )
-        except (SurgeonError, RuntimeFailure):
+            index = edited_by(steps, self.index)
+            for references, feeds in self.case.samples:
+                left = [name for name in names if name in index and name in references]
+                made = self.around.alone(index, left, references, feeds, but) if left else {}
+                judge = replace(self.case.judge, references=references, outputs={})
+                if not all(judge.good(name, made[name]) for name in left):
+                    return False
+        except SurgeonError:
             return False
-        return all(self.case.judge.good(name, made[name]) for name in seen)
+        return True
 
     def spares(self, place: Place, steps: Sequence[Pass]) -> bool:
         """Return whether an edit is right for what else reads the values that it changes."""
-        references, feeds = self.case.samples[0]
-        entering = [s.value for s in steps if isinstance(s, Insert) and place.is_for_all(s)]
-        below = self._first_below(place, entering)
-        try:
-            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            of_all = [s.value for s in steps if isinstance(s, SetConstant) and not s.to]
-            changed = self._first_below(place, [*place.changed_by(index), *of_all])
-            before = self.around.alone(self.index, changed, references, feeds) if changed else {}
-            below += [name for name, value in before.items() if self.case.judge.good(name, value)]
-            made = self.around.alone(index, below, references, feeds) if below else {}
-        except (SurgeonError, RuntimeFailure):
-            return False
-        return all(self.case.judge.good(name, made[name]) for name in below)
+        references, feeds = self.case.first
 
-    def _first_below(self, place: Place, names: Iterable[str]) -> list[str]:
-        """Return the first values with references that nodes elsewhere compute from some values."""
-        references, consumers = self.case.samples[0][0], self.index.consumers
-        readers = (reader for name in names for reader in consumers.get(name, []))
-        pending = [reader for reader in readers if reader not in place.positions]
-        below, seen = list[str](), set[int]()
-        while pending:
-            position = pending.pop()
-            seen.add(position)
-            for name in self.index.nodes[position].output:
-                if name in references:
-                    below.append(name)
-                else:
-                    pending += {*consumers.get(name, [])} - seen
-        return below
+        def first_below(names: Iterable[str]) -> list[str]:
+            readers = (n for name in names for n in self.index.consumers.get(name, []))
+            elsewhere = (reader for reader in readers if reader not in place.positions)
+            return _first_known(self.index, elsewhere, references)
+
+        below = first_below(s.value for s in steps if isinstance(s, Insert) and place.is_for_all(s))
+        try:
+            index = edited_by(steps, self.index)
+            of_all = [s.value for s in steps if isinstance(s, SetConstant) and not s.to]
+            changed = first_below([*place.changed_by(index), *of_all])
+            before = self.around.alone(self.index, changed, references, feeds) if changed else {}
+        except SurgeonError:
+            return False
+        below += [name for name, value in before.items() if self.case.judge.good(name, value)]
+        return self._are_right(steps, below, ())
 
     def _found(
         self, place: Place, steps: Sequence[Pass], sample: Sample, instead: str = ""
@@ -218,9 +191,9 @@ class Proof:
         """Compute a region's values in the edited model; nothing if it cannot be edited or run."""
         names = {n: instead if n == place.value and instead else n for n in sample.wanted}
         try:
-            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
-            known = self.around.known(*self.case.samples[0]) - {
-                *place.index.producer,
+            index = edited_by(steps, self.index)
+            known = self.around.known(*self.case.first) - {
+                *place.producer,
                 *names.values(),
             }
             stop = {*place.nearby, *sample.inputs, *known}
@@ -232,7 +205,7 @@ class Proof:
             observer = Observer(index, self.case.runtime)
             found = {**given, **(observer.alone(positions, given, made) if made else {})}
             return {name: found[other] for name, other in names.items()}
-        except (SurgeonError, RuntimeFailure, KeyError):
+        except (SurgeonError, KeyError):
             return {}
 
     def apart(self, place: Place, one: Cause, other: Cause) -> str:
@@ -243,7 +216,7 @@ class Proof:
             made, instead = (
                 self._found(place, c.steps, sample).get(place.value) for c in (one, other)
             )
-            if not isinstance(made, np.ndarray) or not isinstance(instead, np.ndarray):
+            if not is_array(made) or not is_array(instead):
                 continue
             if not place.agree(place.value, made, instead):
                 return (
@@ -259,21 +232,23 @@ class Proof:
         name: str,
         sentence: str,
         after: Comparison,
-        steps: tuple[Pass, ...],
+        steps: Edits,
         mistake: tuple[object, ...] = (),
     ) -> Cause:
         """Return what explains a culprit, with the edits as people type them."""
         before = next((v.introduced for v in culprit.values if v.name == value), None)
         command = as_command(steps, self.index.model.path)
-        return Cause(name, sentence, before, after, steps, [*map(as_step, steps)], command, mistake)
+        return Cause(
+            name, sentence, before, after, steps, list(map(as_step, steps)), command, mistake
+        )
 
 
-def constants_for_all(steps: Sequence[Pass]) -> tuple[Pass, ...]:
+def constants_for_all(steps: Sequence[Pass]) -> Edits:
     """Return edits with their constants for all nodes that read them."""
     return tuple(replace(s, to=()) if isinstance(s, SetConstant) else s for s in steps)
 
 
-def _for_all(place: Place, steps: Sequence[Pass]) -> tuple[Pass, ...]:
+def _for_all(place: Place, steps: Sequence[Pass]) -> Edits:
     """Return edits for all that read what enters, as a residual, or a constant: a scale is read twice."""
     return tuple(
         replace(step, to=()) if isinstance(step, Insert) and step.value in place.inputs else step
@@ -283,7 +258,22 @@ def _for_all(place: Place, steps: Sequence[Pass]) -> tuple[Pass, ...]:
 
 def _times(value: RunValue, factor: float) -> RunValue:
     """Return a value scaled, if it has numbers."""
-    if not isinstance(value, np.ndarray) or not (is_float(value.dtype) or value.dtype.kind in "iu"):
+    if not is_array(value) or not (is_float(value.dtype) or value.dtype.kind in "iu"):
         return value
     with np.errstate(all="ignore"):
         return (wide(value) * factor).astype(value.dtype)
+
+
+def _first_known(index: GraphIndex, nodes: Iterable[int], references: ReferenceSet) -> list[str]:
+    """Return the first values with references that nodes make, or that follow from what they make."""
+    pending, seen, found = [*nodes], set[int](), list[str]()
+    while pending:
+        position = pending.pop()
+        made = () if position in seen else index.nodes[position].output
+        seen.add(position)
+        for name in made:
+            if name in references:
+                found.append(name)
+            else:
+                pending += index.consumers.get(name, [])
+    return found

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Ints, Place
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -15,10 +15,10 @@ _PARTS = ((0, 1, 2, 3), (0, 1), (2, 3), (0, 2), (1, 3))
 """What is ordered together: 0 the weight of inputs, 1 that of the state, 2 and 3 their biases."""
 
 
-def shared_gates(place: Place) -> Iterator[Hypothesis]:
+def shared_gates(place: Place) -> Hypotheses:
     """Yield other orders of the gates of several recurrent nodes at once: the layers of one module."""
     for op_type, count in _GATES.items():
-        several = [n for n, node in enumerate(place.index.nodes) if node.op_type == op_type]
+        several = [n for n, node in enumerate(place.nodes) if node.op_type == op_type]
         for order in _others_than_now(count) if len(several) > 1 else ():
             edits = tuple(edit for n in several for edit in _regating(place, n, count, order))
             if edits:
@@ -27,33 +27,31 @@ def shared_gates(place: Place) -> Iterator[Hypothesis]:
                 yield Hypothesis("gate order", sentence, edits, ("gate order", op_type, order))
 
 
-def _others_than_now(count: int) -> Iterator[tuple[int, ...]]:
+def _others_than_now(count: int) -> Iterator[Ints]:
     """Yield the orders of gates but for the one that they have."""
     return itertools.islice(itertools.permutations(range(count)), 1, None)
 
 
-def _regating(
-    place: Place, number: int, count: int, order: tuple[int, ...]
-) -> Iterator[SetConstant]:
+def _regating(place: Place, number: int, count: int, order: Ints) -> Iterator[SetConstant]:
     """Yield the edits that reorder all gates of a node."""
-    for slot, name in enumerate(place.index.nodes[number].input[1:4]):
+    for slot, name in enumerate(place.nodes[number].input[1:4]):
         array = place.constant(name)
         if array is not None:
             right = _regated(array, slot, _PARTS[0], count, order)
             if not np.array_equal(right, array):
-                yield SetConstant(name, right, (place.node(number),))
+                yield SetConstant(name, right, place.only(number))
 
 
-def recurrent(place: Place) -> Iterator[Hypothesis]:
+def recurrent(place: Place) -> Hypotheses:
     """Yield other arrangements of the constants of recurrent nodes, and other numbers that their biases begin with."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         count = _GATES.get(node.op_type, 0)
         names = dict(enumerate(node.input[1:4] if count else ()))
         known = {slot: place.constant(name) for slot, name in names.items()}
         arrays = {slot: array for slot, array in known.items() if array is not None}
         for kind, how, right in _arranged(arrays, count):
             other = [slot for slot, a in right.items() if not np.array_equal(a, arrays[slot])]
-            token = (place.node(number),)
+            token = place.only(number)
             edits = tuple(SetConstant(names[slot], right[slot], token) for slot in other)
             listed = ", ".join(repr(names[slot]) for slot in other)
             sentence = how.format(title=place.title(number), names=listed)
@@ -101,9 +99,7 @@ def _at(array: Array, way: int) -> Array:
     return np.asarray(np.arange(len(array)).reshape(-1, *[1] * (array.ndim - 1)) == way)
 
 
-def _regated(
-    array: Array, slot: int, parts: tuple[int, ...], gates: int, order: tuple[int, ...]
-) -> Array:
+def _regated(array: Array, slot: int, parts: Ints, gates: int, order: Ints) -> Array:
     """Reorder the gates of `[directions, gates * hidden, ...]`; a bias holds two sets of them."""
     sets = 2 if slot == 2 else 1
     right = array.reshape(array.shape[0], sets, gates, -1).copy()

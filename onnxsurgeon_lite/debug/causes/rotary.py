@@ -11,7 +11,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.causes.attributes import text
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed, ways
 from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, fits, wide
 from onnxsurgeon_lite.passes.insert import Insert
@@ -46,14 +46,14 @@ _ROWS = 256  # of a value, in which a turn is seen
 _LEAST = 3  # frequencies: two of them always are a geometric sequence
 
 
-def rotary(place: Place) -> Iterator[Hypothesis]:
+def rotary(place: Place) -> Hypotheses:
     """Yield other bases of frequencies, and other pairs of features that are turned together."""
     yield from _other_bases(place)
     yield from _other_turns(place)
     yield from _other_pairs(place)
 
 
-def missing_rotary(place: Place) -> Iterator[Hypothesis]:
+def missing_rotary(place: Place) -> Hypotheses:
     """Yield values that are not turned."""
     yield from islice(_missing_turns(place), _MOST)
 
@@ -72,10 +72,10 @@ class _Waves:
     was: str = ""
 
 
-def _other_bases(place: Place) -> Iterator[Hypothesis]:
+def _other_bases(place: Place) -> Hypotheses:
     """Yield other bases for all frequencies, and tables of their sines, cosines and angles, of a region."""
     found = [
-        ((place.node(number),) if slot >= 0 else (), name, array, waves)
+        (place.only(number) if slot >= 0 else (), name, array, waves)
         for number, slot, name, array in place.constants()
         if is_float(array.dtype) and (waves := _waves(array)) is not None
     ]
@@ -228,7 +228,7 @@ class _Turn:
         return np.eye(pairs)[:, of_pairs].astype(dtype)
 
 
-def _other_turns(place: Place) -> Iterator[Hypothesis]:
+def _other_turns(place: Place) -> Hypotheses:
     """Yield other pairs of features for all values of a region that are turned alike."""
     found: dict[tuple[int, str], list[tuple[str, str]]] = {}
     values = {n: v for n, v in place.values.items() if v.ndim > 1 and is_float(v.dtype)}
@@ -250,7 +250,7 @@ def _other_turns(place: Place) -> Iterator[Hypothesis]:
                 yield Hypothesis("rotary pairs", sentence, edits, ("rotary pairs", turn.how))
 
 
-def _other_pairs(place: Place) -> Iterator[Hypothesis]:
+def _other_pairs(place: Place) -> Hypotheses:
     """Yield values that are turned as halves and should be as neighbors, or the other way, all of them at once.
 
     A turn keeps the length of each pair, however it is written: where the features stand otherwise before it, and
@@ -315,15 +315,15 @@ def _around(place: Place, start: str, end: str, order: Indices) -> Iterator[Pass
             value,
             "Gather",
             attributes=(("axis", -1),),
-            to=tuple(map(place.node, to)),
+            to=place.those(to),
             constants=(("order", taken.astype(np.int64)),),
             before=not to,
         )
 
 
-def _missing_turns(place: Place) -> Iterator[Hypothesis]:
+def _missing_turns(place: Place) -> Hypotheses:
     """Yield values that are not turned by angles whose cosines and sines the model has, or by usual ones."""
-    if all(node.op_type not in _SCORING for node in place.index.nodes):
+    if all(node.op_type not in _SCORING for node in place.nodes):
         return
     values = {n: v for n, v in {**place.nearby, **place.values}.items() if _may_be_table(v)}
     constants = {**dict(_tables(place)), **_usual_tables(place)}
@@ -342,7 +342,7 @@ def _missing_turns(place: Place) -> Iterator[Hypothesis]:
             continue
         if not fits((*known[cos].shape[:-1], 1), array.shape):
             continue
-        to, who = tuple(map(place.node, readers)), " and ".join(map(place.title, readers))
+        to, who = place.those(readers), " and ".join(map(place.title, readers))
         for turn in _Turn.all_of(size):
             new = f"{name}_turned"
             there = Insert(name, "Identity", to=to, output=new)
@@ -398,4 +398,4 @@ def _is_circle(one: Array, other: Array) -> bool:
 def _leads(place: Place, start: str, end: str) -> bool:
     """Return whether a value is computed from another one."""
     between = place.index.ancestors([end], stop=[start])
-    return any(start in place.index.nodes[number].input for number in between)
+    return any(start in place.nodes[number].input for number in between)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.causes.attributes import changed, numbers, text
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears, stacked, wanted_at
 from onnxsurgeon_lite.debug.causes.operations import as_size
 from onnxsurgeon_lite.debug.causes.place import Attribute, Indices, Place, Wide, small, titled, wide
@@ -53,7 +53,7 @@ _BIASED = (
 )  # fmt: skip
 
 
-def solved_numbers(place: Place, bench: Bench) -> Iterator[Hypothesis]:
+def solved_numbers(place: Place, bench: Bench) -> Hypotheses:
     """Yield single numbers at which the region agrees: an attribute, a constant, a missing factor."""
     for number, name, known in numbers(place):
         yield from _solved_number(place, bench, partial(_attribute, place, number, name, known))
@@ -64,16 +64,14 @@ def solved_numbers(place: Place, bench: Bench) -> Iterator[Hypothesis]:
             yield from _solved_number(place, bench, partial(_scaled, place, number, name, array))
 
 
-def _solved_number(
-    place: Place, bench: Bench, make: Callable[[float], Hypothesis]
-) -> Iterator[Hypothesis]:
+def _solved_number(place: Place, bench: Bench, make: Callable[[float], Hypothesis]) -> Hypotheses:
     """Yield the number with which the error is the smallest, with few digits first."""
     found = bench.solve(make)
     for digits in () if found is None else (*_DIGITS, 8):
         yield replace(make(float(f"{found:.{digits}g}")), unknowns=1, equations=place.wanted.size)
 
 
-def made_constant(place: Place) -> Iterator[Hypothesis]:
+def made_constant(place: Place) -> Hypotheses:
     """Yield the reference of a value that is a constant."""
     array = place.constant(place.value)
     if array is None or array.shape != place.wanted.shape or array.dtype.kind in "OUS":
@@ -119,7 +117,7 @@ def _constant(place: Place, number: int, name: str, array: Array, value: float) 
     value *= float(np.sign(wide(array).flat[0]))
     right = np.full(array.shape, value).astype(array.dtype)
     sentence = f"constant {name!r} of {place.title(number)} is {text(array.reshape(-1)[0].item())}; with {text(value)}"
-    edits = (SetConstant(name, right, (place.node(number),)),)
+    edits = (SetConstant(name, right, place.only(number)),)
     return Hypothesis("number", sentence, edits, vague=dwarfed(array, right))
 
 
@@ -132,13 +130,13 @@ def dwarfed(old: Array, right: Array) -> bool:
 def _scaled(place: Place, number: int, name: str, array: Array, factor: float) -> Hypothesis:
     right = (wide(array) * factor).astype(array.dtype)
     how = f"is scaled by {text(1 / factor)}; scaled back"
-    edit = SetConstant(name, right, (place.node(number),))
+    edit = SetConstant(name, right, place.only(number))
     return Hypothesis(
         "scaled constant", f"constant {name!r} of {place.title(number)} {how}", (edit,)
     )
 
 
-def solved_weights(place: Place, _: Bench) -> Iterator[Hypothesis]:
+def solved_weights(place: Place, _: Bench) -> Hypotheses:
     """Yield weights that are solved for by least squares."""
     for view in linears(place):
         every = stacked(place, view)
@@ -146,7 +144,7 @@ def solved_weights(place: Place, _: Bench) -> Iterator[Hypothesis]:
         yield from _some_outputs(place, every)
 
 
-def sparse_weights(place: Place) -> Iterator[Hypothesis]:
+def sparse_weights(place: Place) -> Hypotheses:
     """Yield weights in which a few rows or outputs differ, where the references prove it."""
     for view in linears(place):
         every = stacked(place, view)
@@ -165,20 +163,20 @@ class Operand:
     other: Wide  # what it is added to or multiplied by
 
 
-def elementwise(place: Place) -> Iterator[Hypothesis]:
+def elementwise(place: Place) -> Hypotheses:
     """Yield constants of additions, multiplications and normalizations."""
-    for number in range(len(place.index.nodes)):
+    for number in range(len(place.nodes)):
         wanted = wanted_at(place, number)
-        made = place.values.get(place.index.nodes[number].output[0])
+        made = place.values.get(place.nodes[number].output[0])
         if wanted is None or made is None:
             continue
-        for operand in _operands(place, number, made.astype(np.float64)):
+        for operand in _operands(place, number, wide(made)):
             yield from _solved_operand(place, operand, wanted)
 
 
 def _operands(place: Place, number: int, made: Wide) -> Iterator[Operand]:
     """Yield the constants of a node that its result depends on linearly, each channel by itself."""
-    node = place.index.nodes[number]
+    node = place.nodes[number]
     constants = {slot: place.constant(name) for slot, name in enumerate(node.input)}
     known = {s: a for s, a in constants.items() if a is not None and is_float(a.dtype)}
     others = {s: place.operand(name) for s, name in enumerate(node.input) if s not in known}
@@ -202,7 +200,7 @@ def _operands(place: Place, number: int, made: Wide) -> Iterator[Operand]:
 
 def _channels(place: Place, number: int, slot: int, made: Wide) -> tuple[int, ...] | None:
     """Return the shape in which a constant of a node meets its result; None if it has another form."""
-    node, array = place.index.nodes[number], place.constant(place.index.nodes[number].input[slot])
+    node, array = place.nodes[number], place.constant(place.nodes[number].input[slot])
     if array is None or array.ndim != 1 or made.ndim < 2:
         return None
     axis = made.ndim - 1 if node.op_type in ("LayerNormalization", "Gemm") else 1
@@ -211,10 +209,10 @@ def _channels(place: Place, number: int, slot: int, made: Wide) -> tuple[int, ..
     return tuple(array.size if a == axis else 1 for a in range(made.ndim))
 
 
-def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hypothesis]:
+def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Hypotheses:
     """Solve for a constant, element by element of it, over all that it is broadcast to."""
     array, number = operand.array, operand.number
-    node, shape, old = place.index.nodes[number], array.shape, wide(array)
+    node, shape, old = place.nodes[number], array.shape, wide(array)
     if node.op_type not in ("Add", "Sub", "Mul"):
         slot = list(node.input).index(operand.name)
         shape = _channels(place, number, slot, wanted) or shape
@@ -259,7 +257,7 @@ def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hy
 
 def _is_folded(place: Place, operand: Operand) -> bool:
     """Return whether a constant is the bias of a node into which an exporter folded a normalization behind it."""
-    node = place.index.nodes[operand.number]
+    node = place.nodes[operand.number]
     is_bias = node.op_type in _FOLDING and operand.name in node.input[2:]
     return is_bias and "BatchNorm" in place.module and node.output[0] == place.value
 
@@ -286,7 +284,7 @@ def solved_constant(
     """Return the hypothesis that a node's constant should have other numbers, which were solved for."""
     with_ = " solved for," if ";" in how else "; solved for"
     sentence = f"constant {name!r} of {place.title(number)} {how}{with_}"
-    edits = (SetConstant(name, right, (place.node(number),)),)
+    edits = (SetConstant(name, right, place.only(number)),)
     vague = how == "differs"
     return Hypothesis("solved constant", sentence, edits, (), unknowns, equations, vague=vague)
 
@@ -307,7 +305,7 @@ def _shifted(old: Wide, solved: Wide) -> tuple[str, Wide, int] | None:
     return None
 
 
-def _some_rows(place: Place, view: Linear) -> Iterator[Hypothesis]:
+def _some_rows(place: Place, view: Linear) -> Hypotheses:
     """Yield weights in which a few rows differ: those that explain most of the error, one after the other."""
     if _is_of_many_rows(view):
         return
@@ -346,7 +344,7 @@ def _is_of_many_rows(view: Linear) -> bool:
     return not small(np.sqrt(left / error.size) / (1 + _LEAST), view.wanted)
 
 
-def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Iterator[Hypothesis]:
+def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Hypotheses:
     """Yield the weight solved for as a whole, at the outputs that are wrong."""
     error = view.wanted - view.rows @ view.weight
     wrong, inputs = _wrong(view, error), view.rows.shape[1]

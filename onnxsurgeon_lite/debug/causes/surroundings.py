@@ -10,7 +10,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.causes.layers import is_sum
 from onnxsurgeon_lite.debug.causes.masks import shown
 from onnxsurgeon_lite.debug.causes.operations import RESHAPING
-from onnxsurgeon_lite.debug.causes.place import Place, Sample, fits
+from onnxsurgeon_lite.debug.causes.place import Ints, Place, Sample, fits
 from onnxsurgeon_lite.debug.judge import cast_like
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit
 from onnxsurgeon_lite.errors import RuntimeFailure
@@ -18,7 +18,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _ARRANGING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Mul", "Div", "Cast", "Slice", "Gather")  # fmt: skip
@@ -67,7 +67,7 @@ class Surroundings:
         observer = Observer(index, self.case.runtime)
         place = Place.at(observer, positions, culprit.value, there, self.case.judge, nearby)
         place.lacking, place.changed = self._lacking(culprit), self.case.changed
-        place.module = self.case.samples[0][0].entries[culprit.value].class_name
+        place.module = self.case.first[0].entries[culprit.value].class_name
         return place
 
     def before(self, culprit: Culprit) -> list[str]:
@@ -77,7 +77,7 @@ class Surroundings:
 
     def _behind(self, name: str, steps: int) -> list[str]:
         """Return the known values that a value is an arrangement of, that alone; else the value itself."""
-        index, references = self.index, self.case.samples[0][0]
+        index, references = self.index, self.case.first[0]
         node = index.nodes[index.producer[name]] if name in index.producer else None
         alone = len(index.consumers.get(name, [])) == 1 and name not in index.outputs
         if node is None or node.op_type not in _ARRANGING or not alone or not steps:
@@ -93,17 +93,17 @@ class Surroundings:
         node = self.index.nodes[readers[0]] if len(readers) == 1 else None
         is_shape = node is not None and node.op_type in RESHAPING and node.input[0] == name
         made = node.output[0] if node is not None and is_shape else ""
-        return made if made in self.case.samples[0][0] and self._shape_of(name) else ""
+        return made if made in self.case.first[0] and self._shape_of(name) else ""
 
-    def _shape_of(self, name: str) -> tuple[int, ...]:
+    def _shape_of(self, name: str) -> Ints:
         self.index.learn_types([name])
         return self._declared(name)
 
     def _lacking(self, culprit: Culprit) -> dict[str, Array]:
         """Return the references nearby that the model has no value for."""
-        references = self.case.samples[0][0]
+        references = self.case.first[0]
         read = {name: references.read(name) for name in culprit.lacking if name in references}
-        return {name: value for name, value in read.items() if isinstance(value, np.ndarray)}
+        return {name: value for name, value in read.items() if is_array(value)}
 
     def _sample(
         self,
@@ -120,15 +120,15 @@ class Surroundings:
             now = actual.get(name)
             stored = references.read(name) if name in references else feeds.get(name)
             laid_out = self._laid_out(name) if stored is None else ""
-            if laid_out and isinstance(there := references.read(laid_out), np.ndarray):
-                shape = now.shape if isinstance(now, np.ndarray) else self._shape_of(name)
+            if laid_out and is_array(there := references.read(laid_out)):
+                shape = now.shape if is_array(now) else self._shape_of(name)
                 stored = there.reshape(shape) if math.prod(shape) == there.size else None
             value = now if stored is None else stored
-            if isinstance(now, np.ndarray) and isinstance(stored, np.ndarray):
+            if is_array(now) and is_array(stored):
                 value = cast_like(now, stored)
             inputs[name] = value
         wanted = {n: references.read(n) for n in culprit.outputs if n in references}
-        arrays = {name: value for name, value in wanted.items() if isinstance(value, np.ndarray)}
+        arrays = {name: value for name, value in wanted.items() if is_array(value)}
 
         def recorded(name: str) -> RunValue:
             if name in references or name in feeds:
@@ -139,12 +139,12 @@ class Surroundings:
 
     def _nearby(self, culprit: Culprit, sample: Sample) -> dict[str, Array]:
         """Return values that do not depend on a culprit, of the shapes that it deals with, the nearest ones."""
-        references, feeds = self.case.samples[0]
+        references, feeds = self.case.first
         wanted = sample.wanted[culprit.value].shape
         values = (*sample.inputs.values(), *sample.wanted.values())
-        shapes = {value.shape for value in values if isinstance(value, np.ndarray)}
+        shapes = {value.shape for value in values if is_array(value)}
 
-        def may_be_read(shape: tuple[int, ...]) -> bool:
+        def may_be_read(shape: Ints) -> bool:
             return shape in shapes or (
                 max(shape, default=0) > 1 and any(fits(shape, other) for other in (wanted, *shapes))
             )
@@ -171,8 +171,8 @@ class Surroundings:
         computed = self._computed(unknown, references, feeds)
         for name in names:
             value = computed[name] if name in computed else sample.recorded(name)
-            size += value.nbytes if isinstance(value, np.ndarray) else 0
-            if not isinstance(value, np.ndarray) or size > self.case.memory:
+            size += value.nbytes if is_array(value) else 0
+            if not is_array(value) or size > self.case.memory:
                 continue
             if may_be_read(value.shape) or (name in masks and shown(value) is not None):
                 found[name] = value
@@ -189,8 +189,8 @@ class Surroundings:
     def _masks(
         self,
         culprit: Culprit,
-        values: Mapping[str, tuple[int, ...]],
-        shapes: Iterable[tuple[int, ...]],
+        values: Mapping[str, Ints],
+        shapes: Iterable[Ints],
     ) -> list[str]:
         """Return values whose shapes masks of a region's scores have; none where nothing attends."""
         index, sizes = self.index, {1, *itertools.chain(*shapes)}
@@ -203,9 +203,9 @@ class Surroundings:
         fitting.sort(key=lambda n: n not in index.inputs and self._may_be_float(n))
         return fitting[:_NEARBY_MASKS]
 
-    def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    def _shapes(self, names: Sequence[str]) -> dict[str, Ints]:
         """Return the shapes of values that have references, are fed or are declared; () where it is not known."""
-        references, feeds = self.case.samples[0]
+        references, feeds = self.case.first
         found = {name: self._declared(name) for name in names}
         stored = {n: references.entries[n].shape for n in names if n in references}
         found |= {name: shape for name, shape in stored.items() if shape is not None}
@@ -214,9 +214,7 @@ class Surroundings:
         for start in range(0, len(unknown), _TOGETHER):
             several = unknown[start : start + _TOGETHER]
             references.prefetch(several)
-            found |= {
-                n: v.shape for n in several if isinstance(v := references.read(n), np.ndarray)
-            }
+            found |= {n: v.shape for n in several if is_array(v := references.read(n))}
         return found
 
     def _may_be_float(self, name: str) -> bool:
@@ -233,7 +231,7 @@ class Surroundings:
         known = tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
         return not known and is_float(numpy_dtype(tensor.elem_type))
 
-    def _declared(self, name: str) -> tuple[int, ...]:
+    def _declared(self, name: str) -> Ints:
         kind = self.index.types.get(name)
         return () if kind is None else tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
 
@@ -285,6 +283,6 @@ class Surroundings:
         """Return the reference of a value in the dtype that the model gives it, or a feed."""
         value = references.read(name) if name in references else feeds[name]
         kind = self.index.type_of(name)
-        if kind is None or not isinstance(value, np.ndarray) or not kind.tensor_type.elem_type:
+        if kind is None or not is_array(value) or not kind.tensor_type.elem_type:
             return value
         return value.astype(numpy_dtype(kind.tensor_type.elem_type), copy=False)

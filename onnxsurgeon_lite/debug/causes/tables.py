@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto
 
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import wanted_at
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, unchanged
@@ -16,7 +16,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 _LARGEST = 1 << 24  # differences of rows that are compared with each other
 
 
-def looked_up(place: Place) -> Iterator[Hypothesis]:
+def looked_up(place: Place) -> Hypotheses:
     """Yield tables with the rows that the references have wherever a row is taken.
 
     A row that is taken at one position alone proves nothing: the mistake may be made there.
@@ -41,7 +41,7 @@ def looked_up(place: Place) -> Iterator[Hypothesis]:
 
 def _lookups(place: Place) -> Iterator[tuple[int, NodeProto, Array, Array, Wide]]:
     """Yield (number, node, table, which rows it takes, what it should make of them) of each Gather of rows."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         table = place.constant(node.input[0]) if node.op_type == "Gather" else None
         wanted = wanted_at(place, number) if table is not None else None
         now = place.operand(node.input[1]) if wanted is not None else None
@@ -52,7 +52,7 @@ def _lookups(place: Place) -> Iterator[tuple[int, NodeProto, Array, Array, Wide]
             yield number, node, table, now, wanted
 
 
-def taken_rows(place: Place) -> Iterator[Hypothesis]:
+def taken_rows(place: Place) -> Hypotheses:
     """Yield other rows that a Gather takes of a table, where no input chooses them: the buckets of distances."""
     for number, node, table, now, wanted in _lookups(place):
         name = node.input[1]
@@ -65,7 +65,7 @@ def taken_rows(place: Place) -> Iterator[Hypothesis]:
         off = int((right != now).sum())
         which = f"other rows of {node.input[0]!r} at {off} of {right.size} places"
         sentence = f"{place.title(number)} takes {which}; with the rows that were solved for"
-        edit = Rewire(name, str(right.tolist()), (place.node(number),), 1)
+        edit = Rewire(name, str(right.tolist()), place.only(number), 1)
         fixed = any(place.is_open(name, axis) for axis in range(now.ndim))
         kind, unknowns = "rows of a table", np.unique(rows).size
         yield Hypothesis(kind, sentence, (edit,), (), unknowns, wanted.size, fixed=fixed)

@@ -1,23 +1,21 @@
 """Nodes that compute what they do in training, as `check` finds them: their mode is wrong, not a number."""
 
-from collections.abc import Iterator
-
 import numpy as np
 from onnx import helper
 
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
 from onnxsurgeon_lite.graph.lint import trains
 from onnxsurgeon_lite.passes import Pass, Replace, SetConstant
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
 
 _FEWEST = 32  # elements that tell a draw from a coincidence
 _NEAR = 0.25  # between shares of elements that are drawn alike
 
 
-def in_training(place: Place) -> Iterator[Hypothesis]:
+def in_training(place: Place) -> Hypotheses:
     """Yield that each node, or all nodes together, should compute what they do in evaluation."""
-    numbers = [n for n, node in enumerate(place.index.nodes) if trains(place.index, node)]
+    numbers = [n for n, node in enumerate(place.nodes) if trains(place.index, node)]
     for some in [[number] for number in numbers] + [numbers] * (len(numbers) > 1):
         titles = " and ".join(map(place.title, some))
         sentence = f"{titles} {'is' if len(some) == 1 else 'are'} in training mode; in evaluation"
@@ -26,7 +24,7 @@ def in_training(place: Place) -> Iterator[Hypothesis]:
 
 
 def _evaluating(place: Place, number: int) -> Pass:
-    node, token = place.index.nodes[number], place.node(number)
+    node, token = place.nodes[number], place.node(number)
     if node.op_type == "Dropout":
         return SetConstant(node.input[2], np.array(False), (token,))
     known = ((a.name, helper.get_attribute_value(a)) for a in node.attribute)
@@ -39,7 +37,7 @@ def dropped(place: Place) -> str:
     """Say that a reference is an input of the region behind a Dropout that draws; '' if none is."""
     for name, made in {place.value: place.wanted, **place.lacking}.items():
         for source in place.inputs.values():
-            if isinstance(source, np.ndarray) and (share := _dropped_share(source, made)):
+            if is_array(source) and (share := _dropped_share(source, made)):
                 return (
                     f"not the model: Dropout was active when the references were recorded ({name!r} is 0 in "
                     f"{share:.0%} of the elements, the others are scaled): record again in eval()"

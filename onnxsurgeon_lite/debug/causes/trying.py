@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from onnx import ModelProto
 
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place, wide
 from onnxsurgeon_lite.debug.causes.side_by_side import SideBySide
-from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, SurgeonError
+from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost, SurgeonError
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.tensors.comparison import default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float
 
 Edited = tuple[Hypothesis, ModelProto]
 
@@ -44,14 +44,12 @@ class Outcome:
 
     Attributes:
         left: the share of the elements that still mismatch. error: root mean square, relative to the reference.
-        made: some elements of what it computes, if those have the wanted shape.
     """
 
     hypothesis: Hypothesis
     fits: bool
     left: float
     error: float
-    made: Wide | None = None
 
 
 @dataclass
@@ -117,7 +115,9 @@ class Bench:
         """Begin to edit copies of a place; return what waits for them, without the constants that stay."""
         if not batch:
             return None
-        waiting = native.begin_together("an edit", lambda: pickle.dumps([*map(self._copy, batch)]))
+        waiting = native.begin_together(
+            "an edit", lambda: pickle.dumps(list(map(self._copy, batch)))
+        )
 
         def wait() -> list[Edited]:
             try:
@@ -157,7 +157,7 @@ class Bench:
             names = list(dict.fromkeys(name for outputs in places for name in outputs.values()))
             found = self.place.runtime.run(self._fed, names).values
         except RuntimeFailure as error:
-            if isinstance(error, RuntimeCrash | RuntimeTimeout):
+            if isinstance(error, RuntimeLost):
                 self.place.runtime.restart()
                 self._feed()
             for part in _without_refused(edited, together.parts, error):
@@ -177,16 +177,13 @@ class Bench:
         left = self._left(outputs.get(self.place.value))
         wanted = self.place.samples[0].wanted
         fits = not left and all(self.place.agree(n, outputs.get(n), w) for n, w in wanted.items())
-        value = outputs.get(self.place.value)
-        error = relative_error(value, self.place.wanted)
-        if isinstance(value, np.ndarray) and np.isfinite(error) and is_float(value.dtype):
-            return Outcome(hypothesis, fits, left, error, wide(sampled(value)))
+        error = relative_error(outputs.get(self.place.value), self.place.wanted)
         return Outcome(hypothesis, fits, left, error)
 
     def _left(self, actual: RunValue) -> float:
         """Return the share of elements that mismatch, of some of them."""
         wanted = self.place.wanted
-        if not isinstance(actual, np.ndarray) or actual.shape != wanted.shape:
+        if not is_array(actual) or actual.shape != wanted.shape:
             return 1.0
         allowed = self.place.judge.allowed(self.place.value, actual)
         allowed = allowed or default_tolerance(actual.dtype, wanted.dtype)
@@ -235,7 +232,7 @@ def sampled(array: Array) -> Array:
 
 def relative_error(actual: RunValue, wanted: Array) -> float:
     """Return the root mean square error relative to that of the reference; inf where they cannot be compared."""
-    if not isinstance(actual, np.ndarray) or actual.shape != wanted.shape or not wanted.size:
+    if not is_array(actual) or actual.shape != wanted.shape or not wanted.size:
         return float("inf")
     if actual.dtype.kind in "OUS":
         return float((actual != wanted).any())
@@ -253,6 +250,6 @@ def _drawn(families: Iterable[Iterable[Hypothesis]], count: int) -> Iterator[lis
             yield batch
 
 
-def _next(pending: Iterator[Hypothesis], count: int) -> list[Hypothesis]:
+def _next(pending: Hypotheses, count: int) -> list[Hypothesis]:
     with np.errstate(all="ignore"):
         return list(itertools.islice(pending, count))

@@ -1,13 +1,13 @@
 """The same mistake at several nodes of one region: two factors that are missing, a slope that all nodes have."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from itertools import combinations, islice
 
 from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.constants import epsilons, scalars
 from onnxsurgeon_lite.debug.causes.everywhere import edited, everywhere
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import missing_factors
 from onnxsurgeon_lite.debug.causes.operators import extra_operations, other_operators
 from onnxsurgeon_lite.debug.causes.place import Place
@@ -26,19 +26,19 @@ _FAMILIES = (
 )
 
 
-def attributes_of_all(place: Place) -> Iterator[Hypothesis]:
+def attributes_of_all(place: Place) -> Hypotheses:
     """Yield other attributes and epsilons of all nodes of a region that have the same ones."""
     yield from _of_all(place, attributes)
     yield from _of_all(place, epsilons)
 
 
-def operators_of_all(place: Place) -> Iterator[Hypothesis]:
+def operators_of_all(place: Place) -> Hypotheses:
     """Yield other operators and single numbers of all nodes of a region that have the same ones."""
     yield from _of_all(place, other_operators)
     yield from _of_all(place, scalars)
 
 
-def _of_all(place: Place, family: Callable[[Place], Iterable[Hypothesis]]) -> Iterator[Hypothesis]:
+def _of_all(place: Place, family: Callable[[Place], Iterable[Hypothesis]]) -> Hypotheses:
     """Yield each mistake at all nodes that have the same, if these are several."""
     for several in _alike(place, [family]).values():
         done = set[int]()
@@ -56,12 +56,12 @@ def _of_all(place: Place, family: Callable[[Place], Iterable[Hypothesis]]) -> It
                 yield replace(hypothesis, sentence=sentence, edits=edits)
 
 
-def twice(place: Place) -> Iterator[Hypothesis]:
+def twice(place: Place) -> Hypotheses:
     """Yield each two hypotheses about the same mistake, together."""
     yield from islice(_pairs(place), _MOST)
 
 
-def _pairs(place: Place) -> Iterator[Hypothesis]:
+def _pairs(place: Place) -> Hypotheses:
     for several in _alike(place, _FAMILIES).values():
         for one, other in combinations(several[:_ALIKE], 2):
             sentence = f"{one.sentence.partition(';')[0]}, and {other.sentence}"

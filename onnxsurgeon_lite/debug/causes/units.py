@@ -15,7 +15,7 @@ from onnxsurgeon_lite.debug.causes.cells import (
     Way,
     sums_of,
 )
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import wanted_at
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
 from onnxsurgeon_lite.debug.causes.solving import (
@@ -27,15 +27,15 @@ from onnxsurgeon_lite.debug.causes.solving import (
     solved_constant,
     unchanged,
 )
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
 
 _USUAL = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
 _SAMPLES = 8
 
 
-def solved_units(place: Place) -> Iterator[Hypothesis]:
+def solved_units(place: Place) -> Hypotheses:
     """Yield constants of recurrent nodes whose wanted states are known, with the numbers that give these."""
-    for number, node in enumerate(place.index.nodes):
+    for number, node in enumerate(place.nodes):
         if node.op_type not in GATES or not _is_usual(place, number):
             continue
         seen = (cells_of(there, number) for there in _seen_at(place, number))
@@ -47,11 +47,9 @@ def solved_units(place: Place) -> Iterator[Hypothesis]:
                 break
 
 
-def _of_constant(
-    place: Place, number: int, slot: int, every: Sequence[Cells]
-) -> Iterator[Hypothesis]:
+def _of_constant(place: Place, number: int, slot: int, every: Sequence[Cells]) -> Hypotheses:
     """Yield one constant, with other numbers where it is zero, then everywhere."""
-    read = place.index.nodes[number].input
+    read = place.nodes[number].input
     array = place.constant(read[slot]) if len(read) > slot else None
     if array is None or not is_float(array.dtype):
         return
@@ -87,22 +85,20 @@ def _seen_at(place: Place, number: int) -> Iterator[Place]:
     """Yield a place, and places that end at a value after a node for which the model has no reference."""
     yield place
     behind = place.index.descendants(number) & place.leading
-    values = [name for n in (number, *behind) for name in place.index.nodes[n].output if name]
+    values = [name for n in (number, *behind) for name in place.nodes[n].output if name]
     for name, array in place.lacking.items():
         for value in values:
             made = place.values.get(value)
             if made is not None and made.shape == array.shape and value != place.value:
                 samples = place.samples[:_SAMPLES]
                 read = ((sample, sample.recorded(name)) for sample in samples)
-                known = [
-                    replace(s, wanted={value: v}) for s, v in read if isinstance(v, np.ndarray)
-                ]
+                known = [replace(s, wanted={value: v}) for s, v in read if is_array(v)]
                 yield replace(place, value=value, samples=known)
 
 
 def cells_of(place: Place, number: int) -> list[Cells]:
     """Return the directions of a recurrent node; none where its states are not known."""
-    node, samples = place.index.nodes[number], place.samples[:_SAMPLES]
+    node, samples = place.nodes[number], place.samples[:_SAMPLES]
     read = [name or None for name in (*node.input, *[""] * (8 - len(node.input)))]
     values = [place.operand(name) if name else None for name in read]
     weight, state, bias = values[1:4]
@@ -123,7 +119,7 @@ def cells_of(place: Place, number: int) -> list[Cells]:
 
 def _is_usual(place: Place, number: int) -> bool:
     """Return whether a node has the functions that it has by default, and steps along its first axis."""
-    node, known = place.index.nodes[number], place.attributes(place.index.nodes[number])
+    node, known = place.nodes[number], place.attributes(place.nodes[number])
     named = known.get("activations") or []
     assert isinstance(named, list)
     usual = _USUAL[node.op_type] * (2 if known.get("direction") == "bidirectional" else 1)
@@ -141,7 +137,7 @@ def _is_usual(place: Place, number: int) -> bool:
 
 def _ways(place: Place, number: int) -> list[Way]:
     """Return the directions of a node in the first sample of a place; none where its states are not known."""
-    node = place.index.nodes[number]
+    node = place.nodes[number]
     given, wanted = place.operand(node.input[0]), wanted_at(place, number)
     if given is None or wanted is None or wanted.ndim != 4 or len(given) != len(wanted):
         return []
@@ -171,13 +167,13 @@ def _repaired(
     array: Array,
     kind: str,
     solved: Sequence[Solved | None],
-) -> Iterator[Hypothesis]:
+) -> Hypotheses:
     """Yield a constant with what was solved for in each direction, if that was."""
     there = [found for found in solved if found is not None]
     wrong = [found for found in there if found.unknowns]
     if len(there) < len(solved) or not wrong:
         return
-    name, old, right = place.index.nodes[number].input[slot], wide(array), wide(array)
+    name, old, right = place.nodes[number].input[slot], wide(array), wide(array)
     for numbers, found in zip(right, there, strict=True):
         change = found.change
         numbers += _added(change, numbers, kind) if slot == BIAS else _stored(change)

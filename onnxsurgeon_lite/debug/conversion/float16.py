@@ -16,7 +16,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import DEFAULTS, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, is_array
 
 _LARGEST = 65504.0  # of float16
 _VANISHING = 2.0**-25  # rounds to even: to zero
@@ -81,7 +81,7 @@ def float16_risk(
     observer.feed(feeds)
     risks: dict[int, Float16Risk] = {}
     for name, value in observer.sweep(index.producer, progress):
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size:
+        if is_array(value) and value.dtype.kind == "f" and value.size:
             risk = _risk(index, name, value)
             worst = risks.setdefault(index.producer[name], risk)
             if (risk.keep, risk.overflowing) > (worst.keep, worst.overflowing):

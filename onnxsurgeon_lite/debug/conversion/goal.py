@@ -9,7 +9,7 @@ import numpy as np
 from onnxsurgeon_lite.errors import FeedsError, SurgeonError, UsageError
 from onnxsurgeon_lite.matching.metric import Metric, MetricFunction, Pairs, Values
 from onnxsurgeon_lite.tensors.comparison import compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, is_array
 from onnxsurgeon_lite.tensors.grid import Wide
 
 
@@ -118,7 +118,7 @@ def worst_sqnr(reference: Values, actual: Values) -> float:
 
 def _measured(values: Values) -> dict[str, Array]:
     """Return the float outputs; a model without has its numbers measured."""
-    arrays = ((n, v) for n, v in values.items() if isinstance(v, np.ndarray))
+    arrays = ((n, v) for n, v in values.items() if is_array(v))
     return _floats(values) or {name: array for name, array in arrays if array.dtype.kind in "biu"}
 
 
@@ -137,7 +137,7 @@ def _is_finite(actual: Values, reference: Values) -> bool:
     """Return whether each element is finite that the reference has finite."""
     for name, value in _floats(reference).items():
         found = actual.get(name)
-        if not isinstance(found, np.ndarray) or found.shape != value.shape:
+        if not is_array(found) or found.shape != value.shape:
             return False
         if not (np.isfinite(_wide(found)) | ~np.isfinite(_wide(value))).all():
             return False

@@ -8,7 +8,6 @@ from math import prod
 from pathlib import Path
 from statistics import median
 
-import numpy as np
 from onnx import NodeProto, helper
 
 from onnxsurgeon_lite.debug.profiling.events import Kernel, TimedRun, read_trace
@@ -24,7 +23,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.optimized import structure_file
 from onnxsurgeon_lite.runtime.options import provider_name
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import byte_count, data_type_of_numpy
+from onnxsurgeon_lite.tensors.dtypes import byte_count, data_type_of_numpy, is_array
 
 _MOST = 500_000  # kernels in a trace: the runtime drops what comes after a million
 
@@ -132,7 +131,7 @@ class _Attribution:
         proto = copied(self.original.model.structure())
         del proto.graph.value_info[:]
         for value in proto.graph.input:
-            if isinstance(fed := self.feeds.get(value.name), np.ndarray):
+            if is_array(fed := self.feeds.get(value.name)):
                 element = data_type_of_numpy(fed.dtype)
                 value.type.CopyFrom(helper.make_tensor_type_proto(element, fed.shape))
         for output in proto.graph.output:

@@ -17,7 +17,7 @@ from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.gradients.step import is_float
-from onnxsurgeon_lite.tensors.dtypes import Array, from_array, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Array, from_array, is_array, numpy_dtype
 
 _PROBES = 8  # random directions of the output
 _SIGNS = "\x01signs"  # an input: of the elements of the output
@@ -176,7 +176,7 @@ def _weights(
 
 def _tensor(index: GraphIndex, feeds: Feeds, runtime: Runtime, name: str) -> Array:
     value = run(index, feeds, runtime, [name])[name]
-    if not isinstance(value, np.ndarray):
+    if not is_array(value):
         raise UsageError(f"{name!r} is not a tensor", "name another output")
     return value
 

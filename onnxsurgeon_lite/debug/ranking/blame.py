@@ -21,7 +21,7 @@ from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import RunValue, has_floats, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, has_floats, is_array, numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -121,7 +121,7 @@ def _target(values: FloatValues, actual: ReferenceSet, of: str | None) -> _Targe
 
 def _difference(actual: RunValue, expected: Stored) -> Wide | None:
     """Return an error; None where two values cannot be compared."""
-    if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
+    if not is_array(actual) or not is_array(expected):
         return None
     if actual.shape != expected.shape or "O" in (actual.dtype.kind, expected.dtype.kind):
         return None
@@ -209,7 +209,7 @@ class _Slopes:
                     yield name, self._product(slope, errors[name])
 
     def _product(self, slope: RunValue, error: Wide | None) -> float | None:
-        if error is None or not isinstance(slope, np.ndarray) or slope.shape != error.shape:
+        if error is None or not is_array(slope) or slope.shape != error.shape:
             return None
         with np.errstate(all="ignore"):
             return float((slope.astype(np.float64) * error).sum() * self.scale)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnxsurgeon_lite.errors import UsageError
@@ -16,7 +15,7 @@ from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import compare
-from onnxsurgeon_lite.tensors.dtypes import RunValue, is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array, is_float, numpy_dtype
 
 _MARGIN = 0.5  # decibels that a quantizer may place its nodes otherwise
 _RELU = ("Relu", "Clip")
@@ -216,6 +215,6 @@ class _Partial:
 
 
 def _sqnr(actual: RunValue, expected: RunValue) -> float:
-    if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
+    if not is_array(actual) or not is_array(expected):
         return float("-inf")
     return compare(actual, expected).sqnr_db

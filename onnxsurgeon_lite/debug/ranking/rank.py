@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues, Isolated
 from onnxsurgeon_lite.errors import ReferenceSetError, RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -14,7 +12,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import compare
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -129,7 +127,7 @@ def alone(
 
 def sqnr(actual: RunValue, expected: Stored) -> float:
     """Return the SQNR in decibels; -inf when the values cannot be compared."""
-    if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
+    if not is_array(actual) or not is_array(expected):
         return float("-inf")
     comparison = compare(actual, expected)
     if comparison.reason in ("shape", "dtype", "non-finite"):

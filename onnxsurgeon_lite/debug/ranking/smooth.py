@@ -9,7 +9,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.tensors.dtypes import from_array, numpy_dtype, to_array
+from onnxsurgeon_lite.tensors.dtypes import from_array, is_array, numpy_dtype, to_array
 
 _HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _DTYPES = ("to", "dtype")  # attributes that hold one
@@ -33,7 +33,7 @@ def smoothed(index: GraphIndex, quantizers: Quantizers) -> Model | None:
 
 def widened(feeds: Feeds) -> Feeds:
     """Return feeds for a model without half precision."""
-    wide = {n: v for n, v in feeds.items() if isinstance(v, np.ndarray) and _is_half(v)}
+    wide = {n: v for n, v in feeds.items() if is_array(v) and _is_half(v)}
     return {**feeds, **{name: value.astype(np.float32) for name, value in wide.items()}}
 
 

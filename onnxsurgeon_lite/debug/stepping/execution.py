@@ -4,13 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from onnxsurgeon_lite.debug.stepping.frames import Frame, Machine
-from onnxsurgeon_lite.errors import (
-    FeedsError,
-    RuntimeCrash,
-    RuntimeTimeout,
-    SurgeonError,
-    UnknownNameError,
-)
+from onnxsurgeon_lite.errors import FeedsError, RuntimeLost, SurgeonError, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import BodyName, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import select_values
@@ -121,7 +115,7 @@ class Execution:
             else:
                 self._start_over()
             raise
-        except (RuntimeCrash, RuntimeTimeout) as error:
+        except RuntimeLost as error:
             try:
                 error.add_note(self._under_way(search=True))
                 error.hint = None

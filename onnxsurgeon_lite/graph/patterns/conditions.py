@@ -18,7 +18,7 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array
 
 NOT_KNOWN = "is not known: "
 """In the message on a condition that cannot be decided."""
@@ -222,7 +222,7 @@ class Conditions:
 
     def _operated(self, kind: ast.AST, one: object, two: object) -> object:
         """Apply an operator; a list times a number, and arrays along each other's axes, can be large."""
-        shapes = (np.shape(each) if isinstance(each, np.ndarray) else () for each in (one, two))
+        shapes = (np.shape(each) if is_array(each) else () for each in (one, two))
         self.budget.spend(math.prod(np.broadcast_shapes(*shapes)) // _AT_ONCE)
         if isinstance(kind, ast.Mult) and isinstance(one, list | str) != isinstance(
             two, list | str
@@ -248,7 +248,7 @@ class Conditions:
         return all(np.asarray(self._operated(kind, a, b)).all() for a, b, kind in pairs)
 
     def _item(self, held: object, place: ast.expr) -> object:
-        if isinstance(held, np.ndarray):
+        if is_array(held):
             axes = place.elts if isinstance(place, ast.Tuple) else [place]
             found: object = held[tuple([self._at(axis) for axis in axes])]
             return found
@@ -308,13 +308,7 @@ def _size(value: object) -> int:
     """Return the elements of a list or an array, or a number: so many can be what is computed with it."""
     if isinstance(value, int):
         return max(value, 0)
-    return (
-        value.size
-        if isinstance(value, np.ndarray)
-        else len(value)
-        if isinstance(value, list | str)
-        else 1
-    )
+    return value.size if is_array(value) else len(value) if isinstance(value, list | str) else 1
 
 
 def _whole(number: object) -> int:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -14,7 +13,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import SIGNED, Runtime
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 from onnxsurgeon_lite.tensors.signature import Signature, signature_of
@@ -71,7 +70,7 @@ class Fact:
 
     def see(self, value: Stored | None) -> None:
         """Store shape and signature, or a small value itself."""
-        if isinstance(value, np.ndarray):
+        if is_array(value):
             self.shape, self.signature = value.shape, signature_of(value)
             if self.signature is None and value.nbytes <= _SMALL:
                 self.small = value
@@ -188,7 +187,7 @@ def _see_values(
         for name, shape, signature in runtime.signatures(large):
             facts[name].shape, facts[name].signature = shape, signature
         for name, value in runtime.get([n for n in part if n not in large]):
-            if name in blocked and isinstance(value, np.ndarray):
+            if name in blocked and is_array(value):
                 facts[name].blocked = True
                 facts[name].see(unblocked(value, block))
             else:

@@ -31,7 +31,7 @@ from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Tolerance, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array
 from onnxsurgeon_lite.tensors.grid import Grid, Wide
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -181,7 +181,7 @@ class Examination:
             for name, floor in floors.items():
                 pair = self._moved(name, other[name], actual[name])
                 reference = self.values.read(name)
-                if pair is None or not isinstance(reference, np.ndarray):
+                if pair is None or not is_array(reference):
                     continue
                 moved = _difference(*pair)
                 if moved.shape == reference.shape:
@@ -197,7 +197,7 @@ class Examination:
         """
         pair, reference = self._pair(name, other, actual), self.values.read(name)
         grid = self.values.quantizers.grids.get(name)
-        if pair is None or grid is None or not isinstance(reference, np.ndarray):
+        if pair is None or grid is None or not is_array(reference):
             return pair
         value, wanted = np.asarray(actual, np.float64), reference.astype(np.float64)
         if wanted.shape != value.shape:
@@ -213,7 +213,7 @@ class Examination:
         self, name: str, one: Stored, other: Stored, grid: Grid | None = None
     ) -> tuple[Wide, Wide] | None:
         """Return two values as they are compared; None if they cannot be."""
-        if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
+        if not is_array(one) or not is_array(other):
             return None
         if one.shape != other.shape or one.dtype.kind in "OUSb":
             return None
@@ -233,8 +233,8 @@ class Examination:
         floor = self.floors[name]
         measured = Errors.of(error, reference, self._axis(name), floor.shifts)
         size = float(np.sqrt(np.mean(np.square(reference)))) if reference.size else 0.0
-        assert isinstance(actual, np.ndarray)
-        assert isinstance(expected, np.ndarray)
+        assert is_array(actual)
+        assert is_array(expected)
         floor.allowed = self._allowed(name, actual, expected, size)
         still = Errors.of(np.zeros_like(error), reference, self._axis(name), floor.shifts)
         noise = floor.noise or [still]
@@ -365,8 +365,8 @@ class Examination:
         pairs = [self._pair(name, other, actual) for other in (self.values.read(name), moved)]
         if pairs[0] is None or pairs[1] is None:
             return None
-        assert isinstance(actual, np.ndarray)
-        assert isinstance(moved, np.ndarray)
+        assert is_array(actual)
+        assert is_array(moved)
         (reference, value), (other, _) = pairs[0], pairs[1]
         cut = (value != actual) | (other != moved) | (reference == self._end(name, reference))
         free = [np.where(cut, value, array) for array in (reference, other)]
@@ -403,7 +403,7 @@ class Examination:
         reference = self.values.read(name)
         for zero in {float(grid.low), float(grid.high)}:
             other = replace(grid, zero=np.full(grid.zero.shape, zero))
-            if not isinstance(reference, np.ndarray) or other.outside(reference).any():
+            if not is_array(reference) or other.outside(reference).any():
                 continue  # what the reference has is not to be cut off
             if self._excess(name, actual, other) <= 1:
                 own = float(np.atleast_1d(grid.zero)[0])
@@ -450,6 +450,6 @@ def _finite(array: Array) -> Wide:
 
 
 def _equal(actual: Stored, expected: Stored) -> bool:
-    if isinstance(actual, np.ndarray) or isinstance(expected, np.ndarray):
+    if is_array(actual) or is_array(expected):
         return bool(np.array_equal(np.asarray(actual), np.asarray(expected)))
     return len(actual) == len(expected) and all(map(np.array_equal, actual, expected))

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.debug.bisection.quantized.parameters import own_numbers
 from onnxsurgeon_lite.debug.result import Finding
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZE, grid_of
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Grid, Wide
 
 _EXACT = 1e-4  # relative difference of scales that are equal
@@ -49,7 +49,7 @@ def unlike_pairs(values: FloatValues) -> Iterator[Suspect]:
         stored = values.read(name) if name in values.known else values.feeds.get(source)
         last = index.producer[name]
         first = index.producer[index.nodes[last].input[0]]
-        if not isinstance(stored, np.ndarray) or not before.fits(stored.shape):
+        if not is_array(stored) or not before.fits(stored.shape):
             unknown = "; which of both is wrong is not known, as there is no reference"
             yield Suspect(name, last, _unlike(index.nodes[last], behind, before, unknown), first)
             continue
@@ -123,7 +123,7 @@ def saturations(values: FloatValues) -> Iterator[Saturation]:
     for source, node in {node.input[0]: node for node in reversed(nodes)}.items():
         stored = values.read(source) if source in values.known else values.feeds.get(source)
         grid = grid_of(values.index, node)
-        if grid is None or not isinstance(stored, np.ndarray):
+        if grid is None or not is_array(stored):
             continue
         found = _saturation(node, grid, stored) if grid.fits(stored.shape) and stored.size else None
         if found is not None:

@@ -17,7 +17,7 @@ from onnxsurgeon_lite.graph.quantizers import (
 )
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer, recomputed
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float, numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -79,7 +79,7 @@ class FloatValues:
             return None
         dequantized = quantizers.sources.keys() & references.entries.keys()
         stored = ((quantizers.grids[n], references.read(n)) for n in sorted(dequantized))
-        if any(isinstance(array, np.ndarray) and grid.holds(array) for grid, array in stored):
+        if any(is_array(array) and grid.holds(array) for grid, array in stored):
             return None  # the references are those of the quantized model
         found = cls(index, quantizers, references, feeds)
         return found if found.known else None
@@ -141,11 +141,11 @@ class FloatValues:
         """Return the reference of a value in the dtype that the model gives it."""
         stored = self.read(name)
         grid = self.quantizers.grids.get(name) if self.cuts else None
-        if grid is not None and isinstance(stored, np.ndarray) and (grid.zero == grid.low).all():
+        if grid is not None and is_array(stored) and (grid.zero == grid.low).all():
             stored = np.maximum(stored, 0)
         kind = self.index.type_of(name)
         element = kind.tensor_type.elem_type if kind is not None else 0
-        if not isinstance(stored, np.ndarray) or not element:
+        if not is_array(stored) or not element:
             return stored
         with np.errstate(all="ignore"):
             return stored.astype(numpy_dtype(element), copy=False)
