@@ -209,7 +209,7 @@ def _compare(
 
 
 def _compare_quantized(sight: "Sight", observer: "Observer", values: "FloatValues") -> None:
-    """Measure the noise of values behind their quantizers, as `rank` does."""
+    """Measure the noise of values after their quantizers, as `rank` does."""
     from onnxsurgeon_lite.debug.ranking.rank import measured, sqnr
     from onnxsurgeon_lite.report.page.measures import NodeNumber, of_nodes
 

@@ -138,10 +138,10 @@ def insert(
     $ onnxdbg edit insert model.onnx 23 Mul --input 23,2.0 --dry-run
 
     Args:
-        value: The value behind which the node goes.
+        value: The value after which the node goes.
         op_type: The operator.
         attributes: An attribute.
-        inputs: All inputs in order, VALUE among them, or numbers behind it; '' is an omitted one.
+        inputs: All inputs in order, VALUE among them, or numbers after it; '' is an omitted one.
         to: Only where this node reads the value; can be repeated.
         before: Before the value, which keeps its name.
         domain: The operator's domain.

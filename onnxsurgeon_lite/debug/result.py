@@ -382,7 +382,7 @@ def settle(
     if left:
         shown = ", ".join(map(repr, left[:_NAMED]))
         result.notes.append(
-            f"references behind the last match have no value in the model: {shown}; not compared"
+            f"references after the last match have no value in the model: {shown}; not compared"
         )
     if references.exchanged:
         result.notes.append(references.exchanged)

@@ -148,7 +148,7 @@ def _judge_in_quanta(
     far = int((np.abs(off) > 1).sum())
     cut = int(grid.outside(stored).sum())
     comparison.notes.append(
-        f"behind the quantizer: off by at most {np.abs(off).max():g} of its quanta, {off.mean():+.3g} on average, "
+        f"after the quantizer: off by at most {np.abs(off).max():g} of its quanta, {off.mean():+.3g} on average, "
         f"{far} of {off.size} elements by more than one; {cut} saturated ({100 * cut / off.size:.3g}%)"
     )
     if decides and not far and not cut and not is_biased(off):

@@ -70,7 +70,7 @@ class Derivative:
             if dtype and not is_float(dtype):
                 raise EditError(
                     f"{name!r} is {dtypes.dtype_name(dtype)}: only floats have a gradient",
-                    "choose a value behind it that is a float",
+                    "choose a value after it that is a float",
                 )
 
     def gradients(
@@ -124,7 +124,7 @@ class Derivative:
         if blocked and any(name in reached for name in left):
             raise EditError(
                 f"{of!r} depends on {listed(left)} {blocked}, which no gradient passes",
-                "choose a value behind that node: --to VALUE",
+                "choose a value after that node: --to VALUE",
             )
         known = [name for name in self.index.inputs if name in reached]
         raise EditError(
@@ -140,7 +140,7 @@ class Derivative:
         operator = "::".join(filter(None, (node.domain, node.op_type)))
         return EditError(
             f"{operator} has no gradient rule; the path needs it: {path}",
-            "differentiate by a value behind it (--to), or replace it: onnxdbg edit replace",
+            "differentiate by a value after it (--to), or replace it: onnxdbg edit replace",
         )
 
     def _path(self, sources: Collection[str], target: str) -> list[int]:

@@ -284,7 +284,7 @@ def _region(culprit: Culprit, verbose: bool, has_factory: bool) -> Iterator[str]
         factory = "" if has_factory else "--factory FILE.py:FUNCTION of the PyTorch module, or "
         yield f"  to narrow it, give {factory}references in between"
     if culprit.seen:
-        yield "  or an operation is missing directly behind the last of them"
+        yield "  or an operation is missing directly after the last of them"
 
 
 def value_verdict(culprit: Culprit, value: ValueReport) -> str:

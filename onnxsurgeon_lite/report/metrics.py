@@ -90,7 +90,7 @@ def unproved(result: SetComparison) -> Iterator[str]:
     if result.exchanged:
         yield f"inconclusive: {result.exchanged}"
     if names := result.left_over:
-        which = f"{counted(len(names), 'reference')} behind the last match"
+        which = f"{counted(len(names), 'reference')} after the last match"
         shown = ", ".join(map(repr, names[:_NAMED]))
         yield f"{which} {'was' if len(names) == 1 else 'were'} not compared: {shown}"
 

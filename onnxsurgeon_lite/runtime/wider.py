@@ -27,7 +27,7 @@ def computed_wider(
         other = next((n for n in finite if not _is_finite(rounded[n])), None)
         if other is not None:
             yield (
-                f"{name!r} overflows, but {other!r} behind it is finite: the runtime computes float16 in float32 and "
+                f"{name!r} overflows, but {other!r} after it is finite: the runtime computes float16 in float32 and "
                 "rounds what is fetched; bisect --look node rounds every value"
             )
 

@@ -51,7 +51,7 @@ def test_sets_whose_ends_have_no_counterpart_do_not_agree(tmp_path):
     )
 
     assert done.exit_code == 1
-    assert "1 reference behind the last match was not compared: 'c'" in done.output
+    assert "1 reference after the last match was not compared: 'c'" in done.output
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -611,7 +611,7 @@ class _Bisection:
                 lost.append(item)
                 if getattr(actual, "shape", None) != getattr(reference, "shape", None):
                     why = "its reference has another shape, which does not fit what reads it"
-                    self.result.notes.append(f"not searched behind {name!r}: {why}")
+                    self.result.notes.append(f"not searched after {name!r}: {why}")
             else:
                 walk.heal(name, cast_like(actual, reference))
         return lost

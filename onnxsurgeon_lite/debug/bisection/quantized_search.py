@@ -202,7 +202,7 @@ class QuantizedSearch:
         if not count:
             return finding
         quanta = f"{count} of {off.size} elements are off by more than one quantum, all by {off.mean():+.3g} on average"
-        return replace(finding, because=f"{finding.because}; behind the quantizer {quanta}")
+        return replace(finding, because=f"{finding.because}; after the quantizer {quanta}")
 
     def _may_be(self, fault: Fault) -> list[int]:
         """Return the nodes that a fault may be: those that compute, or the quantizers if these alone can be wrong."""

@@ -1,1 +1,1 @@
-"""What is wrong with a culprit: hypotheses, one file a family, what tries them, and what repairs a model by them."""
+"""Why a culprit is wrong: families of hypotheses, one file each; the search that tries them; the repair of a model."""

@@ -1,4 +1,4 @@
-"""What is known around a culprit: what enters it and what should come out, what else could be read there."""
+"""What is known around a culprit: its inputs, the output it should have, and other values it could read."""
 
 import itertools
 import math

@@ -429,7 +429,7 @@ def test_a_page_shows_how_many_quanta_a_value_is_off(made, tmp_path):
     )
 
     said = {part["name"]: part["says"] for part in data_of(tmp_path / "page.html")["tensors"]}
-    assert "behind the quantizer: off by at most" in said["u"]
+    assert "after the quantizer: off by at most" in said["u"]
 
 
 def test_a_wrong_attribute_of_a_quantized_model_is_found_through_its_rounding(made):

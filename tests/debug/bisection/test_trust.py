@@ -144,7 +144,7 @@ def test_references_left_over_behind_the_last_match_are_named(tmp_path, runtime)
     result = osl.bisect(tmp_path / "right.onnx", tmp_path / "theirs.npz", feeds=case.feeds)
 
     assert result.verdict == "inconclusive"
-    assert any("'third'" in note and "behind the last match" in note for note in result.notes)
+    assert any("'third'" in note and "after the last match" in note for note in result.notes)
 
 
 def test_a_masked_fault_is_still_a_fault(tmp_path, runtime):

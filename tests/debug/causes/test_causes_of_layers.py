@@ -6,13 +6,9 @@ import pytest
 import onnxsurgeon_lite as osl
 from kit.causes import model, numbers, references
 from onnxsurgeon_lite.debug.causes import finding
-from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.constants import epsilons
 from onnxsurgeon_lite.debug.causes.everywhere import everywhere
-from onnxsurgeon_lite.debug.causes.fused import fused
-from onnxsurgeon_lite.debug.causes.operations import other_operations
 from onnxsurgeon_lite.debug.causes.parts import exchanged_parts
-from onnxsurgeon_lite.debug.causes.recurrent import shared_gates
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes import Rewire
@@ -43,8 +39,7 @@ def regated(array: np.ndarray) -> np.ndarray:
     return parts[:, :, [1, 0, 2]].reshape(array.shape)
 
 
-def test_the_gates_of_all_layers_are_reordered_at_once(monkeypatch):
-    monkeypatch.setattr(finding, "FAMILIES", (shared_gates,))
+def test_the_gates_of_all_layers_are_reordered_at_once():
     shapes = {"w": (1, 24, 6), "r": (1, 24, 8), "b": (1, 48), "v": (1, 24, 8), "q": (1, 24, 8)}
     right = {n: numbers(*shape, seed=k) / 2 for k, (n, shape) in enumerate(shapes.items())}
     right["c"] = numbers(1, 48, seed=9) / 2
@@ -60,8 +55,7 @@ def test_the_gates_of_all_layers_are_reordered_at_once(monkeypatch):
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["behind the projection", "whole"])
-def test_heads_of_fused_projections_are_taken_part_by_part(monkeypatch, whole):
-    monkeypatch.setattr(finding, "FAMILIES", (fused,))
+def test_heads_of_fused_projections_are_taken_part_by_part(whole):
     given, made = ("v", "MatMul(v, w)") if whole else ("v", "Identity(v)")
     attend = (
         "t = Transpose <perm = [0, 1, 3, 2]> (k) z = MatMul(q, t) a = Softmax(z) o = MatMul(a, u)"
@@ -94,11 +88,7 @@ def test_heads_of_fused_projections_are_taken_part_by_part(monkeypatch, whole):
 
 @pytest.mark.parametrize("norm", ["LayerNormalization({of}, s{n}, b{n})", ROOT])
 @pytest.mark.parametrize("is_post", [True, False], ids=["post-norm", "pre-norm"])
-def test_normalizations_at_the_other_end_of_their_branches_are_moved_at_once(
-    monkeypatch, norm, is_post
-):
-    monkeypatch.setattr(finding, "FAMILIES", ())
-    monkeypatch.setattr(finding, "SOLVED", ())
+def test_normalizations_at_the_other_end_of_their_branches_are_moved_at_once(norm, is_post):
 
     def normalized(n: int, of: str, to: str) -> str:
         nodes = norm.format(n=n, of=of, to=to)
@@ -130,9 +120,7 @@ def test_normalizations_at_the_other_end_of_their_branches_are_moved_at_once(
     assert f"are {where}" in sentences.pop()
 
 
-def test_a_normalization_at_the_other_end_of_one_branch_is_moved(monkeypatch):
-    monkeypatch.setattr(finding, "FAMILIES", ())
-    monkeypatch.setattr(finding, "SOLVED", ())
+def test_a_normalization_at_the_other_end_of_one_branch_is_moved():
     norm = "LayerNormalization"
     rest = f"n1 = {norm}(h, s1, b1) k1 = MatMul(n1, w1) a1 = Add(h, k1) y = MatMul(a1, w2)"
     texts = (
@@ -178,9 +166,7 @@ def test_a_number_that_is_wrong_in_several_layers_is_set_in_all_of_them(monkeypa
 
 
 @pytest.mark.parametrize("is_fixed", [False, True], ids=["of any size", "fixed"])
-def test_pools_that_give_other_shapes_than_the_references_are_named(monkeypatch, is_fixed):
-    monkeypatch.setattr(finding, "FAMILIES", ())
-    monkeypatch.setattr(finding, "SOLVED", ())
+def test_pools_that_give_other_shapes_than_the_references_are_named(is_fixed):
     size = "kernel_shape = [2, 2], strides = [2, 2], ceil_mode = {}"
     wrong, right = (
         model(
@@ -221,9 +207,7 @@ def test_the_axes_of_patches_that_are_exchanged_are_put_back():
     assert "with [0, 2, 4, 3, 5, 1] the region agrees" in result.culprits[0].causes[0].sentence
 
 
-def test_a_residual_without_a_reference_or_a_shape_is_found_in_front_of_a_long_branch(monkeypatch):
-    monkeypatch.setattr(finding, "FAMILIES", (other_operations,))
-    monkeypatch.setattr(finding, "SOLVED", ())
+def test_a_residual_without_a_reference_or_a_shape_is_found_in_front_of_a_long_branch():
     steps = " ".join(f"e{k + 1} = Tanh(e{k})" for k in range(10))
     branch = f"n = LayerNormalization(r, s, b) e0 = MatMul(n, w0) {steps} k = MatMul(e10, w1)"
     wrong, right = (
@@ -246,9 +230,7 @@ def test_a_residual_without_a_reference_or_a_shape_is_found_in_front_of_a_long_b
 
 
 @pytest.mark.parametrize("step", ["", " q = Reshape(a1, rows)"], ids=["plain", "with a Reshape"])
-def test_both_normalizations_of_one_layer_are_moved_where_the_end_alone_is_known(monkeypatch, step):
-    monkeypatch.setattr(finding, "FAMILIES", ())
-    monkeypatch.setattr(finding, "SOLVED", ())
+def test_both_normalizations_of_one_layer_are_moved_where_the_end_alone_is_known(step):
     norm, end = "LayerNormalization", "q" if step else "a1"
     rest = f"n2 = {norm}(h, s, b) k2 = MatMul(n2, w) a2 = Add(h, k2) f = {norm}(a2, s, b) y = MatMul(f, v)"
     texts = (
@@ -326,9 +308,7 @@ def test_parts_are_exchanged_at_all_values_that_are_cut_and_read_alike():
 
 
 @pytest.mark.parametrize(("own", "sides"), [(True, (1, 0)), (False, (1, 0)), (False, (1, 1))])
-def test_a_dilation_changes_with_the_pads_of_the_same_ends(monkeypatch, own, sides):
-    monkeypatch.setattr(finding, "FAMILIES", (attributes,))
-    monkeypatch.setattr(finding, "SOLVED", ())
+def test_a_dilation_changes_with_the_pads_of_the_same_ends(own, sides):
     wrong, right = (
         model(
             "g (float[2,3,40] x) => (float[2,4,40] y) { "

@@ -6,8 +6,7 @@ import pytest
 import onnxsurgeon_lite as osl
 from kit.causes import model, numbers, said
 from onnxsurgeon_lite.debug.causes import finding
-from onnxsurgeon_lite.debug.causes.constants import constants
-from onnxsurgeon_lite.debug.causes.masks import inverted_flags, missing_slopes, other_masks
+from onnxsurgeon_lite.debug.causes.masks import inverted_flags
 from onnxsurgeon_lite.debug.causes.operations import other_operations
 
 ONE, LOWEST = np.float32(1), np.finfo(np.float32).min
@@ -19,11 +18,6 @@ CAUSAL = """g (float[2,9,9] x, float[2,1,9] m) => (float[2,9,9] y)
     { k = Mul (c, m) f = Cast <to = 9> (k) y = Where (f, x, low) }"""
 KEYS = np.ones((2, 1, 9), np.float32)
 KEYS[1, 0, 6:] = 0
-
-
-@pytest.fixture(autouse=True)
-def _enough_time(monkeypatch):
-    monkeypatch.setattr(finding, "SECONDS", 120.0)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +41,7 @@ def _enough_time(monkeypatch):
         ),
     ],
 )
-def test_it_is_said_what_is_done_with_a_mask(monkeypatch, wrong, sentence):
-    monkeypatch.setattr(finding, "FAMILIES", (other_masks, other_operations))
+def test_it_is_said_what_is_done_with_a_mask(wrong, sentence):
     weights = {"one": ONE, "low": LOWEST}
     wrong, right = model(ATTENTION.format(wrong), **weights), model(ADDED, **weights)
 
@@ -80,8 +73,7 @@ def test_a_mask_is_inverted_where_nothing_right_reads_it(monkeypatch):
 
 
 @pytest.mark.parametrize("heads", [4, 6])
-def test_slopes_by_head_that_are_missing_are_named(monkeypatch, heads):
-    monkeypatch.setattr(finding, "FAMILIES", (missing_slopes,))
+def test_slopes_by_head_that_are_missing_are_named(heads):
     text = (
         f"g (float[2,{heads},5,5] x) => (float[2,{heads},5,5] y) {{{{ t = {{}} y = Softmax (t) }}}}"
     )
@@ -132,8 +124,7 @@ def test_an_operator_that_makes_infinity_of_a_mask_is_no_cause(monkeypatch):
         ),
     ],
 )
-def test_a_constant_mask_of_ones_and_zeros_is_told_as_a_mask(monkeypatch, wrong, right, how):
-    monkeypatch.setattr(finding, "FAMILIES", (constants,))
+def test_a_constant_mask_of_ones_and_zeros_is_told_as_a_mask(wrong, right, how):
     wrong, right = (model(CAUSAL, c=c.astype(np.float32)[None], low=LOWEST) for c in (wrong, right))
 
     sentence = said(wrong, right, "y", x=numbers(2, 9, 9), m=KEYS)

@@ -16,7 +16,6 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 @pytest.fixture(autouse=True)
 def _solved_alone(monkeypatch):
-    monkeypatch.setattr(finding, "SECONDS", 120.0)
     monkeypatch.setattr(finding, "FAMILIES", (solved_recurrent,))
     monkeypatch.setattr(finding, "SOLVED", ())
 

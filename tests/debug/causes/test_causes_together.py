@@ -13,11 +13,6 @@ from onnxsurgeon_lite.debug.causes.wiring import wiring
 from onnxsurgeon_lite.recording.torch_recorder import record_module
 
 
-@pytest.fixture(autouse=True)
-def _enough_time(monkeypatch):
-    monkeypatch.setattr(finding, "SECONDS", 120.0)
-
-
 def named(wrong, right, keep: str, **feeds: np.ndarray) -> str:
     """The first cause, of a model whose repair agrees, against some of the right model's values."""
     known = {name: value for name, value in references(right, **feeds).items() if name in keep}

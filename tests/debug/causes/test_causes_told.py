@@ -18,11 +18,6 @@ from onnxsurgeon_lite.passes import SetConstant
 from onnxsurgeon_lite.passes.protocol import key
 
 
-@pytest.fixture(autouse=True)
-def _enough_time(monkeypatch):
-    monkeypatch.setattr(finding, "SECONDS", 120.0)
-
-
 def told(text: str, wrong: dict, right: dict, **feeds: np.ndarray) -> str:
     """The first cause, against the right model itself."""
     result = osl.bisect(model(text, **wrong), against=model(text, **right), feeds=feeds)

@@ -284,7 +284,7 @@ def _require_shapes(
             raise EditError(
                 f"{node.op_type} {node.name!r} changes the shape of its state {formal!r} from {before} to {after}, and "
                 "its gradient keeps the states of all iterations in one tensor",
-                "choose values behind the loop",
+                "choose values after the loop",
             )
 
 
@@ -297,7 +297,7 @@ def _type_inputs(tape: Tape, node: NodeProto, loop: _Iteration, names: Mapping[s
         if kind is None or not kind.HasField("tensor_type"):
             raise EditError(
                 f"a state of {node.op_type} {node.name!r} is not a tensor, and its gradient must keep it",
-                "choose values behind the loop",
+                "choose values after the loop",
             )
         types[names[formal]] = kind
     for read in loop.reads:
@@ -326,7 +326,7 @@ def _written(tape: Tape, body: GraphProto, names: dict[str, str]) -> list[NodePr
         if node.op_type in RANDOM and node.domain in ("", "ai.onnx"):
             raise EditError(
                 f"{node.op_type} {node.name!r} draws random numbers in a body, and would draw others in the gradient",
-                "choose values behind it",
+                "choose values after it",
             )
     return written(tape, [copied(node) for node in body.node], names)
 
