@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
+from itertools import chain
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 
@@ -41,7 +42,7 @@ class Space:
     def ancestors(self, items: Iterable[int]) -> set[int]:
         """Return everything that the items depend on."""
         found: set[int] = set()
-        pending = [parent for item in items for parent in self.parents(item)]
+        pending = list(chain.from_iterable(map(self.parents, items)))
         while pending:
             item = pending.pop()
             if item not in found:
@@ -71,7 +72,7 @@ class Space:
     def entering(self, region: Sequence[int]) -> list[str]:
         """Return the values that the nodes read from outside, without initializers."""
         index = self.index
-        made = {name for position in region for name in index.nodes[position].output}
+        made = index.made_by(region)
         reads = (name for position in region for name in index.reads[position])
         return list(
             dict.fromkeys(n for n in reads if n not in made and n not in index.initializers)

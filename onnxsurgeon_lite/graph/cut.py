@@ -96,7 +96,7 @@ def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[s
     used = [name for name in inputs if name in needed_by]
     inside = _computed_from(index, used, set(needed_by)).difference(inputs).union(outputs)
     users = {index.producer[name] for name in inside}
-    read = {name for position in users for name in index.reads[position]}
+    read = index.read_by(users)
     return _minimum_vertex_cut(_Network(index, missing - inside, read & missing - inside))
 
 

@@ -780,6 +780,13 @@ def has_shape(kind: TypeProto) -> bool:
     return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
 
 
+def symbols_of(values: Iterable[ValueInfoProto]) -> Iterator[str]:
+    """Yield the names of the sizes that declarations have, in order; '' for a size without a name."""
+    for value in values:
+        for dim in value.type.tensor_type.shape.dim:
+            yield dim.dim_param
+
+
 def fixed_shape(kind: TypeProto | None) -> tuple[int, ...] | None:
     """Return the shape of a tensor type in which every size is a number, else None."""
     if kind is None or not kind.tensor_type.HasField("shape"):

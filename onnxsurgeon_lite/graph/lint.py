@@ -12,6 +12,7 @@ from onnxsurgeon_lite.graph.index import (
     GraphIndex,
     has_shape,
     onnx_opset,
+    symbols_of,
     tensor_type,
 )
 from onnxsurgeon_lite.graph.schemas import normalizes_by_batch
@@ -139,7 +140,7 @@ def _frozen_outputs(index: GraphIndex) -> Iterator[LintFinding]:
 
 def _declared_types(index: GraphIndex) -> Iterator[LintFinding]:
     """Find outputs whose declared type is not what follows from the inputs."""
-    symbols = {d.dim_param for v in index.inputs.values() for d in v.type.tensor_type.shape.dim}
+    symbols = set(symbols_of(index.inputs.values()))
     inferred = index.inferred_outputs()
     for name, output in index.outputs.items():
         declared, is_ = output.type, inferred.get(name)

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import GraphError, SurgeonError
 from onnxsurgeon_lite.graph.bodies import enter, iterations_in
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.printing import print_model
 from onnxsurgeon_lite.graph.schemas import constant
@@ -114,10 +114,9 @@ def summarize(model: Model) -> ModelSummary:
     inputs = [ValueSummary(v.name, type_text(v.type), "input") for v in proto.graph.input]
     outputs = [ValueSummary(v.name, type_text(v.type), is_output=True) for v in proto.graph.output]
     weights = list(walk.initializers(proto))
-    nodes = [node for graph in graphs for node in graph.node]
-    nodes += (node for function in proto.functions for node in function.node)
+    nodes = list(walk.nodes((*graphs, *proto.functions)))
     ops = Counter("::".join(filter(None, (node.domain, node.op_type))) for node in nodes)
-    symbols = (d.dim_param for v in proto.graph.input for d in v.type.tensor_type.shape.dim)
+    symbols = symbols_of(proto.graph.input)
     return ModelSummary(
         path=str(model.path or ""),
         ir_version=proto.ir_version,

@@ -240,7 +240,7 @@ class NodeTable:
         makers = self.made[1][self._made_of_read[1][self._is_inside]]
         unused = np.bincount(self._fields(_OUTPUT)[0], minlength=len(self.encoded)) > 0
         unused[makers] = False
-        unused[[place for name in names for place in self.makers(name)]] = False
+        unused[list(chain.from_iterable(map(self.makers, names)))] = False
         return not unused.any()
 
     @cached_property
@@ -621,7 +621,7 @@ def _words(data: NDArray[np.uint8], starts: _Places, stops: _Places, step: int) 
 
 
 def _distinct(*names: Iterable[str]) -> list[str]:
-    return [name for name in dict.fromkeys(name for some in names for name in some) if name]
+    return [name for name in dict.fromkeys(chain.from_iterable(names)) if name]
 
 
 def captured(node: NodeProto) -> list[str]:

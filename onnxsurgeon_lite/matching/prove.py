@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes import Pass, Pipeline, Rebatch, SetShape
 from onnxsurgeon_lite.passes.pipeline import apply_step
@@ -164,7 +164,7 @@ class _Proof:
 
     def _feeds(self, index: GraphIndex, case: _Case) -> Feeds:
         names = {s.name: case.sizes[_key(s)] for s in self.plan.symbols if _key(s) in case.sizes}
-        opened = {d.dim_param for v in index.inputs.values() for d in v.type.tensor_type.shape.dim}
+        opened = set(symbols_of(index.inputs.values()))
         dims = {name: size for name, size in names.items() if name and name in opened}
         made, _ = make_feeds(
             index, Recipe(self.recipe.seed, {**self.recipe.dims, **dims}, self.recipe.fills)

@@ -2,7 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+)
 
 GRAPH_TYPES = b"\xa0\x01\x05", b"\xa0\x01\x0a"
 """The type of an attribute that holds graphs, serialized."""
@@ -48,6 +56,18 @@ def graphs(model: ModelProto) -> Iterator[GraphProto]:
         graph = pending.pop()
         yield graph
         pending.extend(body for node in with_bodies(graph) for _, body in bodies(node))
+
+
+def nodes(holders: Iterable[GraphProto | FunctionProto]) -> Iterator[NodeProto]:
+    """Yield the nodes of graphs and functions, in order, without those in their bodies."""
+    for holder in holders:
+        yield from holder.node
+
+
+def outputs(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    """Yield the names of the values that nodes make, in order; an omitted output has none."""
+    for node in nodes:
+        yield from filter(None, node.output[:])
 
 
 def with_bodies(graph: GraphProto) -> list[NodeProto]:

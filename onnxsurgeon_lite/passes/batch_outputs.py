@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import ClassVar
 
 from onnx import TensorProto, TypeProto, helper
@@ -74,7 +75,7 @@ class BatchOutputs:
         appender.add("Concat", counts, self.count, axis=0)
         for group, names in groups.items():
             self._stack(appender, group, names, kinds[group])
-        gone = {name for names in groups.values() for name in names}
+        gone = set(chain.from_iterable(groups.values()))
         ragged = [info for info in graph.output if info.name in gone]
         kept = [info for info in graph.output if info.name not in gone]
         del graph.output[:]

@@ -56,7 +56,7 @@ def _cleaned(model: Model, index: GraphIndex | None = None) -> PassResult:
         place = f"function {function.name!r}"
         removed = _clean_nodes(function.node, rows, set(function.output), place)
         if removed:
-            _drop_unknown(function.value_info, {n for node in function.node for n in node.output})
+            _drop_unknown(function.value_info, set(walk.outputs(function.node)))
         changes += removed
     reached = {function_key(function) for function in reached_functions(proto, _all_nodes(proto))}
     idle = [p for p, f in enumerate(proto.functions) if function_key(f) not in reached]
@@ -67,7 +67,7 @@ def _cleaned(model: Model, index: GraphIndex | None = None) -> PassResult:
 
 def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
     training = [graph for t in proto.training_info for graph in (t.initialization, t.algorithm)]
-    return (node for graph in (proto.graph, *training) for node in graph.node)
+    return walk.nodes((proto.graph, *training))
 
 
 def _training_needs(proto: ModelProto) -> set[str]:

@@ -90,7 +90,7 @@ class Dequantize:
 def _without_functions(model: Model) -> Model:
     """Return the model with functions that quantize inlined: their scales may be the call's."""
     functions = model.proto.functions
-    nodes = walk.with_inner(node for function in functions for node in function.node)
+    nodes = walk.with_inner(walk.nodes(functions))
     if not any(node.op_type in _QUANTIZED for node in nodes):
         return model
     return inline(model, [function_key(function) for function in functions])
@@ -137,7 +137,7 @@ def _drop_unread(graph: GraphProto, replaced: Set[str]) -> None:
             freed.update((*graph.node[place].input, *graph.node[place].output))
         drop_at(graph.node, gone)
     drop(graph.initializer, lambda tensor: tensor.name in freed and tensor.name not in read)
-    made = {name for node in graph.node for name in node.output}
+    made = set(walk.outputs(graph.node))
     drop(graph.value_info, lambda info: info.name in freed and info.name not in made)
 
 

@@ -120,7 +120,7 @@ class Derivative:
         if not left:
             return
         blocked = f"only through {self.describe(self.stops[0])}" if self.stops else ""
-        reached = {name for place in self.index.ancestors([of]) for name in self.index.reads[place]}
+        reached = self.index.read_by(self.index.ancestors([of]))
         if blocked and any(name in reached for name in left):
             raise EditError(
                 f"{of!r} depends on {listed(left)} {blocked}, which no gradient passes",

@@ -1,6 +1,7 @@
 """Declare intermediate values as graph outputs."""
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from onnxsurgeon_lite.graph.cut import boundary
@@ -51,7 +52,7 @@ class Expose:
         around = {place: _around(index, place) for place in places if place.startswith(_PARTS)}
         named = [listed([place]) for place in places if place not in around]
         selection = select_values(index, self.values if self.all_values else named, inner=True)
-        wanted = [*selection.names, *(name for names in around.values() for name in names)]
+        wanted = [*selection.names, *chain.from_iterable(around.values())]
         wanted += index.producer if self.all_values and not self.values else ()
         hidden = [value for value in dict.fromkeys(wanted) if value not in index.outputs]
         if not hidden:

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.graph.bodies import enter
 from onnxsurgeon_lite.graph.cut import Cut, boundary, close, missing_inputs
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.graph.selecting.select import select_nodes, select_values, split_names
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.model import Enclosing
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.in_bodies import Narrowed
@@ -121,7 +121,7 @@ def submodel(index: GraphIndex, cut: Cut) -> Model:
             _copy_field(result, field.name, value)
     result.MergeFromString(unknown_fields(source))
     nodes = [index.nodes[position] for position in cut.nodes]
-    used = {name for position in cut.nodes for name in index.reads[position]} | set(cut.outputs)
+    used = index.read_by(cut.nodes) | set(cut.outputs)
     _fill_graph(result.graph, index, cut, nodes, used)
     result.functions.extend(reached_functions(source, nodes))
     kept = {tensor.name for tensor in result.graph.initializer}
@@ -143,7 +143,7 @@ def _fill_graph(
         if field.name in ("name", "doc_string", "metadata_props"):
             _copy_field(graph, field.name, value)
     graph.MergeFromString(unknown_fields(source))
-    produced = {name for node in nodes for name in node.output if name}
+    produced = set(walk.outputs(nodes))
     inner = produced - {*cut.inputs, *cut.outputs}
     for annotation in source.quantization_annotation:
         if annotation.tensor_name in used | produced:

@@ -132,7 +132,7 @@ def _header(proto: ModelProto, graphs: list[GraphProto]) -> Iterable[str]:
     local = {function_key(function)[0] for function in proto.functions}
     used = set[str]().union(*(NodeTable.of(graph).domains for graph in graphs))
     is_complete = used <= opset_versions(proto.opset_import).keys()
-    inner = [] if is_complete else [node for graph in graphs for node in graph.node]
+    inner = [] if is_complete else list(walk.nodes(graphs))
     holders = [(proto, inner), *((f, list(walk.with_inner(f.node))) for f in proto.functions)]
     for holder, nodes in holders:
         for domain in sorted({plain_domain(node.domain) for node in nodes} | {""}):
@@ -193,7 +193,7 @@ def _single_constants(graph: GraphProto) -> Iterable[str]:
         doubled = [place for place, name in enumerate(named) if name and last[name] != place]
         if not doubled:
             continue
-        others = Counter(name for node in graph.node for name in node.output[:])
+        others = Counter(walk.outputs(graph.node))
         times = Counter(named)
         stale = [
             place
@@ -225,7 +225,7 @@ def _defaults(graph: GraphProto) -> Iterable[str]:
 
 def _single_producers(graph: GraphProto) -> Iterable[str]:
     """Rename every definition of a value but the last."""
-    times = Counter([name for node in graph.node for name in node.output[:] if name])
+    times = Counter(walk.outputs(graph.node))
     outer = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     left = {n: count + (n in outer) for n, count in times.items() if count + (n in outer) > 1}
     if not left:

@@ -337,7 +337,7 @@ class _Constants:
     def _constants(self) -> set[str]:
         """Return the names that may be constant, and ''."""
         nodes = (self.index.nodes[p] for p in self.index.operators.get("Constant", ()))
-        return {"", *self.index.initializers, *(name for node in nodes for name in node.output)}
+        return {"", *self.index.initializers, *walk.outputs(nodes)}
 
     def _follows(self, node: NodeProto) -> bool:
         """Follow the numbers of a shape; return whether all are known."""
@@ -423,7 +423,7 @@ def _computed(
     everything = False
     while pending:
         group = pending.pop()
-        outputs = {name for position in group for name in index.nodes[position].output if name}
+        outputs = index.made_by(group)
         try:
             wanted = outputs if everything else _read_by_others(index, outputs, found)
             made.update(_run(index, wanted, found, runner))

@@ -79,7 +79,7 @@ class Gradient:
 
 def _weights(index: GraphIndex, of: str) -> list[str]:
     """Return the float initializers that a value depends on."""
-    reads = {name for place in index.ancestors([of]) for name in index.reads[place]}
+    reads = index.read_by(index.ancestors([of]))
     return [
         name
         for name, tensor in index.initializers.items()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
+from itertools import chain
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 from onnxsurgeon_lite.errors import UsageError
@@ -126,7 +127,7 @@ class Narrowed:
         """
         fields: dict[str, _Field] = {name: getattr(step, name) for name in (*values, *nodes)}
         found = {f: _names(index, held, f in values, called) for f, held in fields.items()}
-        path = _only_body(name for names in found.values() for name in names)
+        path = _only_body(chain.from_iterable(found.values()))
         notes: list[str] = []
         if path:
             found = {f: [n.inside(index, path, notes) for n in names] for f, names in found.items()}

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
@@ -137,14 +138,14 @@ class Outline:
         calls: Mapping[int, NodeProto],
     ) -> list[str]:
         """Put the calls in the place of the last node of each module, and drop what describes inner values."""
-        gone = {position for inside in parts.values() for position in inside}
+        gone = set(chain.from_iterable(parts.values()))
         nodes = [
             calls.get(p, n) for p, n in enumerate(proto.graph.node) if p in calls or p not in gone
         ]
         del proto.graph.node[:]
         proto.graph.node.extend(nodes)
-        outputs = {name for call in calls.values() for name in call.output}
-        inner = {name for p in gone for name in index.nodes[p].output} - outputs
+        outputs = set(walk.outputs(calls.values()))
+        inner = index.made_by(gone) - outputs
         lost = [a for a in index.graph.quantization_annotation if a.tensor_name in inner]
         drop_declarations(proto.graph, inner)
         return (
@@ -183,7 +184,7 @@ def _shape_of(function: FunctionProto) -> bytes:
     for node in walk.with_inner(plain.node):
         for field in ("name", "doc_string", "metadata_props"):
             node.ClearField(field)
-    made = (name for node in function.node for name in node.output if name)
+    made = walk.outputs(function.node)
     names = {name: f"v{n}" for n, name in enumerate(dict.fromkeys((*function.input, *made)))}
     _rename(plain, names)
     return bytes(plain.SerializeToString(deterministic=True))

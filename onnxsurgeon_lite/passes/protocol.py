@@ -90,8 +90,7 @@ def _complete(result: Model, source: Model) -> None:
     opset = opset_versions(proto.opset_import).get("")
     if opset is not None and opset >= _NUMBERED_TYPES:
         return
-    inner = (node for graph in walk.graphs(proto) for node in graph.node)
-    own = [node for node in inner if not plain_domain(node.domain)]
+    own = [node for node in walk.nodes(walk.graphs(proto)) if not plain_domain(node.domain)]
     if opset is None:
         version = fitting_version(own, "", proto.ir_version) if own else None
         proto.opset_import.extend([] if version is None else [helper.make_opsetid("", version)])

@@ -48,7 +48,7 @@ class Remove:
         notes: list[str] = []
         wanted = split_names(index, self.nodes)
         positions = list(dict.fromkeys(p for name in wanted for p in select_nodes(index, name)))
-        gone = {name for p in positions for name in index.nodes[p].output if name}
+        gone = index.made_by(positions)
         typed = gone.union(*(index.nodes[p].input for p in positions)) - {""}
         index.foresee(typed)
         readers, result = index.readers(gone), model.copy()

@@ -153,14 +153,14 @@ class Replace:
 def _without(index: GraphIndex, region: tuple[int, ...], outputs: list[str]) -> Model:
     result = index.model.copy()
     drop_at(result.proto.graph.node, region)
-    inner = {name for position in region for name in index.nodes[position].output}
+    inner = index.made_by(region)
     drop_declarations(result.proto.graph, inner - set(outputs))
     return result
 
 
 def _require_private(index: GraphIndex, region: tuple[int, ...], outputs: list[str]) -> None:
     inside = set(region)
-    readers = index.readers({name for p in region for name in index.nodes[p].output if name})
+    readers = index.readers(index.made_by(region))
     for position in region:
         for name in filter(None, index.nodes[position].output):
             users = [user for user in readers[name] if user not in inside]

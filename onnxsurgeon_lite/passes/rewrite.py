@@ -178,7 +178,7 @@ class _Rewriting:
             self._check(index, rule, match, new.nodes, scope)
             folded += new.constant
             self.changes.append(_said(index, rule, match, new, scope))
-        new_nodes = [node for some in added.values() for node in some]
+        new_nodes = list(chain.from_iterable(added.values()))
         self.growth += len(new_nodes) - len(removed)
         names = _rename(target, index, aliases, removed, new_nodes)
         _replace(target, removed | _drop(target, index, removed, new_nodes, names), added)
@@ -189,7 +189,7 @@ class _Rewriting:
         self, index: GraphIndex, rule: Rule, match: Match, nodes: Sequence[NodeProto], scope: str
     ) -> None:
         """Check the new nodes against their schemas, once for each combination of types."""
-        own = {name for node in nodes for name in node.output}
+        own = set(walk.outputs(nodes))
         names = dict.fromkeys(n for node in nodes for n in node.input if n and n not in own)
         results = [match.values[name] for name in rule.pattern.function.output]
         declared = {
@@ -218,7 +218,7 @@ class _Rewriting:
         if not imports and not any(rule.functions for rule in self.rules):
             return
         known = {function_key(function) for function in proto.functions}
-        called = {call_key(node) for graph in walk.graphs(proto) for node in graph.node}
+        called = {call_key(node) for node in walk.nodes(walk.graphs(proto))}
         for rule in self.rules:
             for function in rule.functions:
                 if function_key(function) in called - known:
@@ -234,7 +234,7 @@ _Found = tuple[str, GraphIndex, list[Matcher], list[tuple[Rule, Match]]]
 
 def _matches(main: GraphIndex, rules: Sequence[Rule]) -> Iterator[_Found]:
     """Yield each graph of a model with its matches, inner graphs before those that hold them."""
-    operators = {node.op_type for rule in rules for node in rule.pattern.function.node}
+    operators = {node.op_type for node in walk.nodes(rule.pattern.function for rule in rules)}
     for path, index in _scopes(main, operators):
         matchers = matchers_of(index, rules)
         yield path, index, matchers, find_all(matchers)

@@ -107,7 +107,7 @@ class SetAttr:
         if not changes:
             return [], []
         users = [node for function in functions for node in callers(result.proto, function)]
-        made = [name for node in users for name in node.output if name]
+        made = list(walk.outputs(users))
         return changes, retype(before.model, GraphIndex.of(result), made, unsettled)
 
 

@@ -1,7 +1,7 @@
 """Simplify a model: several verbs, until none finds anything."""
 
 from dataclasses import dataclass, field
-from itertools import cycle
+from itertools import chain, cycle
 from typing import ClassVar, Protocol
 
 from onnxsurgeon_lite.errors import UnknownNameError
@@ -80,7 +80,7 @@ class Simplify:
                 break
         for step in steps[len(repeated) :]:
             applied.apply(step)
-        notes = [note for told in applied.notes.values() for note in told]
+        notes = list(chain.from_iterable(applied.notes.values()))
         return PassResult.of(model, applied.index.model, applied.changes, notes)
 
     def steps(self) -> "tuple[_Step, ...]":

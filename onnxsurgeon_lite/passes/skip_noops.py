@@ -180,7 +180,7 @@ class _Noops:
     def constants(self) -> set[str]:
         """The values that may be constant."""
         makers = self.index.operators.get("Constant", ())
-        made = {name for position in makers for name in self.index.nodes[position].output}
+        made = self.index.made_by(makers)
         return made | self.index.initializers.keys()
 
     def array(self, name: str) -> Array | None:

@@ -12,7 +12,7 @@ import numpy as np
 from onnx import TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import FeedsError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
 from onnxsurgeon_lite.graph.text import Dimension, shape_text
 from onnxsurgeon_lite.surgery.constants import make_tensor, parse
 from onnxsurgeon_lite.tensors import dtypes
@@ -267,7 +267,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
     """
     names = required_inputs(index)
     _refuse_unknown("input", recipe.fills, index.inputs)
-    symbols = {d.dim_param for name in names for d in index.inputs[name].type.tensor_type.shape.dim}
+    symbols = set(symbols_of(index.inputs[name] for name in names))
     _refuse_unknown("symbolic dimension", recipe.dims.keys() - {""}, symbols - {""})
     stored = {name: _stored(name, fill) for name, fill in recipe.fills.items() if _is_file(fill)}
     read = {name: _declared(index.inputs[name], value) for name, value in stored.items()}

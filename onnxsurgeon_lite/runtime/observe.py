@@ -262,7 +262,7 @@ class Observer:
         outputs = list(dict.fromkeys(outputs))
         reads = (name for position in positions for name in index.reads[position])
         used = dict.fromkeys((*reads, *outputs))
-        produced = {name for position in positions for name in index.nodes[position].output}
+        produced = index.made_by(positions)
         given = [name for name in used if name in inputs and name not in outputs]
 
         part = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)

@@ -118,8 +118,8 @@ class Stages(Runtime):
         self.lacked |= new
 
     def _is_lacked(self, model: Model, node: NodeProto) -> bool:
-        inner = [n for f in reached_functions(model.proto, [node]) for n in f.node]
-        every = walk.with_inner([node, *inner])
+        called = walk.nodes(reached_functions(model.proto, [node]))
+        every = walk.with_inner([node, *called])
         return any((plain_domain(n.domain), n.op_type) in self.lacked for n in every)
 
     def _staged(

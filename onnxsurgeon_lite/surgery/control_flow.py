@@ -5,6 +5,7 @@ The body becomes a function, and the node calls of it, which are inlined.
 
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 from onnx import FunctionProto, GraphProto, NodeProto, helper
@@ -60,7 +61,7 @@ def _graph_straightened(model: Model, most: int) -> tuple[Model, list[str], list
     while True:
         index = GraphIndex.of(model)
         straight = _Straight(index, most, value_names(index))
-        nodes = [new for position in range(len(index.nodes)) for new in straight.written(position)]
+        nodes = list(chain.from_iterable(map(straight.written, range(len(index.nodes)))))
         if not straight.functions:
             return model, changes, straight.kept, deciding
         changes += straight.changes

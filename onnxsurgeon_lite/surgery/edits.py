@@ -117,12 +117,12 @@ def fresh(base: str, taken: set[str] | Taken) -> str:
 
 def node_names(proto: ModelProto) -> list[str]:
     """Return the names of all nodes of a model's graphs."""
-    return [node.name for graph in walk.graphs(proto) for node in graph.node]
+    return [node.name for node in walk.nodes(walk.graphs(proto))]
 
 
 def name_apart(graphs: Iterable[GraphProto], before: Iterable[str] = ()) -> int:
     """Rename nodes such that none has the name of another, unless as many had it before; return how many."""
-    nodes = [node for graph in graphs for node in graph.node]
+    nodes = list(walk.nodes(graphs))
     spare, seen = Counter(before), Counter[str]()
     taken = spare.keys() | {node.name for node in nodes}
     renamed = 0
@@ -306,7 +306,7 @@ def reorder(nodes: Nodes, order: Sequence[int]) -> None:
     del nodes[:]
     nodes.extend(ordered)
     if has_bodies(nodes):
-        clear_bodies(nodes, {name for node in nodes for name in node.output if name})
+        clear_bodies(nodes, set(walk.outputs(nodes)))
 
 
 def _require_whole(before: GraphIndex, after: GraphIndex) -> None:

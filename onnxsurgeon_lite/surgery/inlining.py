@@ -158,12 +158,11 @@ def _convert(
 
 def _drop_imports(proto: ModelProto, domains: Container[str]) -> None:
     """Remove the imports of domains that no node needs any more."""
-    inner = [node for graph in walk.graphs(proto) for node in graph.node]
-    own = [node for function in proto.functions for node in function.node]
-    used = {plain_domain(node.domain) for node in inner + own}
+    nodes = walk.nodes((*walk.graphs(proto), *proto.functions))
+    used = {plain_domain(node.domain) for node in nodes}
     for holder in (proto, *proto.functions):
         drop(holder.opset_import, lambda o: o.domain in domains and o.domain not in used)
 
 
 def _node_names(graphs: Iterable[GraphProto | FunctionProto]) -> set[str]:
-    return {node.name for graph in graphs for node in graph.node}
+    return {node.name for node in walk.nodes(graphs)}

@@ -111,7 +111,7 @@ class OpenBody:
         else:
             target.CopyFrom(body)
         after = settle(self.index, result)
-        results = [name for node in self._users(result.proto) for name in node.output if name]
+        results = list(walk.outputs(self._users(result.proto)))
         if stale and waiting is not None:
             waiting.update(results)
         elif isinstance(target, FunctionProto) or self._output_types(body) != self._output_types():

@@ -1,6 +1,7 @@
 """Relax inferred shapes: find declared sizes that depend on a constant, by inference with and without it."""
 
 from collections.abc import Hashable, Iterator, Mapping, Set
+from itertools import chain
 
 from onnx import GraphProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
 
@@ -46,8 +47,8 @@ def relax(
         return {}
     infer_before = begin_infer(before.model, stale)
     types = declared_types(around)
-    read_here = {user for users in before.readers(constants).values() for user in users}
-    made_here = {name for user in read_here for name in before.nodes[user].output}
+    read_here = set(chain.from_iterable(before.readers(constants).values()))
+    made_here = before.made_by(read_here)
     requested = made_here | stale
     ranked: dict[str, TypeProto] = {}
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import hypot, inf, isnan, prod
 
 from onnx import TensorProto
@@ -10,7 +11,7 @@ from onnxsurgeon_lite.debug.conversion.goal import Goal
 from onnxsurgeon_lite.debug.conversion.slopes import Slopes, measured
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.matching.metric import Values
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -67,8 +68,8 @@ class Effects:
 
         def write(work: Derivative, slopes: Slopes) -> list[Term]:
             index, numbers = work.index, list[Term]()
-            gaps = {name for gap in work.gaps for name in gap.output}
-            blind = {name for p in index.ancestors(gaps) for name in index.reads[p]}
+            gaps = set(walk.outputs(work.gaps))
+            blind = index.read_by(index.ancestors(gaps))
             for unit, names in moved.items():
                 if blind.isdisjoint(names):
                     start = len(numbers)
@@ -76,7 +77,7 @@ class Effects:
                     places[unit] = slice(start, len(numbers))
             return numbers
 
-        names = {name for found in moved.values() for name in found}
+        names = set(chain.from_iterable(moved.values()))
         try:
             found = measured(self.model, self.goal, samples, right, runtime, names, write)
         except SurgeonError:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from itertools import chain
 
 from onnxsurgeon_lite.debug.stepping.frames import Frame, Machine
 from onnxsurgeon_lite.errors import FeedsError, RuntimeLost, SurgeonError, UnknownNameError
@@ -166,7 +167,7 @@ class Execution:
         if search and len(nodes) > 1 and frame is self.frames[0]:
             from onnxsurgeon_lite.debug.bisection.crash import crashing_node
 
-            targets = [name for position in nodes for name in frame.made(position)]
+            targets = list(chain.from_iterable(map(frame.made, nodes)))
             runtime = self.machine.runtime
             guilty = crashing_node(self.index, self.fed, runtime, targets, dict(self._set))
             nodes = nodes if guilty is None else [guilty]

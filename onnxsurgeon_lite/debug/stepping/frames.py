@@ -210,7 +210,7 @@ class Frame:
         if over <= 0:
             return
         last_use = self.index.last_use
-        needed = {name for p in rest for name in self.index.reads[p]} | wanted | self.fixed
+        needed = self.index.read_by(rest) | wanted | self.fixed
         free = [name for name in self.observer.kept if name not in needed]
         gone = []
         for name in sorted(free, key=lambda name: last_use.get(name, -1)):

@@ -9,6 +9,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import EllipsisType
 
 import numpy as np
@@ -91,7 +92,7 @@ def parse_conditions(texts: Iterable[str]) -> tuple[ast.expr, ...]:
     Raises:
         UsageError: one is no expression, or uses what conditions do not have.
     """
-    return tuple(condition for text in texts for condition in _parsed(text))
+    return tuple(chain.from_iterable(map(_parsed, texts)))
 
 
 def _parsed(text: str) -> list[ast.expr]:
@@ -125,7 +126,7 @@ def _parsed(text: str) -> list[ast.expr]:
 def _depth(node: ast.AST) -> int:
     level, depth = [node], 0
     while level:
-        level, depth = [part for each in level for part in ast.iter_child_nodes(each)], depth + 1
+        level, depth = list(chain.from_iterable(map(ast.iter_child_nodes, level))), depth + 1
     return depth
 
 

@@ -403,7 +403,7 @@ class Matcher:
         """Say whether a path leaves the match and enters it again: one node cannot be before and after others."""
         if len(self.rule.pattern.function.output) < 2:
             return ""
-        reads = {name for position in removed for name in self.index.reads[position]}
+        reads = self.index.read_by(removed)
         outside = {name for name in reads if self.index.producer.get(name) not in removed}
         first = min(self.index.places[position] for position in removed)
         pending, seen = list(outside), set[int]()

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import islice
+from itertools import chain, islice
 from os import PathLike
 from pathlib import Path
 from typing import TypeVar
@@ -25,7 +25,7 @@ from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.patterns.conditions import parse_conditions
 from onnxsurgeon_lite.graph.patterns.side import PatternGraph, written_out
 from onnxsurgeon_lite.graph.text import parse_message
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.tensors.references.sets import text_of
 
 _SHIPPED = Path(__file__).parent / "rules"
@@ -61,7 +61,7 @@ class Rule:
         """Whether a condition speaks of values, not of attributes alone."""
         function = self.pattern.function
         values = {*function.input, *(name for n in function.node for name in (*n.input, *n.output))}
-        named = (part for condition in self.where for part in ast.walk(condition))
+        named = chain.from_iterable(map(ast.walk, self.where))
         return any(isinstance(part, ast.Name) and part.id in values for part in named)
 
     @property
@@ -263,7 +263,7 @@ def _side(text: str, name: str) -> PatternGraph:
 
 def _require_sound(name: str, pattern: PatternGraph) -> None:
     own = pattern.function
-    made = {value for node in own.node for value in node.output}
+    made = set(walk.outputs(own.node))
     missing = [value for value in own.output if value not in made and value not in own.input]
     if missing or all(node.op_type == "Constant" for node in own.node):
         raise UsageError(

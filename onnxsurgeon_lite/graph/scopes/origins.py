@@ -255,4 +255,4 @@ def _inverted(keys: Iterable[Iterable[Key]]) -> dict[Key, list[int]]:
 def _joined(lists: Iterable[list[int]]) -> list[int]:
     """Merge sorted lists without repeats."""
     several = list(lists)
-    return several[0] if len(several) == 1 else sorted({each for one in several for each in one})
+    return several[0] if len(several) == 1 else sorted(set(chain.from_iterable(several)))

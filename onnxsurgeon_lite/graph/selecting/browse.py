@@ -235,7 +235,7 @@ class Graph:
         for _ in range(radius - (name in index)):
             values = {n for p in edge for n in (*index.reads[p], *index.nodes[p].output) if n}
             values -= index.initializers.keys()
-            edge = {p for n in values for p in self._neighbors(n)} - near
+            edge = set(chain.from_iterable(map(self._neighbors, values))) - near
             near |= edge
         return Nodes(self, sorted(near, key=index.places.__getitem__))
 

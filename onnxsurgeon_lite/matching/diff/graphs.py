@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
@@ -87,7 +88,9 @@ class GraphDiff:
     ) -> None:
         self.context = context
         self.scopes = first, second = scopes
-        needed = {n for p in range(len(first.reads)) for n in first.needs(p)} if outer else set()
+        needed = (
+            set(chain.from_iterable(map(first.needs, range(len(first.reads))))) if outer else set()
+        )
         outside = outer.counterparts(n for n in needed if n not in first.index) if outer else {}
         self.alignment: NodeAlignment = align(first, second, outside, known)
         self.wiring = Wiring(self.alignment, outer)
@@ -192,7 +195,7 @@ class GraphDiff:
             self.context.rename(f"{kind}s", name, other)
             if changes:
                 yield Difference("changed", kind, self._subject(name), name, other, tuple(changes))
-        reported = {name for pair in self.wiring.replaced for name in pair}
+        reported = set(chain.from_iterable(self.wiring.replaced))
         for left, status in ((mine, "removed"), (theirs, "added")):
             for name, info in left.items():
                 if name not in reported:

@@ -7,7 +7,7 @@ outputs become inputs of the trimmed graph.
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from operator import ne
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
 from onnxsurgeon_lite.graph.table import NodeTable, captured
 from onnxsurgeon_lite.matching.nodes import NamedGraph
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.wire import Messages
 
 _Named = TypeVar("_Named", TensorProto, ValueInfoProto)
@@ -132,7 +132,7 @@ def _thin_readers(
     readers = table.readers(leaves).values()
     first = {node for found in readers for node in found[:_MOST]}
     more = first.union(table.attributed, table.encoded.mentioning(others))
-    return touched - ({node for found in readers for node in found} - more)
+    return touched - (set(chain.from_iterable(readers)) - more)
 
 
 class _TrimmedGraph:
@@ -171,7 +171,7 @@ class _TrimmedGraph:
     @property
     def own(self) -> set[str]:
         """Outputs of kept nodes, inputs and initializers."""
-        made = {name for node in self.left for name in node.output}
+        made = set(walk.outputs(self.left))
         return made | {name for _, name in self.leaves}
 
     @property
@@ -194,6 +194,6 @@ class _TrimmedGraph:
             graph.input.add(name=name)
         wanted = needed | {value.name for value in graph.input}
         graph.initializer.extend(t for t in self.graph.initializer if t.name in wanted)
-        made = {name for node in graph.node for name in node.output}
+        made = set(walk.outputs(graph.node))
         graph.value_info.extend(v for v in self.graph.value_info if v.name in made | wanted)
         return NamedGraph.of(self.model.with_proto(proto), self.kept)

@@ -7,6 +7,7 @@ list. An item without weights moves with its neighbors if these move by the same
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 
 from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.matching.values.facts import Fact
@@ -81,7 +82,7 @@ def _neighbors(number: int, numbers: list[int]) -> list[int]:
 
 def _owners(items: _Items) -> dict[str, int]:
     """Map digests that occur in one item only to that item."""
-    uses = Counter(digest for digests in items.values() for digest in digests)
+    uses = Counter(chain.from_iterable(items.values()))
     return {d: number for number, digests in items.items() for d in digests if uses[d] == 1}
 
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import chain, permutations
 
 import numpy as np
 from onnx import NodeProto, TensorProto
@@ -150,7 +150,7 @@ class _WeightSearch:
                 self._take(name, equal[name])
             if name in self.found and not self.found[name].comparison.match:
                 self._as_others(name)
-        self.used.update(p for same in equal.values() for p in same)
+        self.used.update(chain.from_iterable(equal.values()))
         self._place(equal)
         if not self.found:
             raise ReferenceSetError(
@@ -219,7 +219,7 @@ class _WeightSearch:
         variances = [node.input[4] for node in nodes if len(node.input) > 4]
         alive = {p for name in variances for p in equal.get(name, ())}
         alive |= {self.found[name].parameter for name in variances if name in self.found}
-        alive |= {p for name in variances for p in self.places.called(name)}
+        alive |= set(chain.from_iterable(map(self.places.called, variances)))
         return [norm for norm in self.norms if f"{norm.name}.running_var" not in alive]
 
     def _find_hidden_fold(self, name: str, node: NodeProto) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,7 @@ class PieceTable:
         return next(found, None)
 
     def _ways(self, array: Array) -> Iterator[Pieces]:
-        lengths = {n for shape in self._parameters.values() for n in _lengths(shape)}
+        lengths = set(chain.from_iterable(map(_lengths, self._parameters.values())))
         for is_turned in (False, True)[: array.ndim]:
             mine = array.swapaxes(-1, -2) if is_turned else array
             for length in sorted(lengths, reverse=True):

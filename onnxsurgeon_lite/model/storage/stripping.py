@@ -160,9 +160,7 @@ def _noise(survey: "Future[_Survey]", tensor: TensorProto, seed: Sequence[int]) 
 
 def _float_lists(proto: ModelProto) -> Iterator[tuple[NodeProto | FunctionProto, AttributeProto]]:
     """Yield the attributes that are long lists of floats, and the nodes or functions that have them."""
-    inner = [node for graph in walk.graphs(proto) for node in graph.node]
-    own = [node for function in proto.functions for node in function.node]
-    for node in inner + own:
+    for node in walk.nodes((*walk.graphs(proto), *proto.functions)):
         yield from ((node, a) for a in node.attribute if len(a.floats) > _SPARED)
     for function in proto.functions:
         yield from ((function, a) for a in function.attribute_proto if len(a.floats) > _SPARED)
@@ -177,8 +175,11 @@ def _read_at(proto: ModelProto, places: Iterable[tuple[str, int]]) -> set[str]:
     slots = defaultdict[str, list[int]](list)
     for operator, slot in places:
         slots[operator].append(slot)
-    nodes = (node for graph in walk.graphs(proto) for node in graph.node if node.op_type in slots)
-    return {name for n in nodes for slot, name in enumerate(n.input) if slot in slots[n.op_type]}
+    found = set[str]()
+    for node in walk.nodes(walk.graphs(proto)):
+        read = slots.get(node.op_type, ())
+        found.update(name for slot, name in enumerate(node.input) if slot in read)
+    return found
 
 
 def _is_kept(tensor: TensorProto, biases: Container[str]) -> bool:

@@ -105,9 +105,7 @@ class _Exposer:
         proto = model.proto
         self.taken = names_in(walk.graphs(proto))
         for function in proto.functions:
-            self.taken.update(
-                function.input, function.output, (n for f in function.node for n in f.output)
-            )
+            self.taken.update(function.input, function.output, walk.outputs(function.node))
         self.operators = {(function.domain, function.name) for function in proto.functions}
 
     def graph(self, demand: Demand, nodes: MutableSequence[NodeProto]) -> list[Wire]:

@@ -19,7 +19,7 @@ _SMALL = 4096  # elements
 
 def casts(model: Model) -> int:
     """Return the number of Cast nodes, in bodies and functions, too."""
-    nodes = [*model.proto.graph.node, *(n for f in model.proto.functions for n in f.node)]
+    nodes = walk.nodes((model.proto.graph, *model.proto.functions))
     return sum(node.op_type == "Cast" for node in walk.with_inner(nodes))
 
 

@@ -4,6 +4,7 @@ A *site* is a float32 value. What makes it decides its dtype; each reader says w
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
@@ -254,7 +255,7 @@ class Plan:
             )
         for step in reversed(steps):
             if step.kind == "free":
-                users = [user for site in self._results(step) for user in self._users(site)]
+                users = list(chain.from_iterable(map(self._users, self._results(step))))
                 unread = not users and any(s.constant is None for s in self._sources(step))
                 step.kind = "wide" if is_wide[step] and (True in users or unread) else "narrow"
             for body in step.bodies:
@@ -300,7 +301,7 @@ class Plan:
 
     def _sources(self, step: PrecisionStep) -> list[Site]:
         """Return what a node that only moves numbers moves: its inputs, and the results of its bodies."""
-        inner = [site for body in step.bodies for site in _outputs(body)]
+        inner = list(chain.from_iterable(map(_outputs, step.bodies)))
         return [site for site in (*step.inputs, *inner) if site is not None]
 
     def _states(self, step: PrecisionStep) -> list[Site]:

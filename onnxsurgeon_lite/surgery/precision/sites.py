@@ -6,6 +6,7 @@ from functools import cached_property
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.surgery.precision.operators import Schema
 
 EXACT = frozenset((
@@ -100,7 +101,7 @@ class PrecisionScope:
         if self.outer is None:
             return set()
         graph = self.target
-        made = {name for node in graph.node for name in node.output}
+        made = set(walk.outputs(graph.node))
         if isinstance(graph, FunctionProto):
             return made.union(graph.input)
         return made.union((v.name for v in graph.input), (t.name for t in graph.initializer))

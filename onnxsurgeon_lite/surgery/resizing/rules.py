@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -247,8 +248,7 @@ def _flatten(visit: Visit) -> None:
     axes = [axis for axis in state.axes if axis is not None]
     one = (constant(1, visit.trials),)
     visit.axes = [
-        tuple(factor for axis in part for factor in axis) or one
-        for part in (axes[:middle], axes[middle:])
+        tuple(chain.from_iterable(part)) or one for part in (axes[:middle], axes[middle:])
     ]
 
 

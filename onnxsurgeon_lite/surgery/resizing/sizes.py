@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Container, Sequence
 from fractions import Fraction
+from itertools import chain
 
 from onnxsurgeon_lite.errors import EditError
 
@@ -68,7 +69,7 @@ class Refolding:
         free: int | None,
         whole: Container[Size] = (),
     ) -> None:
-        self.queue = deque(factor for axis in axes for factor in axis)
+        self.queue = deque(chain.from_iterable(axes))
         self.target = target
         self.free = free
         self.whole = whole

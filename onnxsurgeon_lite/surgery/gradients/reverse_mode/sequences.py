@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import NodeProto, helper
 
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.surgery.gradients.expansion import written
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Tape
@@ -103,7 +104,7 @@ class _WithoutSequences:
 
     def write(self, nodes: Sequence[NodeProto]) -> list[str]:
         """Write nodes, and return what they make."""
-        names = [name for node in nodes for name in node.output]
+        names = list(walk.outputs(nodes))
         new: dict[str, str] = {}
         self.nodes += written(self.tape, nodes, new)
         return [new[name] for name in names]
