@@ -213,9 +213,9 @@ def _bisect(
         # what else is asked for
         if stored is not None and searching.blame and result.verdict == "mismatch":
             _share(result, index, stored, given, runtime, call.progress)
-        call.sight = look_along(
-            *(writing.has_page, index, stored, given, runtime), *(call.allowed(), against.find)
-        )
+        if writing.has_page:
+            allowed = call.allowed()
+            call.sight = look_along(index, stored, given, runtime, allowed, against.find)
     if result.culprits and writing.output is not None:
         made.finish(result, writing.strip_weights)
     if searching.workaround or writing.repair is not None:

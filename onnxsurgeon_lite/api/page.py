@@ -142,23 +142,19 @@ def watched(index: "GraphIndex | None") -> "tuple[Sight, See]":
 
 
 def look_along(
-    wanted: bool,
     index: "GraphIndex",
     references: "ReferenceSet | None",
     feeds: "Feeds",
     runtime: "Runtime",
     tolerance: "Tolerance | None" = None,
     find: str | None = None,
-) -> "Sight | None":
+) -> "Sight":
     """Look at every value: how far it is from its reference, with pictures of some.
 
     Args:
-        wanted: a page or numbers of nodes are; else nothing is looked at.
         references: None where there are none.
         find: what is looked for without references, such as `nan`.
     """
-    if not wanted:
-        return None
     from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
     from onnxsurgeon_lite.report.page import Sight
     from onnxsurgeon_lite.runtime.observe import BUDGET, Observer

@@ -155,8 +155,9 @@ def _complete(context: typer.Context, incomplete: str, done: str, ask: Ask) -> l
             names = (
                 model if isinstance(model, Completions) else Completions(GraphIndex.of(load(model)))
             )
-            listed_names = [before + comma + listed([name]) for name in ask(names, last)]
-            found |= dict.fromkeys([*ask(names, whole), *(listed_names if comma else ())])
+            found |= dict.fromkeys(ask(names, whole))
+            if comma:
+                found |= dict.fromkeys(before + comma + listed([n]) for n in ask(names, last))
         except (SurgeonError, OSError, ValueError):
             continue
     return [done + name for name in found]
@@ -187,8 +188,9 @@ def rules(context: typer.Context, incomplete: str) -> list[str]:
     """Complete the rules that come with the package, and files with rules."""
     folder = Path(__file__).parent.parent / "graph" / "patterns" / "rules"
     shipped = sorted(path.stem for path in folder.glob("*.onnxtxt"))
-    files = sorted(glob.glob(f"{glob.escape(incomplete)}*.onnxtxt"))
-    return [*(name for name in shipped if name.startswith(incomplete)), *files]
+    found = [name for name in shipped if name.startswith(incomplete)]
+    found += sorted(glob.glob(f"{glob.escape(incomplete)}*.onnxtxt"))
+    return found
 
 
 def checks(context: typer.Context, incomplete: str) -> list[str]:

@@ -50,8 +50,9 @@ def text_of(result: object) -> str | None:
 
 def edit_text(result: PassResult) -> str:
     """What an edit changed, and what the user should know of it."""
-    changes = changes_shown(result.changes or ["nothing to change"])
-    return shown_lines([*(f"note: {note}" for note in result.notes), *changes])
+    lines = [f"note: {note}" for note in result.notes]
+    lines += changes_shown(result.changes or ["nothing to change"])
+    return shown_lines(lines)
 
 
 def stop_text(stop: Stop) -> str:

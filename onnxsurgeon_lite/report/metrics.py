@@ -116,4 +116,5 @@ def explain(name: str, comparison: Comparison) -> list[str]:
             f"reference {number_text(worst.reference)}, "
             f"off by {worst.difference:.3g} where {worst.allowed:.3g} is allowed"
         )
-    return [*lines, *(f"  {note}" for note in comparison.notes)]
+    lines += (f"  {note}" for note in comparison.notes)
+    return lines

@@ -131,7 +131,10 @@ def show_values(values: Sequence[ValueSummary]) -> None:
 
 
 def _users(value: ValueSummary) -> str:
-    return ", ".join([*value.consumers, *(["graph output"] if value.is_output else [])])
+    users = list(value.consumers)
+    if value.is_output:
+        users.append("graph output")
+    return ", ".join(users)
 
 
 def _show_facts(facts: Mapping[str, str]) -> None:

@@ -113,9 +113,11 @@ class _Layout:
     def row(self, cells: Sequence[str]) -> list[str]:
         """One row's lines."""
         indent = _INDENT if self.above else ""
-        line = indent + _GAP.join(self._padded(i, cells[i]) for i in self.beside)
+        lines = [cells[i] for i in self.above]
+        lines.append(indent + _GAP.join(self._padded(i, cells[i]) for i in self.beside))
         rest = ", ".join(f"{self.titles[i]} {cells[i]}" for i in self.below if cells[i])
-        lines = [*(cells[i] for i in self.above), line, *([f"{_INDENT}  {rest}"] if rest else [])]
+        if rest:
+            lines.append(f"{_INDENT}  {rest}")
         return [line.rstrip() for line in lines]
 
     def _padded(self, place: int, cell: str) -> str:

@@ -13,10 +13,18 @@ from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page.data import GraphPart, Page
 
-_SCRIPTS = (
-    *("page", "numbers", "choice", "verdict", "along", "graph", "details"),
-    *("tensors", "tables", "search"),
-)
+_SCRIPTS = [
+    "page",
+    "numbers",
+    "choice",
+    "verdict",
+    "along",
+    "graph",
+    "details",
+    "tensors",
+    "tables",
+    "search",
+]
 """In their order; what stands at the top level of one is known in those behind it."""
 
 
@@ -73,12 +81,12 @@ def _rest(page: Page, nonce: str, live: bool = False) -> list[bytes]:
     _, behind = _own("page.html").split(b"<!-- plotly -->\n")
     head, body = behind.split(b"<!-- style -->")
     title = escape(page.title).encode(errors="replace")
-    return [
-        head.replace(b"{title}", title),
-        *(b"<style>", _own("page.css"), b"</style>", body),
-        *(b'<script type="application/json" id="data">', _inert(page).encode(), b"</script>"),
-        *(part for name in names for part in _script(nonce, _own(f"{name}.js"))),
-    ]
+    parts = [head.replace(b"{title}", title)]
+    parts += (b"<style>", _own("page.css"), b"</style>", body)
+    parts += (b'<script type="application/json" id="data">', _inert(page).encode(), b"</script>")
+    for name in names:
+        parts += _script(nonce, _own(f"{name}.js"))
+    return parts
 
 
 def _script(nonce: str, text: bytes) -> tuple[bytes, bytes, bytes]:
@@ -129,14 +137,13 @@ def _encoded(part: Page | GraphPart, encoder: json.JSONEncoder, known: dict[int,
 
 def _policy(nonce: str, live: bool) -> str:
     """Return what the browser lets the page do: run the scripts that say this, load what its own server has."""
-    return "; ".join(
-        [
-            "default-src 'none'",
-            f"script-src 'nonce-{nonce}'",
-            "style-src 'unsafe-inline'",
-            "img-src data: blob:",
-            *(["connect-src 'self'"] if live else []),
-            "base-uri 'none'",
-            "form-action 'none'",
-        ]
-    )
+    parts = [
+        "default-src 'none'",
+        f"script-src 'nonce-{nonce}'",
+        "style-src 'unsafe-inline'",
+        "img-src data: blob:",
+        "connect-src 'self'" if live else "",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    return "; ".join(filter(None, parts))

@@ -15,8 +15,17 @@ from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.dtypes import RunValue, arrays_in
 
 KINDS = (
-    *(Stop, Reading, Readings, Stack, Listing, Breakpoints, PassResult),
-    *(Graph, Node, Nodes, Value),
+    Stop,
+    Reading,
+    Readings,
+    Stack,
+    Listing,
+    Breakpoints,
+    PassResult,
+    Graph,
+    Node,
+    Nodes,
+    Value,
 )
 """What `html_of` has more for than text."""
 
@@ -51,5 +60,5 @@ def _node(node: Node) -> str:
         for kind, value in rows
     )
     facts = [f"{name}={text}" for name, text in node.attributes.items()]
-    below = ", ".join([*facts, *([node.scope] if node.scope else [])])
+    below = ", ".join(filter(None, [*facts, node.scope]))
     return f"<b>{escape(node.title)}</b> {escape(below)}<table>{cells}</table>"

@@ -67,7 +67,8 @@ class Sight:
         marked = dict.fromkeys(m.node for m in marks if not m.graph and m.kind not in _FAINT)
         close = list(marked)[:_CLOSE]
         drawn = graph_parts(first, _title_of(first), close, self._typed, self._alike)
-        return [*drawn, *(wait() for wait in self._others)]
+        drawn += (wait() for wait in self._others)
+        return drawn
 
 
 def _begin_drawing(index: GraphIndex) -> Callable[[], GraphPart]:
