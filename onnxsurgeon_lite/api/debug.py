@@ -46,7 +46,6 @@ from onnxsurgeon_lite.runtime.options import (
 )
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.api.bisecting import Given
     from onnxsurgeon_lite.debug.bisection import BisectResult, JudgeSamples
     from onnxsurgeon_lite.debug.bisection.reproducer import Reproducer
     from onnxsurgeon_lite.debug.conversion.float16 import Float16Risks
@@ -69,13 +68,13 @@ if TYPE_CHECKING:
 @spelled
 def bisect(
     model: "ModelLike",
-    reference: "Given" = None,
+    reference: "Tensors | Sequence[Tensors] | None" = None,
     against: "ModelLike | None" = None,
     a: Settings | None = None,
     b: Settings | None = None,
     find: str | None = None,
     map: str | PathLike[str] | None = None,
-    feeds: "Given" = None,
+    feeds: "Tensors | Sequence[Tensors] | None" = None,
     *,
     look: Literal["auto", "unoptimized", "optimized", "node"] = "auto",
     quick: bool = False,
