@@ -17,7 +17,7 @@ __all__ = ["Page", "Sight", "page_of"]
 
 SHOWN_BY = {
     "BisectResult": "bisection.page",
-    "SetComparison": "comparison.page",
+    "SetComparison": "sides.comparison_page",
     "ModelDiff": "sides.diff_page",
     "MatchResult": "sides.match_page",
     "Ranking": "ranking.page",
@@ -25,7 +25,7 @@ SHOWN_BY = {
     "Float16Risks": "ranking.risks_page",
     "LeaveOneOut": "ranking.left_out_page",
     "BitsPerLayer": "ranking.bits_page",
-    "Conversion": "conversion.page",
+    "Conversion": "ranking.conversion_page",
     "Profile": "profile.page",
     "ProfileComparison": "profile.comparison_page",
     "Shown": "model.page",

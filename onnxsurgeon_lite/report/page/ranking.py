@@ -1,14 +1,16 @@
-"""What the pages of rankings show."""
+"""What the pages of rankings show, and of a conversion: which nodes stay as they are."""
 
 from collections.abc import Sequence
 
 from onnxsurgeon_lite.debug.conversion.float16 import Float16Risks
+from onnxsurgeon_lite.debug.conversion.result import Conversion
 from onnxsurgeon_lite.debug.ranking.bits import BitsPerLayer
 from onnxsurgeon_lite.debug.ranking.leave_one_out import LeaveOneOut
 from onnxsurgeon_lite.debug.ranking.rank import Ranking
 from onnxsurgeon_lite.debug.shares import Blame
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.report import ranking
+from onnxsurgeon_lite.report.conversion import introduced, kept, tried
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.measures import NodeNumber, marks_of, of_nodes, table
 from onnxsurgeon_lite.report.page.sight import Sight
@@ -96,4 +98,23 @@ def _page(
         list(measures),
         marks,
         tables=tables,
+    )
+
+
+_STATES: dict[bool | None, data.State] = {True: "agrees", False: "mismatch", None: "facts"}
+
+
+def conversion_page(result: Conversion, sight: Sight) -> data.Page:
+    """Return what the page shows."""
+    points = [NodeNumber(n.id, n.name, n.error, n.kept) for n in result.report]
+    measure = of_nodes("Error that each node introduces alone", "error", points, log=True)
+    marks = marks_of("kept", ((node.id, node.why) for node in result.kept))
+    return data.Page(
+        "convert",
+        f"{sight.title()} to {result.to}",
+        data.Verdict(_STATES[result.met], [result.sentence, *filter(None, [result.ran])]),
+        sight.graphs(1, marks),
+        [measure] if result.report else [],
+        marks,
+        tables=table(kept(result), introduced(result), tried(result)),
     )

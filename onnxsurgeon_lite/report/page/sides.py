@@ -1,4 +1,4 @@
-"""What the pages of two models side by side show: of a diff, of a match."""
+"""What the pages of two sides show: of a comparison, a diff, a match."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,14 +7,15 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, get_args
 
 from onnxsurgeon_lite.matching.diff.result import Difference, Kind, ModelDiff
+from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.report.differences import change_texts, lines_of, only_texts
 from onnxsurgeon_lite.report.matching import matched
-from onnxsurgeon_lite.report.metrics import Compared, measured
+from onnxsurgeon_lite.report.metrics import Compared, measured, tensors
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import marks_of, table
+from onnxsurgeon_lite.report.page.measures import against_references, marks_of, table
 from onnxsurgeon_lite.report.page.sight import Sight
 from onnxsurgeon_lite.report.tables import Columns, Rows
-from onnxsurgeon_lite.tensors.metrics import verdict
+from onnxsurgeon_lite.tensors.metrics import gap, verdict
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
@@ -123,3 +124,40 @@ _LEFT: "Columns[Unmatched]" = {
 def _unmatched(found: "list[Unmatched]", makers: dict[str, int], graph: int) -> list[data.Mark]:
     named = [(each.name, makers[each.name]) for each in found if each.name in makers]
     return [data.Mark(graph, node, "unmatched", f"{name!r} has no partner") for name, node in named]
+
+
+def comparison_page(result: SetComparison, sight: Sight) -> data.Page:
+    """Return what the page shows."""
+    index = sight.models[0] if sight.models else None
+    producer = {} if index is None else index.producer
+    wrong = {name: c for name, c in result.compared.items() if not c.match}
+    ids = {name: f"@{producer[name]}" for name in result.compared if name in producer}
+    first = next(iter(wrong), None)
+    count = len(result.compared)
+    if first is None:
+        headlines = [f"{count} compared tensor{'s' * (count != 1)} agree{'s' * (count == 1)}"]
+    else:
+        headlines = [
+            f"{len(wrong)} of {count} compared tensors mismatch",
+            f"the first is {first!r}: {gap(wrong[first])}",
+        ]
+    found = tensors(result, every_metric=True)
+    found = replace(
+        found,
+        items=sorted(found.items, key=lambda item: item[1].match),
+        columns={**found.columns, "place": lambda each: result.places.get(each[0], "")},
+        node=lambda each: ids.get(each[0], ""),
+    )
+    marks = marks_of(
+        "mismatch", [] if first is None else [(ids.get(first, ""), "the first mismatch")]
+    )
+    return data.Page(
+        "compare",
+        sight.title(),
+        data.Verdict("agrees" if result.match else "mismatch", headlines),
+        sight.graphs(1, marks),
+        [against_references(result.compared, index)],
+        marks,
+        tensors=sight.tensors,
+        tables=table(found),
+    )
