@@ -85,7 +85,7 @@ def bisection_lines(
     if result.beside_eager:
         yield "how far the compiled module and the export are from the eager module:"
         found = beside_eager(result)
-        yield from table(list(found.columns), found.cells())
+        yield from table(found.titles(), found.cells())
     if result.blame is not None:
         yield from (f"  {line}" for line in blame_lines(result.blame, _BLAMED))
     if result.elsewhere:
@@ -239,7 +239,7 @@ def _details(
     yield from _region(culprit, verbose, has_factory)
     if any(value.comparison is not None for value in culprit.values):
         found = values(culprit, every_metric)
-        yield from table(["", *list(found.columns)[1:]], found.cells())
+        yield from table(found.titles(), found.cells())
 
 
 def _causes(culprit: Culprit) -> Iterator[str]:
@@ -305,7 +305,7 @@ def values(culprit: Culprit, every_metric: bool) -> Rows[ValueReport]:
     own: Columns[ValueReport] = {"own error": _introduced}
     columns: Columns[ValueReport] = {
         "role": "{0.role}",
-        "": lambda value: value_verdict(culprit, value),
+        "verdict": lambda value: value_verdict(culprit, value),
         "name": "{0.name}",
         **measured(attrgetter("comparison"), every_metric),
         **(own if any(value.introduced is not None for value in culprit.values) else {}),

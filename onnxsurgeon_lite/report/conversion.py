@@ -21,7 +21,7 @@ def kept(result: Conversion) -> Rows[Kept]:
 def introduced(result: Conversion) -> Rows[Introduced]:
     """Return the nodes with the error that each introduces."""
     columns: Columns[Introduced] = {
-        "": lambda n: "keep" if n.kept else "",
+        "keep": lambda n: "keep" if n.kept else "",
         **NODE,
         "error of the outputs": _error,
         "smallest": lambda n: number_text(n.smallest, 3),

@@ -34,7 +34,7 @@ def tensors(result: SetComparison, every_metric: bool) -> Rows[Compared]:
     """Return the compared tensors."""
     stored: Columns[Compared] = {"reference": lambda each: result.stored_as.get(each[0], each[0])}
     columns: Columns[Compared] = {
-        "": lambda each: verdict(each[1]),
+        "verdict": lambda each: verdict(each[1]),
         "name": "{0[0]}",
         **(stored if result.stored_as else {}),
         **measured(itemgetter(1), every_metric),

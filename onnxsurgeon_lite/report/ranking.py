@@ -106,7 +106,7 @@ def show_left_out(found: "LeaveOneOut") -> None:
 def in_danger(risks: "Float16Risks") -> "Rows[Float16Risk]":
     """Return the nodes that may not bear float16."""
     columns: Columns[Float16Risk] = {
-        "": lambda n: "keep" if n.keep else "",
+        "keep": lambda n: "keep" if n.keep else "",
         **NODE,
         "largest": lambda n: number_text(n.largest, 4),
         "overflow": "{0.overflowing}/{0.elements}",

@@ -57,7 +57,7 @@ def ends(summary: ModelSummary) -> Rows[End]:
     """Return the inputs, then the outputs."""
     found = [("input", v) for v in summary.inputs] + [("output", v) for v in summary.outputs]
     columns: Columns[End] = {
-        "": "{0[0]}",
+        "role": "{0[0]}",
         "name": "{0[1].name}",
         "type": "{0[1].type}",
     }

@@ -16,6 +16,7 @@ Cell = str | Callable[[T], object]
 Columns = Mapping[str, Cell[T]]
 """Title -> what the cells under it hold."""
 
+_UNTITLED = ("role", "verdict", "keep")  # columns whose words need no title on the terminal
 _GAP = "   "
 _INDENT = "  "
 
@@ -40,6 +41,10 @@ class Rows(Generic[T]):
     columns: Columns[T]
     node: Cell[T] = ""
 
+    def titles(self) -> list[str]:
+        """Return the titles on the terminal."""
+        return ["" if title in _UNTITLED else title for title in self.columns]
+
     def cells(self, most: int | None = None) -> list[list[object]]:
         """Return the cells of the first rows."""
         return [[cell(how, item) for how in self.columns.values()] for item in self.items[:most]]
@@ -60,7 +65,7 @@ def show_rows(rows: Rows[T], most: int | None = 20, rest: str = "") -> None:
     Args:
         rest: says what more there is; by default a note says where.
     """
-    show_table(list(rows.columns), rows.cells(most))
+    show_table(rows.titles(), rows.cells(most))
     more = len(rows.items) - (most or len(rows.items))
     if more > 0 and rest:
         out(f"... and {more} more {rest}")
