@@ -3,6 +3,7 @@
 `python tests/kit/choosing.py PATH...` prints the extra that the tests of these files and folders need.
 """
 
+import functools
 import re
 import sys
 from collections import Counter
@@ -43,6 +44,7 @@ IMPORTED = rf"(?:import|from) ({'|'.join(map(re.escape, LARGE))})\b"
 SKIPPED = rf'importorskip\("({"|".join(map(re.escape, LARGE))})\b'
 
 
+@functools.cache
 def needed(path: Path, inside: bool = False) -> set[str]:
     """Return the packages without which no test of a file runs; `inside`: those of single tests, too."""
     pattern = rf"^\s*{IMPORTED}|{SKIPPED}" if inside else rf"^{IMPORTED}"

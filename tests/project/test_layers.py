@@ -1,6 +1,7 @@
 """The shape of the house: imports point down, third parties stay in their rooms, the front door is light."""
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -31,6 +32,7 @@ def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@functools.cache
 def imports_of(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
