@@ -6,6 +6,7 @@ import onnx
 import pytest
 from onnx import ModelProto, SparseTensorProto, TensorProto, helper, numpy_helper, parser
 
+from kit.graphs import run
 from onnxsurgeon_lite import (
     Clean,
     Dedupe,
@@ -25,7 +26,6 @@ from onnxsurgeon_lite import (
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.runtime.session import RuntimeOptions, run_model
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1, "my.domain" : 1]>\n'
 BIG = np.linspace(-1, 1, 1024, dtype=np.float32).reshape(4, 256)  # 4 KiB: stays on disk
@@ -225,15 +225,15 @@ def case(request, tmp_path):
     return request.param, path, CASES[request.param]()
 
 
-def outputs_of(path, feeds=None) -> dict:
-    return run_model(load(path), feeds or {"x": X}, options=RuntimeOptions(opt="none"))
+def outputs_of(runtime, path, feeds=None) -> dict:
+    return run(runtime, load(path), feeds or {"x": X})
 
 
 def same(one, other) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
 
 
-def test_saving_loses_nothing(case, tmp_path):
+def test_saving_loses_nothing(case, tmp_path, runtime):
     name, path, proto = case
     edited = load(path)
     edited.proto.graph.name = "edited"
@@ -245,7 +245,7 @@ def test_saving_loses_nothing(case, tmp_path):
 
         assert load(tmp_path / "edited.onnx").materialize() == filled(proto)
         if name not in NOT_RUN:
-            assert same(outputs_of(tmp_path / "edited.onnx"), outputs_of(path))
+            assert same(outputs_of(runtime, tmp_path / "edited.onnx"), outputs_of(runtime, path))
     assert check(load(tmp_path / "edited.onnx")).valid
     assert (tmp_path / "same.onnx").read_bytes() == path.read_bytes()
 
@@ -259,7 +259,7 @@ def filled(proto: ModelProto) -> ModelProto:
     return plain
 
 
-def test_the_hard_thing_survives_a_cut(case, tmp_path):
+def test_the_hard_thing_survives_a_cut(case, tmp_path, runtime):
     name, path, proto = case
 
     result = Extract(("h",), ("m",), auto_inputs=True).apply(load(path))
@@ -284,14 +284,12 @@ def test_the_hard_thing_survives_a_cut(case, tmp_path):
     assert all(t == weights[t.name] for t in part.materialize().graph.initializer)
     if name not in NOT_RUN:
         whole = Expose(("h", "m")).apply(load(path)).model
-        values = run_model(whole, {"x": X}, options=RuntimeOptions(opt="none"))
+        values = run(runtime, whole, {"x": X})
         feeds = {i.name: values["h"] for i in kept.graph.input if i.name == "h"}
-        assert np.array_equal(
-            run_model(part, feeds, options=RuntimeOptions(opt="none"))["m"], values["m"]
-        )
+        assert np.array_equal(run(runtime, part, feeds)["m"], values["m"])
 
 
-def test_exposing_changes_nothing_else(case, tmp_path):
+def test_exposing_changes_nothing_else(case, tmp_path, runtime):
     name, path, proto = case
 
     exposed = Expose(("h", "m")).apply(load(path)).model
@@ -306,16 +304,16 @@ def test_exposing_changes_nothing_else(case, tmp_path):
         n.SerializeToString() for n in load(path).proto.graph.node
     ]
     if name not in NOT_RUN:
-        values = outputs_of(tmp_path / "exposed.onnx")
-        assert same({n: values[n] for n in outputs_of(path)}, outputs_of(path))
+        values = outputs_of(runtime, tmp_path / "exposed.onnx")
+        assert same({n: values[n] for n in outputs_of(runtime, path)}, outputs_of(runtime, path))
 
 
-def test_what_cannot_be_run_is_refused_by_the_runtime(tmp_path):
+def test_what_cannot_be_run_is_refused_by_the_runtime(tmp_path, runtime):
     for name in NOT_RUN:
         onnx.save(CASES[name](), tmp_path / "hard.onnx")
 
         with pytest.raises(RuntimeFailure):
-            outputs_of(tmp_path / "hard.onnx")
+            outputs_of(runtime, tmp_path / "hard.onnx")
 
 
 def test_captured_weights_are_not_copied_into_bodies(tmp_path):
@@ -360,7 +358,7 @@ def test_an_edit_that_finds_nothing_to_do_gives_the_model_itself(case, step):
     assert result.model is model
 
 
-def test_renaming_and_back_loses_nothing(case, tmp_path):
+def test_renaming_and_back_loses_nothing(case, tmp_path, runtime):
     name, path, _ = case
     there = Rename((("*", "prefix/*"),)).apply(load(path)).model
     save(there, tmp_path / "renamed.onnx")
@@ -370,8 +368,8 @@ def test_renaming_and_back_loses_nothing(case, tmp_path):
 
     assert load(tmp_path / "back.onnx").materialize() == filled(load(path).materialize())
     if name not in NOT_RUN:
-        renamed = outputs_of(tmp_path / "renamed.onnx", {"prefix/x": X})
-        assert np.array_equal(renamed["prefix/y"], outputs_of(path)["y"])
+        renamed = outputs_of(runtime, tmp_path / "renamed.onnx", {"prefix/x": X})
+        assert np.array_equal(renamed["prefix/y"], outputs_of(runtime, path)["y"])
 
 
 def test_converting_the_opset_changes_nothing_else(case, tmp_path):
@@ -389,7 +387,7 @@ def test_converting_the_opset_changes_nothing_else(case, tmp_path):
     assert converted.proto == expected
 
 
-def test_inlining_leaves_no_function_and_computes_the_same(case, tmp_path):
+def test_inlining_leaves_no_function_and_computes_the_same(case, tmp_path, runtime):
     name, path, _ = case
     result = Inline().apply(load(path))
     save(result.model, tmp_path / "inlined.onnx")
@@ -397,7 +395,7 @@ def test_inlining_leaves_no_function_and_computes_the_same(case, tmp_path):
     assert result.changed == ("function" in name)
     assert not result.model.proto.functions
     if name not in NOT_RUN:
-        assert same(outputs_of(tmp_path / "inlined.onnx"), outputs_of(path))
+        assert same(outputs_of(runtime, tmp_path / "inlined.onnx"), outputs_of(runtime, path))
 
 
 def test_a_script_that_does_nothing_changes_nothing(case):
