@@ -14,11 +14,13 @@ from .api.demo import demo as demo
 from .api.edit import apply as apply, build as build, merge as merge
 from .api.look import check as check, diff as diff, inspect as inspect, text as text, view as view
 from .api.profile import profile as profile
+from .api.reduce import reduce as reduce
 from .api.run import compare_sets as compare_sets, record as record, run as run, test as test
 from .api.verbs import *  # noqa: F403
 from .debug.bisection import BisectResult as BisectResult
 from .debug.conversion.result import Conversion as Conversion
 from .debug.profiling import Profile as Profile
+from .debug.reduction.folder import Reduction as Reduction
 from .debug.stepping import Debugger as Debugger
 from .errors import SurgeonError as SurgeonError
 from .graph.check import CheckResult as CheckResult

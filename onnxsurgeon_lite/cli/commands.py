@@ -10,7 +10,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     CUT: (cut.extract, cut.expose, cut.split),
     CHANGE: (change.build, change.merge, change.convert),
     RUN: (run.run, run.record, run.compare, run.test, run.profile),
-    DEBUG: (debug.bisect, debug.rank, debug.match, debug.weights, debug.demo),
+    DEBUG: (debug.bisect, debug.reduce, debug.rank, debug.match, debug.weights, debug.demo),
 }
 
 

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.report.plain import say, show_notes
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
+    from onnxsurgeon_lite.debug.reduction.folder import Reduction
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.matching.weights import WeightsResult
     from onnxsurgeon_lite.shown import Shown
@@ -110,6 +111,44 @@ def _asked(
     found = look_around(model, not ways)
     show_notes([found.said])
     return found.model, found.reference or reference, found.against or against
+
+
+@command("reducing")
+def reduce(
+    call: Callable[..., "Reduction"],
+    model: Path,
+    *,
+    output: Path | None = None,
+    journal: Path | None = None,
+    force: bool = False,
+    json: bool = False,
+) -> None:
+    """Find the smallest model, and the smallest inputs, that still fail; write a folder to report it with.
+
+    $ onnxdbg reduce crashes.onnx --fails error -o small
+    $ onnxdbg reduce model.onnx --command 'python check.py {model}' --says 'not supported'
+
+    Args:
+        fails: crash, hang, error=REGEX, stops (any of these), mismatch, nan, inf or invalid.
+        command: Program that fails; {model} is the model's file, {feeds} a folder with its inputs.
+        says: What the program's output holds when it fails, a regular expression.
+        code: The program's exit code when it fails; any but 0 by default.
+        a: Settings that a mismatch is one with.
+        b: Settings that may fail.
+        runs: How often each model runs, where it fails now and then.
+        journal: File that keeps the answers; by default one beside the output, until the search is complete.
+        resume: Go on from the journal of a search that was cut short.
+    """
+    target = Target(model, "reduced", output, force, suffix="")
+    kept = journal or target.path.with_suffix(".journal")
+    result = call(model, output=target.path, journal=kept, force=target.replaceable())
+    target.wrote()
+    options.show(result, json)
+    if not result.complete:
+        raise KeyboardInterrupt
+    if journal is None:
+        kept.unlink(missing_ok=True)
+    options.require(result.proved is not False)
 
 
 @command("ranking", shows="json")

@@ -378,12 +378,12 @@ def _inferred(
         return {info.name: info.type for info in inferred.value_info}
     except RejectedError as error:
         reason = str(error).strip().splitlines()[0].removeprefix("[ShapeInferenceError] ")
-        mode = "put it into inference mode: onnxdbg edit inference MODEL"
-        trains = node.op_type == "BatchNormalization" and len(node.output) > 1
-        raise EditError(
-            f"{what}: the types do not fit: {reason}",
-            mode if trains else f"see them with: onnxdbg inspect MODEL --value {node.input[0]!r}",
-        ) from error
+        step = None
+        if node.op_type == "BatchNormalization" and len(node.output) > 1:
+            step = "put it into inference mode: onnxdbg edit inference MODEL"
+        elif node.input:
+            step = f"see them with: onnxdbg inspect MODEL --value {node.input[0]!r}"
+        raise EditError(f"{what}: the types do not fit: {reason}", step) from error
 
 
 def normalizes_by_batch(node: NodeProto, opset: int) -> bool:

@@ -185,17 +185,16 @@ def locate(folder: Path, location: str, tensor: str = "") -> Path:
         path = path / part
         try:
             status = path.lstat()
-            mode = status.st_mode
         except FileNotFoundError:
             return Path(os.path.abspath(folder / location))
         except OSError as error:
             raise missing_data(path, location, tensor) from error
-        if stat.S_ISLNK(mode):
+        if stat.S_ISLNK(status.st_mode):
             raise ExternalDataError(
                 f"{data} is behind a symbolic link, {str(path)!r}: refused",
                 "put the file itself there, for example with cp --dereference",
             )
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(status.st_mode):
         raise ExternalDataError(f"{data} is not a regular file: {str(path)!r}")
     name, own = str(path), f"{path}.own"
     if status.st_nlink > 1 and not _is_own(path, status):

@@ -41,6 +41,7 @@ SHOWN_BY = {
     "ProfileComparison": "profile.show_profiles",
     "SuiteResult": "suite.show_suite",
     "BisectResult": "bisection.show_bisection",
+    "Reduction": "reduction.show_reduction",
     "Ranking": "ranking.show_ranking",
     "Float16Risks": "ranking.show_risks",
     "Blame": "ranking.show_blame",

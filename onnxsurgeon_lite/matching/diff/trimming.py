@@ -40,9 +40,8 @@ def trim(first: Model, second: Model) -> Trimmed | None:
         (len(theirs.node), len(theirs.value_info)),
         strict=True,
     )
-    if any(abs(count - other) > _MOST for count, other in counts):
-        return None
-    if _differ_much(mine.value_info, theirs.value_info):
+    many = any(abs(count - other) > _MOST for count, other in counts)
+    if many or _differ_much(mine.value_info, theirs.value_info):
         return None
     one, two = sides = _TrimmedGraph(first), _TrimmedGraph(second)
     redeclared = one.declared.unlike(two.declared)

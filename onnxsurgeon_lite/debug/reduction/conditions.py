@@ -1,0 +1,222 @@
+"""What a failure is, and why a model fails: questions to a runtime, to ONNX's checker, to a program, to a function."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.reduction.failing import Failing
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, UsageError
+from onnxsurgeon_lite.graph.check import check
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model, movable, save, walk
+from onnxsurgeon_lite.runtime.options import RuntimeOptions
+from onnxsurgeon_lite.runtime.session import Runtime, run_model
+from onnxsurgeon_lite.surgery.edits import names_in
+from onnxsurgeon_lite.tensors.comparison import Tolerance, compare
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in, has_floats
+from onnxsurgeon_lite.tensors.references import write_test_data
+
+_DIED = re.compile(r"process died: (\w+)")
+_QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`")
+_PLACE = re.compile(r" \(node [^)]*\)")
+_WORD = re.compile(r"[^\s'\"`()\[\]{},;=<>]+")
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?(e[+-]?\d+)?")
+
+MODEL, FEEDS = "model.onnx", "test_data_set_0"  # files of the folder that a program gets
+KINDS = ("stops", "crash", "hang", "error", "nan", "inf", "mismatch", "invalid")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a model fails; two are equal when they are the same failure.
+
+    Attributes:
+        kind: `crash`, `hang`, `error`, `mismatch`, `nan`, `inf`, `invalid`, `exit code 3`, or what a function
+            says.
+        text: what else is the same: the signal, the message without names and numbers.
+        said: the message as it was.
+    """
+
+    kind: str
+    text: str = ""
+    said: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}" if self.text else self.kind
+
+
+def reason_of(error: RuntimeFailure, model: Model) -> Reason:
+    """Return why a run failed."""
+    if isinstance(error, RuntimeTimeout):
+        return Reason("hang", "", error.message)
+    if isinstance(error, RuntimeCrash):
+        signal = _DIED.search(error.message)
+        return Reason("crash", signal[1] if signal else "", error.message)
+    return Reason("error", alike(error.message, model), error.message)
+
+
+def alike(message: str, model: Model) -> str:
+    """Return what messages about one failure share: no names, no numbers, no places."""
+    names = names_in(walk.graphs(model.proto)).union(GraphIndex.of(model).node_names)
+    text = _QUOTED.sub("'_'", _PLACE.sub("", message))
+    text = _WORD.sub(lambda word: "_" if word[0].strip(".:") in names else word[0], text)
+    return " ".join(_NUMBER.sub("#", text).split())
+
+
+Ask = Callable[[Failing], Reason | None]
+"""Why a model fails; None where it does not."""
+
+
+@dataclass
+class Condition:
+    """A failure that a runtime shows, in a process of its own.
+
+    Attributes:
+        start: returns a runtime that ends with the call.
+        usual: the settings that may fail. other: those that a mismatch is one with.
+        kind: of `KINDS`; with `pattern`, a regular expression, the message must have it.
+
+    Raises:
+        UsageError: there is no such condition.
+    """
+
+    start: Callable[[RuntimeOptions], Runtime]
+    usual: RuntimeOptions
+    other: RuntimeOptions
+    tolerance: Tolerance | None
+    kind: str
+    pattern: str = ""
+    _started: dict[RuntimeOptions, Runtime] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require_regex(self.pattern)
+        if self.kind not in KINDS:
+            hint = f"give {', '.join(KINDS)}, or --command PROGRAM"
+            raise UsageError(f"{self.kind!r} is no condition", hint)
+
+    def __call__(self, failing: Failing) -> Reason | None:
+        """Return why a model fails; another failure than the one that is asked for is none."""
+        try:
+            reason = self._seen(failing)
+        except RuntimeFailure as error:
+            reason = reason_of(error, failing.model)
+        if reason is None or not re.search(self.pattern, reason.said):
+            return None
+        return reason if self.kind in ("stops", reason.kind) else None
+
+    def _seen(self, failing: Failing) -> Reason | None:
+        if self.kind == "invalid":
+            problem = "".join(check(failing.model, full=True).problem.splitlines()[:1])
+            return Reason("invalid", alike(problem, failing.model), problem) if problem else None
+        values = self.ran(failing, self.usual)
+        if self.kind == "mismatch":
+            expected = self.ran(failing, self.other)
+            for name, value in expected.items():
+                for one, other in zip(arrays_in(values[name]), arrays_in(value), strict=False):
+                    if not (compared := compare(one, other, self.tolerance)).match:
+                        return Reason("mismatch", compared.reason)
+        for kind, found in (("nan", np.isnan), ("inf", np.isinf)):
+            fed, made = (
+                any(found(a).any() for a in _floats(held)) for held in (failing.feeds, values)
+            )
+            if made and not fed and kind == self.kind:
+                return Reason(kind)
+        return None
+
+    def ran(self, failing: Failing, options: RuntimeOptions) -> dict[str, RunValue]:
+        """Run a model; a process that died or hangs is replaced."""
+        if options not in self._started:
+            self._started[options] = self.start(options)
+        runtime = self._started[options]
+        runtime.about()  # its start takes none of the model's time
+        try:
+            return run_model(failing.model, failing.feeds, runtime=runtime)
+        except (RuntimeCrash, RuntimeTimeout):
+            runtime.restart()
+            raise
+
+
+def _floats(values: Mapping[str, RunValue]) -> list[Array]:
+    arrays = [array for value in values.values() for array in arrays_in(value)]
+    return [array for array in arrays if has_floats(array)]
+
+
+def _require_regex(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"{pattern!r} is no regular expression: {error}") from error
+
+
+@dataclass(frozen=True)
+class FailingProgram:
+    """A command that fails on a model.
+
+    Attributes:
+        command: `{model}` is the model's file, `{feeds}` a folder `test_data_set_0`.
+        says: what its output holds when it fails, a regular expression.
+        code: its exit code when it fails; any but 0 by default, any at all with `says`.
+        timeout: seconds after which it hangs.
+
+    Raises:
+        UsageError: the command names no model, or the regular expression is none.
+    """
+
+    command: str
+    says: str = ""
+    code: int | None = None
+    timeout: float = 60.0
+
+    def __post_init__(self) -> None:
+        _require_regex(self.says)
+        if "{model}" not in self.command:
+            hint = f"write --command '{self.command} {{model}}'"
+            raise UsageError(f"command {self.command!r} has no {{model}}", hint)
+
+    def words(self, folder: Path) -> list[str]:
+        """Return the words of the command for the files in a folder."""
+        command = self.command.replace("{model}", str(folder / MODEL))
+        return shlex.split(command.replace("{feeds}", str(folder / FEEDS)))
+
+    def __call__(self, failing: Failing) -> Reason | None:
+        """Return why the program fails on a model; None where it does not."""
+        with TemporaryDirectory(prefix="onnxdbg-") as name:
+            save(failing.model, Path(name, MODEL), movable(failing.model))
+            write_test_data(Path(name, FEEDS), failing.feeds, {})
+            ended = self._ran(Path(name))
+        if ended is None:
+            return Reason("hang", f"longer than {self.timeout:g} s")
+        code, output = ended[0], ended[1].replace(name, "")
+        found = re.search(self.says, output)
+        if found is None or not (self.says or code) or self.code not in (None, code):
+            return None
+        kind = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        said = found[0] if self.says else "".join(output.strip().splitlines()[-1:])
+        return Reason(kind, "" if self.code else alike(said, failing.model), said)
+
+    def _ran(self, folder: Path) -> tuple[int, str] | None:
+        """Run the program; return its exit code and its output, None if it takes too long."""
+        process = subprocess.Popen(
+            self.words(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=self.timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:  # what it started may outlive it
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        return process.returncode, output.decode(errors="replace")

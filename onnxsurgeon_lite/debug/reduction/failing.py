@@ -1,0 +1,142 @@
+"""A model and its feeds, which a reduction makes smaller, and the values that a run of it sees."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from onnx import ModelProto, TensorProto
+
+from onnxsurgeon_lite.debug.bisection.journal import digest
+from onnxsurgeon_lite.errors import EditError, RuntimeCrash, RuntimeTimeout, SurgeonError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.passes import Clean, Pass, Pipeline
+from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds, required_inputs
+from onnxsurgeon_lite.runtime.run import run
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in, type_of
+
+
+@dataclass(frozen=True, order=True)
+class Extent:
+    """How large a model is: nodes, those of bodies and functions included, and bytes of constants and feeds."""
+
+    nodes: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.nodes} nodes, {self.bytes:,} bytes"
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A model with feeds that may fail.
+
+    Attributes:
+        steps: the edits that made the model of the first one.
+    """
+
+    model: Model
+    feeds: Feeds
+    steps: tuple[Pass, ...] = ()
+
+    @cached_property
+    def index(self) -> GraphIndex:
+        """The model's main graph."""
+        return GraphIndex.of(self.model)
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of the model and the feeds."""
+        return digest(self.model.encoded(), "", self.feeds)
+
+    @cached_property
+    def extent(self) -> Extent:
+        """How large it is."""
+        proto = self.model.proto
+        nodes = sum(len(holder.node) for holder in (*walk.graphs(proto), *proto.functions))
+        weights = sum(dtypes.byte_count(t.data_type, t.dims) for t in walk.tensors(proto))
+        fed = sum(array.nbytes for value in self.feeds.values() for array in arrays_in(value))
+        return Extent(nodes, weights + fed)
+
+    @property
+    def constants(self) -> dict[str, TensorProto]:
+        """The dense initializers of the main graph."""
+        found = self.index.initializers.items()
+        return {name: each for name, each in found if isinstance(each, TensorProto)}
+
+    def edited(self, step: Pass, values: Mapping[str, RunValue] | None = None) -> "Failing":
+        """Return the model after an edit, without what no output needs, and its feeds.
+
+        Args:
+            values: feeds of inputs that are new, or that change.
+
+        Raises:
+            EditError: nothing changes, or an input has no feed.
+        """
+        result = Pipeline((step, Clean())).apply(self.model)
+        if not result.changed:
+            raise EditError(f"{step.name} changes nothing")
+        feeds, index = Feeds(), GraphIndex.of(result.model)
+        for name in required_inputs(index):
+            value = (values or {}).get(name, self.feeds.get(name))
+            if value is None:
+                raise EditError(f"input {name!r} has no feed")
+            feeds[name] = value
+            if index.inputs[name].type.WhichOneof("value") is None:
+                index.inputs[name].type.CopyFrom(type_of(value))
+        return Failing(result.model, feeds, (*self.steps, step, Clean()))
+
+    def fed(self, name: str, value: Array) -> "Failing":
+        """Return the model with another feed."""
+        return replace(self, feeds={**self.feeds, name: value})
+
+
+@dataclass
+class SeenValues:
+    """Values of a model, computed when they are asked for: they take the place of nodes that are left out.
+
+    What is downstream of the failure cannot be computed: it is made from its type.
+
+    Attributes:
+        runtime: computes them without optimization. recipe: how others are made.
+    """
+
+    runtime: Runtime
+    recipe: Recipe
+    _key: str = ""
+    _known: dict[str, RunValue] = field(default_factory=dict)
+
+    def values(self, failing: Failing, places: Mapping[str, str], graph: GraphIndex) -> Feeds:
+        """Return values for inputs of a graph.
+
+        Args:
+            places: name -> where the value is in the model; in a body it has its path.
+            graph: has the types of the names.
+
+        Raises:
+            FeedsError: a value can be neither computed nor made.
+        """
+        found, proto, feeds = self.computed(failing, places.values()), ModelProto(), Feeds()
+        graph.learn_types(places)
+        for name, place in places.items():
+            if (value := found.get(place)) is None:
+                proto.graph.input.append(graph.value_info(name))
+            else:
+                feeds[name] = value
+        return feeds | make_feeds(GraphIndex.of(Model(proto)), self.recipe)[0]
+
+    def computed(self, failing: Failing, names: Iterable[str]) -> dict[str, RunValue]:
+        """Return values of a run, or what is known without it where it fails."""
+        if self._key != failing.key:
+            self._key, self._known = failing.key, {}
+        try:
+            missing = [name for name in names if name not in self._known]
+            if missing:
+                self._known |= run(failing.index, failing.feeds, self.runtime, missing)
+        except (RuntimeCrash, RuntimeTimeout):
+            self.runtime.restart()
+        except SurgeonError:
+            pass
+        return self._known
