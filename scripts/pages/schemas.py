@@ -30,6 +30,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     from onnxsurgeon_lite.debug.ranking.bits import BitsPerLayer
     from onnxsurgeon_lite.debug.ranking.leave_one_out import LeaveOneOut
     from onnxsurgeon_lite.debug.ranking.rank import Ranking
+    from onnxsurgeon_lite.debug.reduction.folder import Reduction
     from onnxsurgeon_lite.debug.result import BisectResult
     from onnxsurgeon_lite.debug.shares import Blame
     from onnxsurgeon_lite.graph.check import CheckResult
@@ -62,6 +63,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "test", "test", SuiteResult
     yield "profile", "profile", Profile | ProfileComparison
     yield "bisect", "bisect", contract
+    yield "reduce", "reduce", Reduction
     yield "rank", "rank", Ranking | Blame | BitsPerLayer | Float16Risks | LeaveOneOut
     yield "convert", "convert", Conversion
     yield "match", "match", MatchResult

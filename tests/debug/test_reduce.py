@@ -1,0 +1,231 @@
+"""`reduce`: planted failures, whose smallest size is known by construction, and what is kept when it is interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.debug.bisection.journal import Journal
+from onnxsurgeon_lite.debug.reduction import shrinking
+from onnxsurgeon_lite.debug.reduction.conditions import Reason, alike
+from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.runtime.feeds import Recipe
+from onnxsurgeon_lite.runtime.session import Runtime
+
+PLACE = Path(__file__).parents[2] / "scripts" / "benchmarks" / "failures.py"
+SPEC = spec_from_file_location("failures", PLACE)
+MODULE = module_from_spec(SPEC)
+sys.modules["failures"] = MODULE
+SPEC.loader.exec_module(MODULE)
+FAILURES = MODULE.FAILURES
+
+CHAIN = "g (float[4] x) => (float[4] y) { a = Relu (x)  h = Neg (a)  l = Log (h)  y = Abs (l) }"
+ONES = {"x": np.ones(4, np.float32)}
+
+
+def test_there_are_at_least_24_planted_failures():
+    assert len(FAILURES) >= 24
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_planted_failure_is_reduced_to_its_smallest_size_and_proved(name, tmp_path):
+    failure = FAILURES[name]
+
+    found = osl.reduce(
+        failure.make(),
+        failure.fails,
+        command=failure.command,
+        feeds=failure.feeds,
+        output=tmp_path / "small",
+        **failure.how,
+    )
+
+    assert found.after.nodes <= failure.nodes
+    assert found.calls <= 150
+    assert found.proved
+    assert found.complete
+    readme = (tmp_path / "small" / "README.md").read_text()
+    assert str(found.reason) in readme
+
+
+def searched(failing: Failing, fails, runtime: Runtime, asked: list) -> Failing:
+    """Reduce a model with a condition that is a function."""
+
+    def ask(case: Failing) -> Reason | None:
+        asked.append(case)
+        return Reason("fails") if fails(case) else None
+
+    seen = SeenValues(runtime, Recipe())
+    search = shrinking.Shrinking(ask, Reason("fails"), 1, seen, Journal(), failing, lambda _: None)
+    return search.run()
+
+
+def operators(case: Failing) -> list[str]:
+    return [node.op_type for node in case.model.proto.graph.node]
+
+
+@pytest.mark.parametrize("place", range(0, 40, 3))
+def test_each_node_of_a_chain_is_found_in_few_questions(place, model_of, runtime):
+    names = ["x", *(f"h{i}" for i in range(40))]
+    lines = [
+        f"{names[i + 1]} = {'Softsign' if i == place else 'Abs'} ({names[i]})" for i in range(40)
+    ]
+    model = model_of(f"chain (float[2] x) => (float[2] h39) {{ {' '.join(lines)} }}")
+    asked: list[Failing] = []
+
+    found = searched(
+        Failing(model, {"x": np.ones(2, np.float32)}),
+        lambda case: "Softsign" in operators(case),
+        runtime,
+        asked,
+    )
+
+    assert operators(found) == ["Softsign"]
+    assert len(asked) <= 24
+
+
+def test_what_was_refused_is_not_asked_again_after_an_unrelated_step(model_of, runtime):
+    model = model_of(
+        "g (float[2] x) => (float[2] y) { a = Softsign (x)  b = Neg (a)  c = Softplus (b)  y = Abs (c) }"
+    )
+    asked: list[Failing] = []
+
+    searched(
+        Failing(model, {"x": np.ones(2, np.float32)}),
+        lambda case: {"Softsign", "Softplus"} <= {*operators(case)},
+        runtime,
+        asked,
+    )
+
+    keys = [case.key for case in asked]
+    assert len(keys) == len(set(keys))
+
+
+def test_a_model_that_does_not_fail_is_refused():
+    with pytest.raises(UsageError, match="the model does not fail"):
+        osl.reduce(osl.build("g (float[2] x) => (float[2] y) { y = Relu (x) }"), "error")
+
+
+def test_a_condition_that_does_not_exist_is_refused():
+    with pytest.raises(UsageError, match="'broken' is no condition"):
+        osl.reduce(osl.build(CHAIN), "broken")
+
+
+def test_a_program_without_a_model_is_refused():
+    with pytest.raises(UsageError, match="has no {model}"):
+        osl.reduce(osl.build(CHAIN), command="true")
+
+
+def test_a_mismatch_between_settings_is_no_other_failure(tmp_path):
+    with pytest.raises(UsageError, match="does not fail"):
+        osl.reduce(osl.build(CHAIN), "mismatch", feeds=ONES, b="opt=basic")
+
+
+def test_messages_are_alike_but_for_names_and_numbers(model_of):
+    model = model_of(CHAIN)
+
+    one = alike("node h at 0x1f: 'x' has 3 rows (node @2, @3)", model)
+    two = alike("node l at 0x2e: 'y' has 14 rows", model)
+
+    assert one == two == "node _ at #: '_' has # rows"
+
+
+def test_a_crash_that_becomes_another_error_is_no_reduction(tmp_path):
+    """The Optional alone would crash the runtime: that is another failure."""
+    found = osl.reduce(FAILURES["optional"].make(), "error")
+
+    assert found.reason.kind == "error"
+    assert found.after.nodes == 2
+
+
+def reducing(folder: Path, *more: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "onnxsurgeon_lite", "reduce", "model.onnx", "-o", "small"]
+    return subprocess.Popen([*command, *more], cwd=folder, stdout=-1, stderr=-1, text=True)
+
+
+@pytest.fixture
+def slow(tmp_path) -> tuple[Path, tuple[str, ...]]:
+    """A model, and a condition that takes a while."""
+    onnx.save(MODULE.within("out = Softsign (h)", "out"), tmp_path / "model.onnx")
+    (tmp_path / "check.py").write_text(
+        "import sys, time; time.sleep(0.1)\n"
+        "open('log', 'a').write('asked\\n')\n"
+        "sys.exit(b'Softsign' in open(sys.argv[1], 'rb').read())\n"
+    )
+    return tmp_path, ("--command", f"{sys.executable} {tmp_path}/check.py {{model}}")
+
+
+def asked_in(folder: Path) -> int:
+    log = folder / "log"
+    return log.read_text().count("asked") if log.exists() else 0
+
+
+def test_a_killed_search_loses_the_last_step_alone(slow):
+    folder, condition = slow
+    process = reducing(folder, *condition)
+    while asked_in(folder) < 5:
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    before = asked_in(folder)
+
+    resumed = reducing(folder, "--resume", *condition)
+    out, err = resumed.communicate()
+    after = asked_in(folder)
+    whole = reducing(folder, "--force", *condition)
+    whole.communicate()
+
+    assert resumed.returncode == 0, err
+    assert "-> 1 nodes" in out
+    # the first question is asked anew, the others once, but for the last
+    assert after - 1 <= asked_in(folder) - after + 2
+    assert before >= 5
+
+
+def test_an_interrupted_search_keeps_the_best_so_far(slow):
+    folder, condition = slow
+    process = reducing(folder, *condition)
+    while asked_in(folder) < 6:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    out, _ = process.communicate()
+
+    assert process.returncode == 130
+    assert "interrupted" in out
+    kept = onnx.load(folder / "small" / "model.onnx")
+    assert "Softsign" in {node.op_type for node in kept.graph.node}
+    assert len(kept.graph.node) < 26
+    assert (folder / "small.journal").exists()
+
+
+def test_the_result_as_json(tmp_path):
+    onnx.save(FAILURES["missing operator"].make(), tmp_path / "model.onnx")
+
+    out, err = reducing(tmp_path, "--fails", "error", "--json").communicate()
+
+    told = json.loads(out)
+    assert told["reason"]["kind"] == "error", err
+    assert told["after"]["nodes"] == 1
+    assert told["proved"] is True
+
+
+def test_the_script_of_a_result_needs_no_package_of_ours(tmp_path):
+    osl.reduce(
+        FAILURES["NaN"].make(), "nan", feeds=FAILURES["NaN"].feeds, output=tmp_path / "small"
+    )
+
+    text = (tmp_path / "small" / "repro.py").read_text()
+    done = subprocess.run([sys.executable, "repro.py"], cwd=tmp_path / "small", check=False)
+
+    assert "onnxsurgeon" not in text
+    assert done.returncode == 1
