@@ -89,7 +89,9 @@ class Promote:
     def _promote(self, index: GraphIndex, result: Model, value: str, tensor: TensorProto) -> str:
         """Promote one value; return the initializer that keeps its numbers, if one does."""
         graph, kept = result.proto.graph, ""
-        declared = ValueInfoProto(name=value, type=tensor_type(tensor))
+        told = (info for info in graph.value_info if info.name == value)  # its docs
+        declared = copied(next(told, ValueInfoProto(name=value)))
+        declared.type.CopyFrom(tensor_type(tensor))
         if index.maker(value) is not None:
             place = next(p for p, node in enumerate(graph.node) if value in node.output)
             kept = self._keep(index, result, declared, place, tensor)

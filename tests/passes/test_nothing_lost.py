@@ -362,3 +362,19 @@ def test_below_opset_6_a_new_cast_names_its_dtype():
     result = SetType({"x": "double"}).apply(model).model.proto
 
     onnx.checker.check_model(result, full_check=True)
+
+
+def test_an_input_that_was_a_constant_has_the_docs_of_its_declaration():
+    header = '<ir_version: 10, opset_import: ["" : 21]>'
+    text = f"{header} g (float[2] x) => (float[2] y) <float[2] w = {{1, 2}}> {{ y = Add(x, w) }}"
+    model = Model(onnx.parser.parse_model(text))
+    kind = helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
+    info = model.proto.graph.value_info.add(name="w", type=kind, doc_string="scale")
+    info.metadata_props.add(key="made", value="by hand")
+
+    promoted = Promote(("w",)).apply(model).model
+    back = Freeze((("w", None),)).apply(promoted).model
+
+    declared = promoted.proto.graph.input[1]
+    assert (declared.doc_string, declared.metadata_props[0].value) == ("scale", "by hand")
+    assert back.proto == model.proto
