@@ -7,10 +7,27 @@ import pytest
 from onnx import parser, shape_inference
 
 from kit import AS_WRITTEN, choosing
+from kit.advice import Listener
 from onnxsurgeon_lite import Model, Runtime, load
 
 LEFT_OUT = choosing.left_out()
 collect_ignore = [str(path) for path in LEFT_OUT]
+
+
+ADVICE = Listener()
+
+
+def pytest_configure():
+    """Hear what every error advises."""
+    ADVICE.listen()
+
+
+@pytest.fixture(autouse=True)
+def advice_leads_on(tmp_path_factory):
+    """What an error advises is followed after the test that saw it first."""
+    yield
+    problems = ADVICE.problems(tmp_path_factory.getbasetemp() / "advised.onnx")
+    assert not problems, "\n".join(problems)
 
 
 def pytest_report_header():

@@ -3,7 +3,7 @@
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any, cast
@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from onnxsurgeon_lite.errors import SurgeonError, reported
+from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report import plain
 
 MISMATCH = 1
@@ -30,6 +31,7 @@ class Boundary(TyperGroup):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # a name may not fit the encoding
+        given = [*ctx._protected_args, *ctx.args]
         try:
             with _outlasting():
                 result = super().invoke(ctx)
@@ -39,6 +41,7 @@ class Boundary(TyperGroup):
         except (typer.Exit, typer.Abort):
             raise
         except (Exception, KeyboardInterrupt) as error:
+            _keep_output(error, given)
             raise typer.Exit(_code(error)) from error
         return result
 
@@ -85,6 +88,14 @@ def _suggest(error: Any) -> None:
     known = [option for parameter in context.command.params for option in parameter.opts]
     beginning = [option for option in known if option.startswith(name[:_BEGINNING])]
     error.possibilities = beginning or error.possibilities
+
+
+def _keep_output(error: BaseException, given: Sequence[str]) -> None:
+    """Let a hint that ends with the given command, corrected, write where that would."""
+    if isinstance(error, SurgeonError) and f"{command('onnxdbg', *given[:2])} " in str(error.hint):
+        for word in {"-o", "--output"}.intersection(given):
+            place = given.index(word)
+            error.hint = f"{error.hint} {command(*given[place : place + 2])}"
 
 
 def _code(error: BaseException) -> int:

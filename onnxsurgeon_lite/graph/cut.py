@@ -178,7 +178,7 @@ def _open_cut(
     return OpenCutError(
         f"the inputs do not determine {', '.join(map(repr, outputs))}: "
         f"{', '.join(map(repr, missing))} also needed, by {' -> '.join(shown)}",
-        f"try: {_extract_command(index, [*inputs, *missing], outputs)} (or add --auto-inputs)",
+        f"add --auto-inputs, or try: {_extract_command(index, [*inputs, *missing], outputs)}",
         missing,
         path,
     )

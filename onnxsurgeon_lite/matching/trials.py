@@ -248,8 +248,10 @@ def _sizes(index: GraphIndex) -> list[dict[str, int]]:
 
 def _is_small(index: GraphIndex, sizes: Mapping[str, int]) -> bool:
     """Return whether every input of these sizes is made and computed in little time."""
-    shapes = [kind.type.tensor_type.shape.dim for kind in index.inputs.values()]
-    return all(math.prod(sizes.get(dim.dim_param, 1) for dim in dims) <= _MOST for dims in shapes)
+    return all(
+        math.prod(sizes.get(dim.dim_param, 1) for dim in info.type.tensor_type.shape.dim) <= _MOST
+        for info in index.inputs.values()
+    )
 
 
 def _sizes_of(index: GraphIndex, feeds: Feeds) -> dict[str, int]:

@@ -101,6 +101,11 @@ def bodies(node: NodeProto) -> list[tuple[str, GraphProto]]:
     return found
 
 
+def has_references(node: NodeProto) -> bool:
+    """Return whether a function's node takes an attribute from the call."""
+    return any(attribute.ref_attr_name for attribute in node.attribute)
+
+
 def with_inner(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     """Yield these nodes and the nodes of their subgraphs, at any depth."""
     pending = list(nodes)

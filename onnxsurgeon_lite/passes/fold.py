@@ -399,7 +399,7 @@ class _Constants:
 
 def _is_open(node: NodeProto) -> bool:
     """Return whether a node has a body, or the call of a function decides an attribute."""
-    return bool(walk.bodies(node)) or any(a.ref_attr_name for a in node.attribute)
+    return bool(walk.bodies(node)) or walk.has_references(node)
 
 
 def _size(kind: TypeProto | None) -> int | None:

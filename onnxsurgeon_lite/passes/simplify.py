@@ -70,11 +70,10 @@ class Simplify:
         require_schemas(applied.index)
         steps = self.steps()
         repeated = [step for step in steps if not isinstance(step, Infer)]
-        infers = len(steps) > len(repeated)
         for step in cycle(repeated):
             applied.apply(step)
             # skip-noops comes next, or this may be the last version
-            if infers and (isinstance(step, Fold) or applied.idle == 1):
+            if isinstance(step, Fold) or applied.idle == 1:
                 begin_types(applied.index)
             if applied.idle >= len(repeated):
                 break

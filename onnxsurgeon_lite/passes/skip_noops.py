@@ -104,7 +104,7 @@ class _Noops:
             row = self.index.row(position)
             if row.domain or self._uses_more(row.outputs):
                 continue
-            if row.attributed and self._is_open(position):
+            if row.attributed and walk.has_references(self.index.nodes[position]):
                 continue
             returned = self._returned(position, row)
             if returned is None:
@@ -129,10 +129,6 @@ class _Noops:
         neutral = {name for name in self.constants if self._is_all(name, number)}
         readers = chain.from_iterable(self.index.readers(neutral).values()) if neutral else ()
         return sorted(set(places).intersection(readers))
-
-    def _is_open(self, position: int) -> bool:
-        """Return whether the call of a function decides an attribute."""
-        return any(attribute.ref_attr_name for attribute in self.index.nodes[position].attribute)
 
     def _can_take(self, source: str, fixed: Container[str]) -> bool:
         """Return whether a value can take the name of a graph output."""

@@ -328,7 +328,7 @@ class Runtime:
         except RuntimeFailure as error:
             raise RuntimeFailure(
                 _CODE.sub("", error.message),
-                "look at that node with onnxdbg inspect --node, or cut before it with onnxdbg extract",
+                "look at that node with onnxdbg inspect MODEL --node NODE, or cut before it with onnxdbg extract",
             ) from error
         headers = _headers(reply)
         self.held.update((kept[h["name"]], _byte_count(h)) for h in headers if h["name"] in kept)

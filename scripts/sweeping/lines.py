@@ -6,7 +6,7 @@ the value of its name has in the model, every node and weight is there, and noth
 
     removes       nodes, weights and declarations may go
     retyped       declared types may change; feeds are cast to them
-    resized       declared types may change
+    resized       declared types may change, and constants that hold a size may be computed
     padded        so may the shapes of outputs
     near          numbers are rounded to half precision or to integers
     by-position   inputs and outputs have other names

@@ -247,7 +247,7 @@ def test_check_reports_a_broken_graph(kind, folder):
         (
             ["extract", "good.onnx", "--inputs", "24", "--outputs", "28"],
             "do not determine '28': '27' also needed, by 27 -> 28",
-            "onnxdbg extract good.onnx --inputs 24,27 --outputs 28 (or add --auto-inputs)",
+            "add --auto-inputs, or try: onnxdbg extract good.onnx --inputs 24,27 --outputs 28",
         ),
         (["run", "good.onnx", "--feeds", "missing.npz"], "'missing.npz'", "onnxdbg record"),
         (["run", "good.onnx", "--feeds", "good.onnx"], "not a known kind of reference set", ".npz"),
@@ -380,9 +380,11 @@ def test_the_command_that_is_offered_works_when_pasted(name, folder):
     path.write_bytes(helper.make_model(graph, ir_version=10).SerializeToString())
     given = listed([f"{name} 1"])
 
-    _, hint = refused("extract", path, f"--inputs={given}", "--outputs", "y", folder=folder)
-    offered = hint.removeprefix("try: onnxdbg ").removesuffix(" (or add --auto-inputs)")
-    shell = ["bash", "-c", f"{shlex.join(COMMAND)} {offered} -o out.onnx"]
+    _, hint = refused(
+        "extract", path, f"--inputs={given}", "--outputs", "y", "-o", "out.onnx", folder=folder
+    )
+    offered = hint.removeprefix("add --auto-inputs, or try: onnxdbg ")
+    shell = ["bash", "-c", f"{shlex.join(COMMAND)} {offered}"]
     done = subprocess.run(shell, capture_output=True, text=True, check=False)
 
     assert hint.isprintable()

@@ -30,22 +30,31 @@ class _Fit(NamedTuple):
 
 def choose(board: Board, candidates: Sequence[Candidate]) -> None:
     """Pair candidates, best fit first; among equal fits, only those without competitors."""
-    for level in _levels(board, candidates):
-        for group in _groups(level):
-            ones, others = _sides(group)
-            if len(ones) == len(others) and len(group) == len(ones) * len(others):
-                for one, other in zip(ones, others, strict=True):
-                    _take(board, next(c for c in group if c.a is one and c.b is other))
+    for group, ones, others in _competing(board, candidates):
+        if len(ones) == len(others) and len(group) == len(ones) * len(others):
+            for one, other in zip(ones, others, strict=True):
+                _take(board, next(c for c in group if c.a is one and c.b is other))
 
 
 def choose_first(board: Board, candidates: Sequence[Candidate]) -> None:
     """Pair the first values of chains that only pass a tensor on."""
+    for group, ones, others in _competing(board, candidates):
+        first = next((c for c in group if c.a is ones[0] and c.b is others[0]), None)
+        if first and _passes_on(board.a, ones) and _passes_on(board.b, others):
+            _take(board, first)
+
+
+def _competing(
+    board: Board, candidates: Sequence[Candidate]
+) -> Iterator[tuple[list[Candidate], list[Fact], list[Fact]]]:
+    """Yield the candidates that compete, best fit first, with their values on both sides in execution order."""
     for level in _levels(board, candidates):
         for group in _groups(level):
-            ones, others = _sides(group)
-            first = next((c for c in group if c.a is ones[0] and c.b is others[0]), None)
-            if first and _passes_on(board.a, ones) and _passes_on(board.b, others):
-                _take(board, first)
+            ones, others = {c.a.name: c.a for c in group}, {c.b.name: c.b for c in group}
+            first, second = (
+                sorted(side.values(), key=lambda fact: fact.rank) for side in (ones, others)
+            )
+            yield group, first, second
 
 
 def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
@@ -125,15 +134,6 @@ def _groups(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
         for member in joined:
             group_of[0, member.a.name] = group_of[1, member.b.name] = joined
     return list({id(group): group for group in group_of.values()}.values())
-
-
-def _sides(group: Sequence[Candidate]) -> tuple[list[Fact], list[Fact]]:
-    """Return the values of a group on both sides, in execution order."""
-    ones, others = {c.a.name: c.a for c in group}, {c.b.name: c.b for c in group}
-    return (
-        sorted(ones.values(), key=lambda fact: fact.rank),
-        sorted(others.values(), key=lambda fact: fact.rank),
-    )
 
 
 def _passes_on(side: Side, facts: Sequence[Fact]) -> bool:

@@ -203,7 +203,7 @@ class Plan:
         if has_sequences(schema):
             return "a sequence"
         if node.op_type in _CHOOSING:
-            return "its dtype is the call's" if _has_references(node) else ""
+            return "its dtype is the call's" if walk.has_references(node) else ""
         if self._has_unknown(step, scope):
             return "the dtype of an input is not known"
         if any(takes and site for takes, site in zip(step.takes, step.inputs, strict=True)):
@@ -214,7 +214,7 @@ class Plan:
         """Take a Constant node as an initializer."""
         tensor = constant_of(step.node)
         site = step.outputs[0]
-        if tensor is None or site is None or _has_references(step.node):
+        if tensor is None or site is None or walk.has_references(step.node):
             return "wide", "its numbers are the call's"
         site.constant = tensor
         return "none", ""
@@ -390,11 +390,6 @@ def _elem_type(index: GraphIndex, name: str) -> int:
     if kind is None:
         return 0
     return kind.tensor_type.elem_type if kind.HasField("tensor_type") else -1
-
-
-def _has_references(node: NodeProto) -> bool:
-    """Return whether a function's node takes an attribute from the call."""
-    return any(attribute.ref_attr_name for attribute in node.attribute)
 
 
 def _slots_fit(step: PrecisionStep) -> bool:

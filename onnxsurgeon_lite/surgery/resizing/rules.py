@@ -114,13 +114,16 @@ def _expand(visit: Visit) -> None:
         visit.refill(1, entries, effect, why)
 
 
+def _refill(visit: Visit, slot: int, effect: list[Size]) -> None:
+    entries = [visit.plan.fixed(size) for size in effect]
+    visit.refill(slot, entries, effect, "a consumer needs the changed size")
+
+
 def _constant_of_shape(visit: Visit) -> None:
     literals, needs = visit.elements(0), visit.demanded()
     if literals is None or not needs:
         return
-    effect = [needs.get(axis, literal) for axis, literal in enumerate(literals)]
-    entries = [visit.plan.fixed(size) for size in effect]
-    visit.refill(0, entries, effect, "a consumer needs the changed size")
+    _refill(visit, 0, [needs.get(axis, literal) for axis, literal in enumerate(literals)])
 
 
 def _tile(visit: Visit) -> None:
@@ -132,8 +135,7 @@ def _tile(visit: Visit) -> None:
         if any(n % sizes[axis][0] for n in size):
             raise visit.blocked(f"its input has size {sizes[axis][0]} and must become {size}")
         effect[axis] = tuple(n // sizes[axis][0] for n in size)
-    entries = [visit.plan.fixed(size) for size in effect]
-    visit.refill(1, entries, effect, "a consumer needs the changed size")
+    _refill(visit, 1, effect)
 
 
 def _slice(visit: Visit) -> None:

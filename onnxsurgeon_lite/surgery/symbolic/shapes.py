@@ -82,7 +82,7 @@ def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Ty
 def carry_types(before: GraphIndex, after: GraphIndex) -> None:
     """Let an edited model know the inferred types of the values that are left: an edit gives none another meaning."""
     found = _known.get(before) or _carried.get(before)
-    if found is not None:
+    if found:
         types, expressions = found
         kept = {name: types[name] for name in _complete(types) & after.producer.keys()}
         _carried[after] = kept, expressions

@@ -37,10 +37,15 @@ def _require_plain(s: GradientStep) -> None:
         raise s.refused(f"reduction is {s.text('reduction')!r}")
 
 
-def _top(s: GradientStep) -> Term:
+def _indices(s: GradientStep, outputs: int, *reads: Term | None) -> Term:
+    """Return the second output of a node, which is computed again where the model does not name it."""
     given = len(s.node.output) > 1 and s.node.output[1]
-    name = s.node.output[1] if given else s.again(2, s.a, s.b)[1].name
-    indices = Term(s.tape, name, TensorProto.INT64)
+    name = s.node.output[1] if given else s.again(outputs, *reads)[1].name
+    return Term(s.tape, name, TensorProto.INT64)
+
+
+def _top(s: GradientStep) -> Term:
+    indices = _indices(s, 2, s.a, s.b)
     places = s.tape.op("GatherElements", s.tape.places(s.a), indices, axis=s.axis())
     return s.tape.scattered(places, s.dy, s.a)
 
@@ -55,9 +60,7 @@ def _one_hot(s: GradientStep) -> Term:
 
 
 def _unique(s: GradientStep) -> Term:
-    given = len(s.node.output) > 1 and s.node.output[1]
-    name = s.node.output[1] if given else s.again(4, s.a)[1].name
-    indices = Term(s.tape, name, TensorProto.INT64)
+    indices = _indices(s, 4, s.a)
     if "axis" in s.attributes:
         indices = s.tape.op("Gather", s.tape.places(s.a), indices, axis=s.axis())
     return s.tape.scattered(indices, s.dy, s.a)
