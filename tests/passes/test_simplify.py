@@ -475,7 +475,6 @@ def test_what_an_earlier_step_knows_of_types_is_not_inferred_again(monkeypatch):
     once = len(visited)
     result = osl.simplify(model, unproved=True)
 
-    assert operators(result.model) == ["Relu"] * 6
-    assert (
-        len(visited) <= 3 * once
-    )  # inferred alone, in the first step, and what the first edit added
+    assert "Identity" not in operators(result.model)
+    # inferred alone, and in the first step; nothing after an edit
+    assert 0 < len(visited) <= 2 * once
