@@ -393,13 +393,27 @@ def temporary_prefix(target: Path) -> str:
     return f".{target.name[:40]}.{_machine()}-{os.getpid()}-"
 
 
+_FOLDERS = set[Path]()
+
+
 @functools.cache
 def _sweep(folder: Path, _process: int) -> None:
     """Remove the files that killed processes of this machine left in a folder; look once in each process."""
+    _FOLDERS.add(folder)
+    _clear(folder, lambda process: not _runs(process))
+
+
+def clear_own() -> None:
+    """Remove what this process began to write, before it ends by a signal: it may have come between any two lines."""
+    for folder in _FOLDERS:
+        _clear(folder, os.getpid().__eq__)
+
+
+def _clear(folder: Path, is_over: Callable[[int], bool]) -> None:
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             left = _LEFTOVER.fullmatch(name) if name.endswith(WRITING) else None
-            if left and left["machine"] == _machine() and not _runs(int(left["process"])):
+            if left and left["machine"] == _machine() and is_over(int(left["process"])):
                 path = folder / name
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 

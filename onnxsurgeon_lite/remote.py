@@ -34,7 +34,8 @@ _PAUSE = 0.2  # seconds before the second try, twice as many before each further
 _LEAST, _LARGEST = 1 << 12, 1 << 20  # bytes that are read ahead of what is asked for
 _LARGEST_PIECE = 4 << 20  # bytes of one request
 _LARGEST_COPY, _LARGEST_STRUCTURE = 1 << 29, 1 << 28  # bytes
-_SECONDS, _EARNED = 30.0, 0.5  # that requests may take at first, and more with each answer
+_SECONDS = 30.0  # that requests may take before something comes
+_EARNED = 25_000  # bytes that an answer counts as
 _SLOWEST = 50_000  # bytes a second
 
 
@@ -210,7 +211,7 @@ class Remote(PosixPath):
             from fsspec.core import url_to_fs
 
             web = _bounded() if self.url.startswith("http") else {}
-            system, path = url_to_fs(self.url, **web)
+            system, path = self.patience.answer(partial(url_to_fs, self.url, **web), self.url)
         except ImportError as error:
             raise UsageError(
                 f"{self.url!r} needs fsspec and the store's package: {error}",
@@ -302,7 +303,7 @@ class _Patience:
 
     def earn(self, size: int) -> None:
         """Allow more time, because bytes came."""
-        self._left += size / _SLOWEST
+        self._left = min(self._left + size / _SLOWEST, _SECONDS)
 
     def answer(self, ask: Callable[[], R], url: str) -> R:
         """Return what is answered; one that waits for ever is left alone with its thread."""
@@ -310,12 +311,14 @@ class _Patience:
         Thread(target=_settle, args=[answer, ask], daemon=True).start()
         began = now = time.monotonic()
         most = WAITING.get()
-        while now - began < (self._left if most is None else min(most, self._left)):
-            if wait([answer], max(0.01, min(1.0, began + self._left - now))).done:
-                self._left += _EARNED - (time.monotonic() - began)
+        while self._left > 0 and (most is None or now - began < most):
+            wait([answer], max(0.01, min(1.0, self._left)))
+            before, now = now, time.monotonic()
+            self._left -= now - before
+            if answer.done():
+                self.earn(_EARNED)
                 return answer.result()
-            now = time.monotonic()
-        self._left = _EARNED
+        self._left = 1.0
         raise _TooSlowError(errno.ETIMEDOUT, f"too little came in {now - began:.0f} s", url)
 
 

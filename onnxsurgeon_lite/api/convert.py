@@ -150,12 +150,12 @@ def _kept(keep: str | Sequence[str]) -> tuple[str, ...]:
             found.append(argument)
             continue
         try:
-            stored = json.loads(text_of(Path(argument), limit=1 << 28))
+            stored = json.loads(text_of(Path(argument)))
             found += [
                 name if name.startswith(("@", "fn:")) else f"name:{name}"
                 for name in stored["exclude"]
             ]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UsageError(
                 f"{argument!r} is not what rank wrote",
                 "onnxdbg rank MODEL --fp16-risk --json > FILE.json",

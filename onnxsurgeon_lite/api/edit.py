@@ -308,15 +308,9 @@ def build(
 
 def _read(text: "str | PathLike[str]") -> str:
     """Return the text itself, or what its file holds; text has parentheses and braces, a path does not need them."""
-    from onnxsurgeon_lite.errors import UsageError
     from onnxsurgeon_lite.tensors.references.sets import text_of
 
-    if isinstance(text, str) and "{" in text:
-        return text
-    try:
-        return text_of(Path(text))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {str(text)!r} as text: {error}") from error
+    return text if isinstance(text, str) and "{" in text else text_of(Path(text))
 
 
 def verb(name: str) -> "Callable[..., EditResult]":

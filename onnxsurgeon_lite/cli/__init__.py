@@ -38,6 +38,9 @@ def ended() -> int:
     except KeyboardInterrupt:  # in one of the last lines
         code = 130
     code = 128 + ended_by[-1] if ended_by else code
+    from onnxsurgeon_lite.atomic import clear_own
+
+    clear_own()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -50,7 +50,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
     else:
         for other in _ENDING:
-            signal.signal(other, signal.SIG_IGN)  # once is enough
+            signal.signal(other, lambda *_: None)  # once is enough; SIG_IGN would be told
         ended_by.append(number)
         raise SystemExit(128 + number)
 

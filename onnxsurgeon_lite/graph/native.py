@@ -324,8 +324,10 @@ class _Fork:
         process, self.process = self.process, 0
         if not process or self.caller != os.getpid():
             return 0
-        os.kill(process, signal.SIGKILL)
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        with contextlib.suppress(OSError):  # a signal came before it was known that it ended
+            os.kill(process, signal.SIGKILL)
+            return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        return 0
 
     def __del__(self) -> None:
         if hasattr(self, "_stream"):  # a signal can come before

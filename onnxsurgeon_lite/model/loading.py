@@ -73,7 +73,7 @@ def load(path: str | PathLike[str]) -> Model:
             )
         key = source.key
         data = skeleton(source.path, key)
-    except (OSError, RuntimeError) as error:  # such as a loop of links
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, no path
         why = getattr(error, "strerror", error)
         raise ModelFileError(f"cannot read {str(path)!r}: {why}", _nearby(path)) from error
     model = Model(_parse(data, path), {key: source}, path)

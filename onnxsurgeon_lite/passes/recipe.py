@@ -45,8 +45,8 @@ def read_toml(path: Path, folder: Path | None = None) -> dict[str, object]:
         UsageError, ReferenceSetError: it cannot be read, or is no regular file.
     """
     try:
-        return tomllib.loads(text_of(path, folder))
-    except (OSError, ValueError, RuntimeError) as error:  # numbers too long, lists too deep
+        return tomllib.loads(text_of(path, folder, 1 << 22))
+    except (ValueError, RuntimeError) as error:  # numbers too long, lists too deep
         raise UsageError(f"cannot read {str(path)!r}: {error}") from error
 
 

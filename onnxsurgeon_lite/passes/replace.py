@@ -82,6 +82,8 @@ class Replace:
             raise UsageError("a model takes values, no numbers", "insert them: onnxdbg edit insert")
         values = [name for name in inputs.names if name and name not in inputs.numbers]
         region = close(index, values, outputs.names).nodes
+        if not region:
+            raise EditError("nothing is between the inputs and the outputs", "name other values")
         _require_private(index, region, outputs.names)
         types: dict[str, TypeProto] = {}
         if self.op_type:

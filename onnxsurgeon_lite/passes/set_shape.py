@@ -44,6 +44,8 @@ class SetShape:
             UnknownNameError: the model has no such input.
             GraphError: the graph has a cycle, or a function calls itself.
         """
+        if not self.shapes:
+            raise ShapeError("no input is given a shape", "write INPUT=1,3,224,224")
         return resized(_ranked(model, self.shapes), self.shapes, self.second)
 
 

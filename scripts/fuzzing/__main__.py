@@ -22,7 +22,10 @@ import faults
 import readers
 import running
 import sets
+import signals
+import trusted
 import typed
+import urls
 from commands import FILES, HEAVY, LIGHT, commands
 from mutants import cut_and_flipped, mutant
 from oracle import disagreement
@@ -135,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("scripts/fuzz", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add("what", nargs="?", default="models", choices=_WORK,
-        help="mutants; truncations and flips of five models; readers; sets; typed; faults; kept")  # fmt: skip
+        help="mutants; truncations and flips of five models; a word for each other attack")  # fmt: skip
     add("--mutants", type=int, default=1000, help="how many")
     add("--first", type=int, default=0, help="the number of the first")
     add("--seed", default="0")
@@ -210,6 +213,9 @@ _WORK = {
     "readers": readers.mutants_of,
     "sets": sets.mutants_of,
     "typed": typed.mutants_of,
+    "trusted": trusted.mutants_of,
+    "signals": signals.mutants_of,
+    "urls": urls.mutants_of,
     "faults": faults.mutants_of,
     "kept": kept,
 }

@@ -316,6 +316,23 @@ def _code(path: str) -> types.CodeType:
     return compile(Path(path).read_bytes(), path, "exec")
 
 
+def lives(process: int) -> bool:
+    """Return whether a child goes on; one that ended is still waited for."""
+    return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def awaited(process: int, watched: int, seconds: float) -> int:
+    """Return the exit code of a child, as `subprocess` has it; end one that takes too long."""
+    if not select.select([watched], [], [], seconds)[0]:
+        os.kill(process, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def left_behind() -> str:
+    """Say whether a command left a process."""
+    return "a process" if _left_behind(set()) else ""
+
+
 def _left_behind(known: set[int]) -> bool:
     """End the processes that outlive a command; return whether one does, after some time to end."""
     deadline = time.monotonic() + 5

@@ -15,7 +15,8 @@ import onnxsurgeon_lite as osl
 from kit import FIXTURES
 from onnxsurgeon_lite.errors import RuntimeTimeout
 
-READY = "import os; from onnxsurgeon_lite.cli import main, process; process.end_at_once(); os.write(1, b'.'); main()"
+ROOT = Path(__file__).parents[2]  # of onnxdbg.py
+READY = "import os, onnxdbg; onnxdbg.end_at_once(); os.write(1, b'.'); onnxdbg.main()"
 SETUP = (
     "import os, signal, time; from onnxsurgeon_lite.cli import process; process.end_on_signals()\n"
 )
@@ -26,6 +27,7 @@ def python(code, *words, **how):
         [sys.executable, "-c", code, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         **how,
     )
 
@@ -46,6 +48,45 @@ def test_a_signal_at_any_moment_leaves_nothing(number, tmp_path):
         assert process.returncode in (0, 2, 128 + number), said
         assert "Traceback" not in said
         assert {*os.listdir(tmp_path)} <= {"m.onnx", "out.onnx"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_package_is_imported_ends_the_command(number, tmp_path):
+    before = f"import os, sys, onnxdbg; sys.addaudithook(lambda event, given: os.kill(os.getpid(), {int(number)})"
+    code = f"{before} if event == 'import' and given[0] == 'onnxsurgeon_lite' else None); onnxdbg.main()"
+
+    with python(code, "check", "m.onnx", cwd=tmp_path) as process:
+        said = process.communicate()[0]
+
+    assert (process.returncode, said) == (128 + number, b"")
+
+
+def test_a_second_signal_while_the_command_ends_is_not_told():
+    twice = "os.kill(os.getpid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGHUP)"
+    code = (
+        f"{SETUP}signal.pthread_sigmask(signal.SIG_BLOCK, [15, 1]); {twice}\n"
+        "try:\n    signal.pthread_sigmask(signal.SIG_UNBLOCK, [15, 1])\nfinally:\n    time.sleep(0.1)"
+    )
+
+    with python(code) as process:
+        said = process.communicate()[0]
+
+    assert (process.returncode, said) in ((143, b""), (129, b""))
+
+
+def test_what_a_signal_left_between_two_lines_is_removed(tmp_path):
+    shutil.copy(FIXTURES / "linear_func.onnx", tmp_path / "m.onnx")
+    code = (
+        "import os, signal, sys, tempfile\nfrom onnxsurgeon_lite.cli import main\nmade = tempfile.mkstemp\n"
+        "def interrupted(*given):\n    made(*given)\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "tempfile.mkstemp = interrupted\nmain()"
+    )
+
+    with python(code, "edit", "rename", "m.onnx", "x=z", "-o", "o.onnx", cwd=tmp_path) as process:
+        process.communicate()
+
+    assert process.returncode == 143
+    assert os.listdir(tmp_path) == ["m.onnx"]
 
 
 def test_a_signal_waits_for_the_end_of_an_import(tmp_path):
@@ -78,7 +119,7 @@ def test_a_program_that_never_answers_ends_with_all_that_it_started(tmp_path):
     program.chmod(0o755)
 
     with pytest.raises(RuntimeTimeout) as error:
-        osl.run(FIXTURES / "linear_func.onnx", runtime=f"command:{program}", timeout=3)
+        osl.run(FIXTURES / "linear_func.onnx", runtime=f"command:{program}", timeout=8)
 
     assert "it was in" not in str(error.value)
     grandchild = int((tmp_path / "program.grandchild").read_text())

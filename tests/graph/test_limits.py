@@ -539,6 +539,26 @@ def test_a_journal_is_not_written_through_a_link_out_of_its_folder(tmp_path):
     assert not (tmp_path / "empty").read_text()
 
 
+@pytest.mark.parametrize(
+    ("work", "problem"),
+    [
+        (lambda given: osl.replace(given, [], [], op_type="Neg"), "nothing is between"),
+        (lambda given: osl.replace(given, [], ["w"], op_type="Neg"), "nothing is between|needed"),
+        (lambda given: osl.set_shape(given, {}), "no input is given a shape"),
+        (lambda given: osl.rewrite(given, "a\0b"), "no rule or file"),
+        (lambda given: osl.replace(given, ["x"], ["y"], model="a\0b"), "cannot read"),
+        (lambda given: osl.append(given, "bytes"), "cannot read 'bytes' as text"),
+    ],
+)
+def test_words_of_a_recipe_that_make_no_sense_are_refused(work, problem, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bytes").write_bytes(b"\x93")
+    given = model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
+
+    with pytest.raises(SurgeonError, match=problem):
+        work(given)
+
+
 def test_a_loop_of_links_is_no_model(tmp_path):
     (tmp_path / "m.onnx").symlink_to("m.onnx")
 

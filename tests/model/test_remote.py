@@ -19,6 +19,7 @@ from onnxsurgeon_lite.errors import (
     ModelFileError,
     OutputExistsError,
     SourceChangedError,
+    SurgeonError,
     UsageError,
 )
 from onnxsurgeon_lite.remote import RangeBuffer, RangeFile, Remote, placed
@@ -340,6 +341,19 @@ def hostile(monkeypatch):
 def test_a_server_that_never_ends_is_left(how, problem, hostile):
     with pytest.raises(ModelFileError, match=problem):
         osl.load(f"{hostile}/{how}/model.onnx")
+
+
+def test_what_a_server_sends_at_once_does_not_let_it_wait_for_hours():
+    patience = remote._Patience()
+
+    patience.earn(1 << 30)
+
+    assert patience._left <= remote._SECONDS
+
+
+def test_a_store_that_never_says_hello_is_left(hostile):
+    with pytest.raises(SurgeonError, match="too little came in"):
+        osl.load(f"{hostile.replace('http', 'ftp')}/m.onnx")
 
 
 def test_a_copy_needs_room_on_the_disk():

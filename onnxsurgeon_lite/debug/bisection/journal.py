@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from onnxsurgeon_lite.atomic import real_place
-from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.tensors.references.sets import text_of
 
@@ -61,8 +61,8 @@ class Journal:
 
     def _read(self, path: Path, question: str) -> None:
         try:
-            lines = text_of(path, limit=1 << 28).splitlines()
-        except (OSError, UnicodeDecodeError) as error:
+            lines = text_of(path).splitlines()
+        except ReferenceSetError as error:
             raise UsageError(
                 f"there is no journal at {str(path)!r} to resume", "start without --resume"
             ) from error

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from onnx import FunctionProto, ModelProto
 
-from onnxsurgeon_lite.errors import BuildError, UnknownNameError, UsageError
+from onnxsurgeon_lite.errors import BuildError, ReferenceSetError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.patterns.conditions import parse_conditions
@@ -218,12 +218,12 @@ def _text(source: "str | PathLike[str]") -> tuple[str, str]:
         path = known[str(source)]
     try:
         return path.name.removesuffix(_SUFFIX), text_of(path)
-    except FileNotFoundError as error:
+    except ReferenceSetError as error:
+        if path.exists():
+            raise
         unknown = UnknownNameError(str(source), "the package", known, kind="rule or file")
         unknown.hint = unknown.hint or f"it has {', '.join(map(repr, known))}"
         raise unknown from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {str(source)!r} as text: {error}") from error
 
 
 def _chunks(text: str) -> Iterator[str]:

@@ -37,7 +37,7 @@ def save_map(matching: Matching, path: Path) -> None:
 def load_map(path: Path) -> list[Pair]:
     """Load the pairs of a map file."""
     try:
-        found = json.loads(text_of(path, limit=1 << 28))
+        found = json.loads(text_of(path))
         pairs = [_pair(item) for item in found["pairs"]]
     except UNREADABLE as error:
         raise ReferenceSetError(

@@ -41,14 +41,14 @@ def page_file(path: Path) -> Iterator[Callable[[Page], None]]:
     What is the same on every page is on its way to the disk while the rest is found.
     """
     nonce = os.urandom(16).hex()
-    errors = list[OSError]()
+    errors = list[Exception]()
 
     def begin() -> None:
         try:
             file.writelines(_opening(nonce))
             file.flush()
             os.fsync(file.fileno())
-        except OSError as error:  # who finishes the page raises it
+        except Exception as error:  # who finishes the page raises it
             errors.append(error)
 
     def finish(page: Page) -> None:

@@ -178,9 +178,12 @@ def require_regular(path: Path, folder: Path | None = None, limit: int | None = 
     return real
 
 
-def text_of(path: Path, folder: Path | None = None, limit: int = 1 << 22) -> str:
+def text_of(path: Path, folder: Path | None = None, limit: int = 1 << 28) -> str:
     """Return what a text file holds that people write, or tools for them; see `require_regular`."""
-    return require_regular(path, folder, limit).read_text(encoding="utf-8")
+    try:
+        return require_regular(path, folder, limit).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:  # no UTF-8, or no path
+        raise ReferenceSetError(f"cannot read {str(path)!r} as text: {error}") from error
 
 
 @functools.cache
