@@ -50,7 +50,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
     else:
         for other in _ENDING:
-            signal.signal(other, lambda *_: None)  # once is enough; SIG_IGN would be told
+            signal.signal(other, lambda *_: None)  # once is enough; Python reports SIG_IGN
         ended_by.append(number)
         raise SystemExit(128 + number)
 
