@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import parser, shape_inference
 
-from kit import AS_WRITTEN, choosing
+from kit import AS_WRITTEN, choosing, running
 from kit.advice import Listener
 from onnxsurgeon_lite import Model, Runtime, load
 
@@ -70,6 +70,13 @@ def runtime():
     """Runs models as they are written."""
     with Runtime(AS_WRITTEN) as runtime:
         yield runtime
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_runs_end():
+    """End the process that the tests of a file shared."""
+    yield
+    running.end()
 
 
 @pytest.fixture
