@@ -220,7 +220,7 @@ def test_every_kind_of_result_has_what_prints_it():
     def below(kind):
         return {kind}.union(*map(below, kind.__subclasses__()))
 
-    for name in ("debug", "graph", "matching", "model", "passes", "recording", "runtime"):
+    for name in ("debug", "graph", "matching", "model", "passes", "recording", "report", "runtime"):
         room = importlib.import_module(f"onnxsurgeon_lite.{name}")
         for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
             if "torch" not in module.name and "worker" not in module.name:
