@@ -44,11 +44,14 @@ def reduce(
     Args:
         fails: `crash`, `hang`, `error=REGEX`, `stops` (any of these), `mismatch`, `nan`, `inf`, `invalid`.
         command: A program that fails instead: `PROGRAM {model} {feeds}`.
-        says: What its output holds when it fails, a regular expression. code: Its exit code then; any but 0 by default.
-        a: Settings that a mismatch is one with. b: Settings that may fail.
+        says: What its output holds when it fails, a regular expression.
+        code: Its exit code when it fails; any but 0 by default.
+        a: Settings that a mismatch is one with.
+        b: Settings that may fail.
         runs: How often each model runs, where it fails now and then.
         output: The folder to write; without it none is written.
-        journal: A file that keeps the answers. resume: Go on from it.
+        journal: A file that keeps the answers.
+        resume: Go on from the journal.
         force: Write into a folder that is not empty.
 
     Returns:
