@@ -19,7 +19,7 @@ from onnxsurgeon_lite.debug.causes.operators import (
     other_arithmetic,
     other_operators,
 )
-from onnxsurgeon_lite.debug.causes.place import Place, Sample
+from onnxsurgeon_lite.debug.causes.place import Place, RegionSample
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
@@ -85,7 +85,7 @@ class Region:
 
     def _from_mistakes(self) -> Explained | None:
         """Try what is done otherwise at one of the nodes, side by side."""
-        sample = Sample(self.given, {self.value: self.expected}, self.given.__getitem__)
+        sample = RegionSample(self.given, {self.value: self.expected}, self.given.__getitem__)
         place = Place.at(self.observer, self.positions, self.value, [sample], self.judge, {})
         with Bench(place, _BUDGET, math.inf) as bench:
             tried = bench.outcomes(itertools.islice(self._mistakes(place), _TRIED))

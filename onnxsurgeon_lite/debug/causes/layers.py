@@ -23,7 +23,7 @@ _BEFORE = "before the branch instead of after the addition"
 
 
 @dataclass(frozen=True)
-class _Norm:
+class _NormalizedValue:
     """The nodes that normalize one value; `root` is what one of them makes: the mean, or all."""
 
     root: str
@@ -36,7 +36,7 @@ class _Norm:
 class _Move:
     """The edits that move a normalization to the other end of its branch, and the nodes that read another value."""
 
-    norm: _Norm
+    norm: _NormalizedValue
     how: str
     edits: tuple[Rewire, ...]
 
@@ -93,7 +93,7 @@ def _one_after_the_other(index: GraphIndex, roots: Sequence[str]) -> Edits:
     return edits
 
 
-def _move(index: GraphIndex, norm: _Norm) -> _Move | None:
+def _move(index: GraphIndex, norm: _NormalizedValue) -> _Move | None:
     """Return how a normalization is moved to the other end of its branch; None if it stands at none."""
     if norm.made in index.outputs or norm.given in index.outputs:
         return None
@@ -157,7 +157,7 @@ def _rewired(index: GraphIndex, old: str, new: str, nodes: Collection[int]) -> R
     return Rewire(old, new, tuple(selected(index, p, several=True) for p in readers))
 
 
-def _norms(index: GraphIndex) -> Iterator[_Norm]:
+def _norms(index: GraphIndex) -> Iterator[_NormalizedValue]:
     """Yield the normalizations along the last axis, those of one node and those of several, in the graph's order."""
     for position in sorted(range(len(index.nodes)), key=index.places.__getitem__):
         norm = _norm_at(index, position)
@@ -165,11 +165,13 @@ def _norms(index: GraphIndex) -> Iterator[_Norm]:
             yield norm
 
 
-def _norm_at(index: GraphIndex, position: int) -> _Norm | None:
+def _norm_at(index: GraphIndex, position: int) -> _NormalizedValue | None:
     """Return the normalization that a node, or a mean, belongs to."""
     node = index.nodes[position]
     if node.op_type in OF_THE_LAST_AXIS:
-        return _Norm(node.output[0], node.input[0], node.output[0], frozenset((position,)))
+        return _NormalizedValue(
+            node.output[0], node.input[0], node.output[0], frozenset((position,))
+        )
     if node.op_type != _MEAN:
         return None
     before = index.producer.get(node.input[0])
@@ -178,10 +180,10 @@ def _norm_at(index: GraphIndex, position: int) -> _Norm | None:
     return _composed(index, node.output[0], begin)
 
 
-def _composed(index: GraphIndex, root: str, given: str) -> _Norm | None:
+def _composed(index: GraphIndex, root: str, given: str) -> _NormalizedValue | None:
     """Return the nodes that normalize a value: what follows from it alone, until all of that is in one value."""
     known, inside = {given}, set[int]()
-    found: _Norm | None = None
+    found: _NormalizedValue | None = None
     pending = sorted({*index.consumers.get(given, [])}, key=index.places.__getitem__)
     while pending and len(inside) < _LARGEST:
         position = pending.pop(0)
@@ -200,7 +202,7 @@ def _composed(index: GraphIndex, root: str, given: str) -> _Norm | None:
         means = any(index.nodes[p].op_type == _MEAN for p in inside)
         whole = means and len(live) > 1 and _open(index, inside) == {node.output[0]}
         if whole or found is not None:
-            found = _Norm(root, given, node.output[0], frozenset(inside))
+            found = _NormalizedValue(root, given, node.output[0], frozenset(inside))
     return found
 
 

@@ -42,7 +42,7 @@ _DIGITS = 6  # after which floats are equal
 
 
 @dataclass(frozen=True)
-class Sample:
+class RegionSample:
     """What goes into a region and what should come out, by value; `recorded` reads any other value."""
 
     inputs: Mapping[str, RunValue]
@@ -71,7 +71,7 @@ class Place:
     positions: Sequence[int]
     index: GraphIndex
     value: str
-    samples: Sequence[Sample]
+    samples: Sequence[RegionSample]
     judge: "AgainstReferences"
     runtime: Runtime
     nearby: Mapping[str, Array] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Place:
         observer: Observer,
         positions: Sequence[int],
         value: str,
-        samples: Sequence[Sample],
+        samples: Sequence[RegionSample],
         judge: "AgainstReferences",
         nearby: Mapping[str, Array],
     ) -> "Place":

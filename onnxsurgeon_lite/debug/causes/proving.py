@@ -7,7 +7,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.causes.everywhere import everywhere, merged
 from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, Sample, edited_by, wide
+from onnxsurgeon_lite.debug.causes.place import Place, RegionSample, edited_by, wide
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
 from onnxsurgeon_lite.debug.result import Case, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError
@@ -186,7 +186,7 @@ class Proof:
         return self._are_right(steps, below, ())
 
     def _found(
-        self, place: Place, steps: Sequence[Pass], sample: Sample, instead: str = ""
+        self, place: Place, steps: Sequence[Pass], sample: RegionSample, instead: str = ""
     ) -> dict[str, RunValue]:
         """Compute a region's values in the edited model; nothing if it cannot be edited or run."""
         names = {n: instead if n == place.value and instead else n for n in sample.wanted}

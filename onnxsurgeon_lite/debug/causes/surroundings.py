@@ -10,7 +10,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.causes.layers import is_sum
 from onnxsurgeon_lite.debug.causes.masks import shown
 from onnxsurgeon_lite.debug.causes.operations import RESHAPING
-from onnxsurgeon_lite.debug.causes.place import Ints, Place, Sample, fits
+from onnxsurgeon_lite.debug.causes.place import Ints, Place, RegionSample, fits
 from onnxsurgeon_lite.debug.judge import cast_like
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit
 from onnxsurgeon_lite.errors import RuntimeFailure
@@ -112,7 +112,7 @@ class Surroundings:
         actual: Mapping[str, RunValue],
         references: ReferenceSet,
         feeds: Feeds,
-    ) -> Sample | None:
+    ) -> RegionSample | None:
         """Return what enters a culprit in a sample and what should come out; None if that is not known."""
         inputs: dict[str, RunValue] = {}
         references.prefetch([n for n in (*entering, *culprit.outputs) if n in references])
@@ -135,9 +135,9 @@ class Surroundings:
                 return references.read(name) if name in references else feeds[name]
             return self._computed([name], references, feeds)[name]
 
-        return Sample(inputs, arrays, recorded) if arrays else None
+        return RegionSample(inputs, arrays, recorded) if arrays else None
 
-    def _nearby(self, culprit: Culprit, sample: Sample) -> dict[str, Array]:
+    def _nearby(self, culprit: Culprit, sample: RegionSample) -> dict[str, Array]:
         """Return values that do not depend on a culprit, of the shapes that it deals with, the nearest ones."""
         references, feeds = self.case.first
         wanted = sample.wanted[culprit.value].shape

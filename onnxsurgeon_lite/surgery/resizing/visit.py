@@ -340,27 +340,37 @@ class Visit:
     def _level(self) -> None:
         """Expand operands that have the model's own size if other operands change."""
         if self.node.op_type == "Concat":
-            self._level_aligned(from_right=False, skip=self.attribute("axis", 0))
+            _level_aligned(self, from_right=False, skip=self.attribute("axis", 0))
         elif self.node.op_type == "MatMul":
-            self._level_aligned(from_right=True, last=2)
+            _level_aligned(self, from_right=True, last=2)
         else:
-            self._level_aligned(from_right=True)
+            _level_aligned(self, from_right=True)
 
-    def _level_aligned(self, from_right: bool, skip: int | None = None, last: int = 0) -> None:
-        known = {slot: self.sizes(slot) for slot in range(len(self.node.input))}
-        shapes = {slot: sizes for slot, sizes in known.items() if sizes}
-        longest = max(map(len, shapes.values()), default=0)
-        for place in range(longest - last):
-            if skip is not None and place == skip % longest:
-                continue
-            there = {
-                slot: place - (longest - len(sizes) if from_right else 0)
-                for slot, sizes in shapes.items()
-            }
-            at = {slot: axis for slot, axis in there.items() if 0 <= axis < len(shapes[slot])}
-            leader = next((shapes[s][a] for s, a in at.items() if varies(shapes[s][a])), None)
-            for slot, axis in at.items():
-                size = shapes[slot][axis]
-                strict = not from_right or size[0] != 1
-                if leader and not varies(size) and size[0] == leader[0] and strict:
-                    self.demand(slot, axis, leader, broadcasts=from_right)
+
+def _level_aligned(visit: Visit, from_right: bool, skip: int | None = None, last: int = 0) -> None:
+    """Expand operands whose axes are aligned, from the right or the left.
+
+    Args:
+        skip: an axis at which the sizes may differ. last: the number of axes at the end that are not aligned.
+    """
+    known = {slot: visit.sizes(slot) for slot in range(len(visit.node.input))}
+    shapes = {slot: sizes for slot, sizes in known.items() if sizes}
+    longest = max(map(len, shapes.values()), default=0)
+    for place in range(longest - last):
+        if skip is not None and place == skip % longest:
+            continue
+
+        # the axis of each operand at this place, and a size there that changes
+        there = {
+            slot: place - (longest - len(sizes) if from_right else 0)
+            for slot, sizes in shapes.items()
+        }
+        at = {slot: axis for slot, axis in there.items() if 0 <= axis < len(shapes[slot])}
+        leader = next((shapes[s][a] for s, a in at.items() if varies(shapes[s][a])), None)
+
+        # the others must change with it, if they have the same number now
+        for slot, axis in at.items():
+            size = shapes[slot][axis]
+            strict = not from_right or size[0] != 1
+            if leader and not varies(size) and size[0] == leader[0] and strict:
+                visit.demand(slot, axis, leader, broadcasts=from_right)
