@@ -37,7 +37,8 @@ from .runtime.feeds import Recipe as Recipe, make_feeds as make_feeds
 from .runtime.run import RunResult as RunResult
 from .runtime.options import RuntimeOptions as RuntimeOptions
 from .runtime.session import Runtime as Runtime
-from .tensors.comparison import Comparison as Comparison, Tolerance as Tolerance, compare as compare
+from .tensors.comparison import Comparison as Comparison, compare as compare
+from .tensors.comparison import Tolerance as Tolerance
 from .tensors.references import (
     ReferenceSet as ReferenceSet,
     Samples as Samples,

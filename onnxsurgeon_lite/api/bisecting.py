@@ -14,21 +14,21 @@ from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError,
 from onnxsurgeon_lite.runtime.options import Settings
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.bisection import BisectResult, JudgeSamples, Search
+    from onnxsurgeon_lite.debug.bisection import BisectResult, Search
     from onnxsurgeon_lite.debug.result import BesideEager, Case, Culprit, Look
     from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.over_samples import CompareSamples
     from onnxsurgeon_lite.matching.values import Alignment
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.runtime.options import RuntimeOptions
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.comparison import Tolerance
+    from onnxsurgeon_lite.tensors.dtypes import Stored
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors
-    from onnxsurgeon_lite.tensors.references.sets import Stored
 
     Given = Tensors | Sequence[Tensors] | None
     Opened = tuple[ReferenceSet, Feeds]
-    from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 
 @dataclass(frozen=True)
@@ -169,14 +169,16 @@ def eager_beside(folder: Path) -> Path:
     return folder.with_name("eager")
 
 
-def judging(call: Call, index: "GraphIndex", reference: "Given", feeds: "Given") -> "JudgeSamples":
+def judging(
+    call: Call, index: "GraphIndex", reference: "Given", feeds: "Given"
+) -> "CompareSamples":
     """Return where the samples are, and what says which of them fail; made feeds are one sample."""
-    from onnxsurgeon_lite.debug.bisection import JudgeSamples
+    from onnxsurgeon_lite.matching.over_samples import CompareSamples
 
     if reference is None and feeds is None:
         feeds = call.feeds(index, None)
     stored, given = call.sources(index, reference, feeds, again=True)
-    return JudgeSamples(
+    return CompareSamples(
         model=index.model,
         options=call.options("none"),
         references=stored,
@@ -188,7 +190,7 @@ def judging(call: Call, index: "GraphIndex", reference: "Given", feeds: "Given")
     )
 
 
-def first_sample(call: Call, index: "GraphIndex", job: "JudgeSamples") -> "Opened":
+def first_sample(call: Call, index: "GraphIndex", job: "CompareSamples") -> "Opened":
     """Return references and feeds of the first sample, with what there is to say about them."""
     from onnxsurgeon_lite.matching.samples import Sample
     from onnxsurgeon_lite.matching.values import feeds_in_order
@@ -252,7 +254,7 @@ class Bisecting:
 
     call: Call
     index: "GraphIndex"
-    job: "JudgeSamples"
+    job: "CompareSamples"
     runtime: "Runtime"
     optimized: "Runtime | None"
     search: "Search"
@@ -392,7 +394,7 @@ class Bisecting:
     def beside_eager(self, folder: Path) -> "Iterator[tuple[str, BesideEager]]":
         """Yield how far the compiled module and the export are from the eager module, which is recorded in a folder."""
         from onnxsurgeon_lite.debug.result import BesideEager
-        from onnxsurgeon_lite.matching.sets import compare_value
+        from onnxsurgeon_lite.matching.judge import ValueRule
         from onnxsurgeon_lite.matching.values import aligned
         from onnxsurgeon_lite.runtime.run import run
         from onnxsurgeon_lite.tensors.dtypes import arrays_in
@@ -402,12 +404,12 @@ class Bisecting:
         compiled, given = self.explained
         how = self.runtime, self.mapping, self.call.progress
         eager = aligned(open_references(folder), self.index, given, *how)
+        rule = ValueRule.of(self.index, self.search.tolerance)
         export = run(self.index, given, self.optimized or self.runtime)
         for name in (n for n in self.index.outputs if n in eager and n in compiled):
             stored = eager.read(name)
             theirs, ours = (
-                compare_value(name, value, stored, self.search.tolerance)
-                for value in (compiled.read(name), export[name])
+                rule.each(name, value, stored) for value in (compiled.read(name), export[name])
             )
             parts = zip(theirs, arrays_in(stored), theirs.values(), ours.values(), strict=False)
             yield from ((each, BesideEager(magnitude(array), *off)) for each, array, *off in parts)
@@ -454,7 +456,7 @@ class Bisecting:
         record_samples(job, self.call.pool(), Path(folder, "steps"), self.call.progress)
         return Samples(str(Path(folder, "steps")))
 
-    def _many(self) -> "JudgeSamples":
+    def _many(self) -> "CompareSamples":
         """Return the job that judges all samples."""
         second = None if self.optimized is None else self.optimized.options
         job = replace(self.job, options=self.runtime.options, second=second)
@@ -479,8 +481,7 @@ class Bisecting:
         from onnxsurgeon_lite.debug import bisection
 
         optimized = None if search is not self.search else self.optimized
-        model = self.index.model
-        tell = self.call.progress
+        model, tell = self.index.model, self.call.progress
         if self.other is None:
             return bisection.bisect(
                 model, *opened, self.runtime, optimized, search, tell, others=others

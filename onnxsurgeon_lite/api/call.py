@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.runtime.pool import Pool
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.comparison import Tolerance
+    from onnxsurgeon_lite.tensors.metrics import Limit
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors
 
 OptLevel = Literal["none", "basic", "extended", "all"]
@@ -44,11 +44,17 @@ class MakingFeeds(TypedDict, total=False):
     fill: Mapping[str, str] | None
 
 
+Numbers = float | str | Mapping[str, float | str] | None
+"""A number for all tensors, or by name or glob."""
+
+
 class Tolerating(TypedDict, total=False):
     """What tensors may differ by."""
 
-    rtol: float | None
-    atol: float | None
+    rtol: Numbers
+    atol: Numbers
+    ulp: Numbers
+    allow: Numbers
 
 
 class Limiting(TypedDict, total=False):
@@ -137,8 +143,10 @@ class Call:
     seed: int = 0
     dim: Mapping[str, int] | None = None
     fill: Mapping[str, str] | None = None
-    rtol: float | None = None
-    atol: float | None = None
+    rtol: Numbers = None
+    atol: Numbers = None
+    ulp: Numbers = None
+    allow: Numbers = None
     opt: OptLevel = "all"
     runtime: str = ORT
     provider: str = "cpu"
@@ -351,23 +359,33 @@ class Call:
         return found
 
     def allowed(self) -> "Tolerance | None":
-        """Return the tolerance given (the part left out is 0), or None for each dtype's own."""
-        from onnxsurgeon_lite.tensors.comparison import Tolerance
+        """Return what was given to decide: numbers for all or by name, a metric; None for each dtype's own."""
+        from onnxsurgeon_lite.tensors.comparison import tolerance_of
 
-        if self.rtol is None and self.atol is None:
-            return None
-        given = (self.rtol or 0.0, self.atol or 0.0)
-        if not all(isinstance(each, Real) and each >= 0 for each in given):
-            raise UsageError("a tolerance is a number, 0 or more", "write --rtol 1e-3 --atol 1e-5")
-        return Tolerance(self.atol or 0.0, self.rtol or 0.0)
+        kinds = {"rtol": self.rtol, "atol": self.atol, "ulp": self.ulp, "allow": self.allow}
+        said: dict[str, dict[str, float | str]] = {}
+        for kind, given in kinds.items():
+            by_name = given if isinstance(given, Mapping) else {"*": given}
+            for name, number in by_name.items():
+                if number is not None:
+                    said.setdefault(name, {})[kind] = number
+        return tolerance_of(said, self.limit())
+
+    def limit(self) -> "Limit | None":
+        """Return the metric given, where it is one that comparisons have."""
+        from onnxsurgeon_lite.tensors.metrics import Limit
+
+        return Limit.of(self.metric, self.tolerance) if isinstance(self.metric, str) else None
 
     def measure(self) -> "Metric | None":
-        """Return the metric given."""
+        """Return the metric given, where it is a user's own."""
         from onnxsurgeon_lite.matching.metric import Metric
 
         if self.metric is None and self.tolerance is not None:
             raise UsageError("--tolerance is a metric's limit", "give --metric, or --rtol, --atol")
-        return None if self.metric is None else Metric.of(self.metric, self.tolerance)
+        return (
+            None if self.metric is None or self.limit() else Metric.of(self.metric, self.tolerance)
+        )
 
     def carry(self, index: "GraphIndex") -> dict[str, str]:
         """Return input -> the output of the step before that it gets; nothing where samples are not steps."""

@@ -46,7 +46,7 @@ from onnxsurgeon_lite.runtime.options import (
 )
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.bisection import BisectResult, JudgeSamples
+    from onnxsurgeon_lite.debug.bisection import BisectResult
     from onnxsurgeon_lite.debug.bisection.reproducer import Reproducer
     from onnxsurgeon_lite.debug.conversion.float16 import Float16Risks
     from onnxsurgeon_lite.debug.ranking.bits import BitsPerLayer
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.result import Case
     from onnxsurgeon_lite.debug.shares import Blame
     from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.over_samples import CompareSamples
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.matching.weights import WeightsResult
@@ -291,7 +292,7 @@ def _share(
 def _require_places(model: "Model", writing: Writing, searching: Searching) -> None:
     """Refuse to write over what is there."""
     from onnxsurgeon_lite.debug.causes.repairing import require_elsewhere
-    from onnxsurgeon_lite.model.sharing import require_replaceable
+    from onnxsurgeon_lite.model import require_replaceable
 
     journal = None if searching.resume else searching.journal
     for path in (writing.output, journal):
@@ -520,7 +521,7 @@ def rank(
 
 
 def _ranked_samples(
-    call: Call, job: "JudgeSamples", other: "Model | None", below: float
+    call: Call, job: "CompareSamples", other: "Model | None", below: float
 ) -> "Ranking":
     """Rank over several samples."""
     from onnxsurgeon_lite.debug.ranking.rank import ranking

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.shown import Shown
     from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
+    from onnxsurgeon_lite.tensors.dtypes import Stored
     from onnxsurgeon_lite.tensors.references import ReferenceSet
-    from onnxsurgeon_lite.tensors.references.sets import Stored
 
 Place = str | PathLike[str] | None
 
@@ -41,7 +41,7 @@ def require_page(html: Place, node_data: Place, force: bool) -> None:
     places = [Path(place) for place in (html, node_data) if place is not None]
     if places:
         from onnxsurgeon_lite.atomic import require_free
-        from onnxsurgeon_lite.model.sharing import require_replaceable
+        from onnxsurgeon_lite.model import require_replaceable
 
         for place in places:
             if _is_page(place):
@@ -183,18 +183,17 @@ def _compare(
     tolerance: "Tolerance | None",
 ) -> None:
     """Compare values; draw the first that mismatch, and the outputs."""
-    from onnxsurgeon_lite.debug.judge import AgainstReferences, coarse_values
+    from onnxsurgeon_lite.debug.judge import AgainstReferences
     from onnxsurgeon_lite.report.page.measures import against_references
     from onnxsurgeon_lite.report.page.tensors import tensor_part
 
     index = observer.index
-    judge = AgainstReferences(references, tolerance, coarse_values(index))
+    judge = AgainstReferences.of(index, tolerance)
+    judge.references = references
     compared = filter(judge.can_judge, index.producer)
     for name, value in observer.sweep(compared, prepare=judge.prepare):
         reference = references.read(name)
-        found = judge.distance(name, value, reference)
-        if found is None:
-            continue
+        found = judge.compared(name, value, reference, ())
         sight.compared[name] = found
         is_shown = not found.match and len(sight.tensors) < _TENSORS
         if is_shown or name in index.outputs:

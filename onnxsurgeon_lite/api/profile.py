@@ -60,7 +60,7 @@ def profile(
         >>> sorted(profile.by_operator())
         ['Add', 'Conv']
     """
-    from onnxsurgeon_lite.model.sharing import require_replaceable
+    from onnxsurgeon_lite.model import require_replaceable
 
     if node_data is not None and (against or a or b):
         raise UsageError(

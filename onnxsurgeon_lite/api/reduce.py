@@ -69,7 +69,7 @@ def reduce(
         from onnxsurgeon_lite.debug.reduction import conditions, folder, shrinking
         from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
         from onnxsurgeon_lite.graph.summary import model_text
-        from onnxsurgeon_lite.model.sharing import require_replaceable
+        from onnxsurgeon_lite.model import require_replaceable
 
         if output is not None:
             require_replaceable(Path(output), force)

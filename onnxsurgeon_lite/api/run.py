@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.over_samples import CompareSamples, SampleComparison
-    from onnxsurgeon_lite.matching.sets import Allowed, SetComparison
+    from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.matching.suite import SuiteResult
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.recording.from_model import Recording
     from onnxsurgeon_lite.runtime.feeds import Feeds, SampleFeeds
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.runtime.session import Runtime
+    from onnxsurgeon_lite.tensors.comparison import Tolerance
     from onnxsurgeon_lite.tensors.references import Tensors
 
     Module = Callable[..., object] | tuple[object, ...]
@@ -181,7 +182,7 @@ def record(
         >>> print(osl.record("whole_model.onnx", "recorded", seed=1))
         recorded 12 values in 'recorded'
     """
-    from onnxsurgeon_lite.model.sharing import require_replaceable
+    from onnxsurgeon_lite.model import require_replaceable
 
     is_torch = is_function(str(model)) if isinstance(model, str | PathLike) else _is_module(model)
     target = Path(output)
@@ -331,17 +332,20 @@ def compare_sets(
             return _compared(call, model, reference, feeds, links, allowed, every)
         from onnxsurgeon_lite.matching import over_samples, sets
         from onnxsurgeon_lite.matching.values import set_alignment
+        from onnxsurgeon_lite.tensors.comparison import require_used
         from onnxsurgeon_lite.tensors.references import Samples
 
-        if call.measure() is not None:
-            raise UsageError("a metric needs a model", "give the model first: compare MODEL REFS")
         sides = Samples(cast("Tensors", actual)), Samples(cast("Tensors", reference))
-        allowed = call.allowed()
-        if any(side.count != 1 for side in sides):
-            return call.done(over_samples.compare_sets_of_samples(*sides, links, allowed))
+        allowed, metric = call.allowed(), call.measure()
+        if metric is not None or any(side.count != 1 for side in sides):
+            found = over_samples.compare_sets_of_samples(*sides, links, allowed, metric)
+            require_used(allowed, found.values)
+            return call.done(found)
         tensors, stored = (side.first() for side in sides)
         stored = set_alignment(stored, tensors, links)(stored, tensors)
-        return call.done(sets.compare_sets(tensors, stored, allowed, call.see()))
+        compared = sets.compare_sets(tensors, stored, allowed, call.see())
+        require_used(allowed, compared.compared)
+        return call.done(compared)
 
 
 def _compared(
@@ -350,14 +354,16 @@ def _compared(
     reference: "ModelLike | Tensors | Sequence[Tensors]",
     feeds: "Tensors | Sequence[Tensors] | None",
     links: str | None,
-    allowed: "Allowed",
+    allowed: "Tolerance | None",
     every: bool = False,
 ) -> "SetComparison | SampleComparison":
     """Run a model and compare its outputs with references, or with those of another model."""
     child = call.child()
     from onnxsurgeon_lite.matching import sets
+    from onnxsurgeon_lite.matching.judge import ValueRule
     from onnxsurgeon_lite.matching.over_samples import CompareSamples
     from onnxsurgeon_lite.matching.values import alignment
+    from onnxsurgeon_lite.tensors.comparison import require_used
 
     index = call.index(model)
     runtime = call.started(child, "none" if every else None)
@@ -375,7 +381,7 @@ def _compared(
         dims=call.dim or {},
         carry=call.carry(index),
         other=other,
-        allowed=allowed,
+        tolerance=allowed,
         every=every,
         metric=call.measure(),
     )
@@ -387,10 +393,13 @@ def _compared(
         call.notes += first.notes
         if not job.several and job.metric is None:
             see = call.see(index)
-            result = sets.compare_model(index, first, fed, runtime, allowed, every, see)
+            rule = ValueRule.of(index, allowed)
+            result = sets.compare_model(index, first, fed, runtime, rule, every, see)
+            require_used(allowed, result.compared)
             call.notes += () if result.match else first.doubts
             return call.done(result)
     found = _tallied(call, job)
+    require_used(allowed, found.values)
     single = not job.several and job.metric is None
     return call.done(found.worst_set() if single else found)
 
@@ -436,7 +445,7 @@ def test(
 
     from onnxsurgeon_lite.atomic import write_text
     from onnxsurgeon_lite.matching.suite import SuiteOutcome, SuiteResult, read_suite
-    from onnxsurgeon_lite.model.sharing import require_replaceable
+    from onnxsurgeon_lite.model import require_replaceable
     from onnxsurgeon_lite.report.suite import junit_text
 
     if junit is not None:
@@ -452,7 +461,6 @@ def test(
                 call.progress(check.name)
                 files = check.model, str(check.reference), check.feeds and str(check.feeds)
                 found = _compared(call, *files, check.map, check.tolerance)
-                check.require_used()
                 outcome.comparison = found.worst_set()
         except SurgeonError as error:
             outcome.error = error.message

@@ -34,8 +34,10 @@ _MEANING = {
     "seed": "Seed of made feeds; each input has its own stream.",
     "dim": "Size of each symbolic dimension in made feeds, by name; 1 for others.",
     "fill": "How an input is made, by name: `zeros`, `ones`, `normal`, `uniform:lo,hi`, numbers or a file.",
-    "rtol": "Relative tolerance; None for each dtype's own, 0 when only `atol` is given.",
+    "rtol": "Relative tolerance, of all or by name or glob; None for each dtype's own, 0 when only `atol` is given.",
     "atol": "Absolute tolerance, in the value's unit; None for each dtype's own.",
+    "ulp": "Units in the last place that an element may be off by as well.",
+    "allow": "The share of elements that may be off by more, 0 to 1, or `0.1%`.",
     "runtime": "`ort`, `reference`, `openvino`, `command:PROGRAM`, `torch:FILE.py:function` or a plugin, `:key=value`.",
     "provider": "Execution provider: `cpu`, `cuda`, or onnxruntime's own name for one.",
     "threads": "Threads of the runtime; 0 lets it choose.",
@@ -46,8 +48,8 @@ _MEANING = {
     "cluster": "Let a Dask cluster work on the samples, or on parts of a model: `local`, a scheduler's address, "
     "or the file that it wrote.",
     "sequence": "The samples are steps: output -> the input of the next step that gets it; a `*` in both is one text.",
-    "metric": "A function (reference outputs, outputs) -> error of a sample, or (iterator of these) -> error of all, "
-    "or `FILE.py:function`; it decides instead of tolerances.",
+    "metric": "Decides instead of tolerances: `cosine>=0.999`, `sqnr`, `psnr`, `kl`, `top1`, `iou`, `max_abs`; or "
+    "a function (reference outputs, outputs) -> error of a sample, or (iterator of these) -> error of all.",
     "tolerance": "The largest error that the metric may give; 0 by default.",
     "ops": "A Python file whose `OPS` maps `domain::Op` to a function of arrays: operators that the runtime lacks.",
     "progress": "Called with a sentence when the work goes on.",
@@ -73,7 +75,11 @@ def spelled(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = signature.bind(*args, **kwargs).arguments
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            name, words = function.__name__, ", ".join(signature.parameters)
+            raise UsageError(f"{name}: {error}", f"it takes {words}; help(osl.{name})") from error
         for name, known in choices.items():
             if given.get(name, known[0]) not in known:
                 raise UsageError(

@@ -140,8 +140,7 @@ def _write(change: "Change", target: Target) -> None:
 @contextlib.contextmanager
 def _announced(path: Path, dry_run: bool, target: Path | None = None) -> "Iterator[Model]":
     """A loaded model while its data is written; a message comes first if that is much."""
-    from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.model.saving import embedded_size
+    from onnxsurgeon_lite.model import embedded_size, load
 
     model = load(path)
     size = embedded_size(model)

@@ -229,8 +229,7 @@ def _edit(
 
 def _undoing(source: Path, result: "PassResult", shared: Shared) -> "Pass":
     """Return the pass that takes an edit back, before anything is written."""
-    from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.model.sharing import require_replaceable
+    from onnxsurgeon_lite.model import load, require_replaceable
     from onnxsurgeon_lite.passes.restore import Restore
 
     assert shared.undo is not None  # the caller looked

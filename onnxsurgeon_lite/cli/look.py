@@ -45,7 +45,7 @@ def print_model(
     Args:
         weights: Write what the text elides to this .safetensors file, for build --weights.
     """
-    from onnxsurgeon_lite.model.sharing import require_replaceable
+    from onnxsurgeon_lite.model import require_replaceable
 
     if weights is not None:
         require_replaceable(weights, force)

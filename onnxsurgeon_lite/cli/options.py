@@ -87,6 +87,15 @@ def named(option: str, texts: Iterable[str]) -> dict[str, str]:
     return dict(pairs(option, texts))
 
 
+def _by_name(_: str, texts: Iterable[str]) -> dict[str, str]:
+    """Return name or glob -> number of every `NAME:NUMBER`; `*` for one without a name."""
+    words = [text.rpartition(":") for text in texts]
+    return {name or "*": number for name, _, number in words}
+
+
+Allowed = Annotated[Sequence[str], Typed(metavar="[NAME:]NUMBER", reads=_by_name)]
+
+
 def attributes(_: str, texts: Iterable[str]) -> "tuple[tuple[str, AttributeValue], ...]":
     """(name, what is written) of every `NAME=VALUE`."""
     from onnxsurgeon_lite.surgery.constants import parse
@@ -135,8 +144,10 @@ def usual(
     seed: Annotated[int, Typed(least=0)] = 0,
     dim: Annotated[Sequence[str], Typed(metavar="NAME=SIZE", reads=_sizes)] = (),
     fill: Annotated[Sequence[str], Typed((), completion.of_inputs, "NAME=HOW", reads=named)] = (),
-    rtol: float | None = None,
-    atol: float | None = None,
+    rtol: Allowed = (),
+    atol: Allowed = (),
+    ulp: Allowed = (),
+    allow: Allowed = (),
     opt: OptLevel = "all",
     runtime: Annotated[str, Typed((), completion.runtimes, "NAME[:OPTION=VALUE,...]")] = "ort",
     provider: str = "cpu",
@@ -154,7 +165,7 @@ def usual(
     sequence: Annotated[
         Sequence[str], Typed((), completion.steps, "OUTPUT=INPUT", reads=named)
     ] = (),
-    metric: Annotated[str | None, Typed(metavar="FILE.py:FN")] = None,
+    metric: Annotated[str | None, Typed(metavar="NAME>=NUMBER|FILE.py:FN")] = None,
     tolerance: float | None = None,
 ) -> None:
     """Hold what means the same in most commands.
@@ -189,11 +200,13 @@ def usual(
         jobs: Runtimes that work on samples, each with one thread by default; 0 for one with all threads.
         cluster: Dask cluster that works on samples, or on parts of a model: its scheduler's address, or file, or local.
         sequence: The samples are steps: the output is the next one's input; present.*=past.* for several.
-        metric: A function (reference outputs, outputs) -> error of a sample, or (iterator of these) -> error of all;
-            it decides instead of tolerances.
+        metric: Decides instead of tolerances: cosine>=0.999, sqnr, psnr, kl, top1, iou, max_abs, ..., or a function
+            (reference outputs, outputs) -> error of a sample, or (iterator of these) -> error of all.
         tolerance: Largest error that the metric may give; 0 by default.
-        rtol: Relative tolerance; each dtype's own by default.
+        rtol: Relative tolerance, of all or of tensors of a name (logits*:1e-2); each dtype's own by default.
         atol: Absolute tolerance; each dtype's own by default.
+        ulp: Units in the last place that an element may be off by as well.
+        allow: Share of elements that may be off by more, such as 0.1%.
     """
 
 
@@ -466,7 +479,7 @@ def store(
     html: Path | None = None,
 ) -> None:
     """Save a result where it is wanted, then print it: a result that cannot be saved is an error alone."""
-    from onnxsurgeon_lite.model.sharing import require_replaceable
+    from onnxsurgeon_lite.model import require_replaceable
 
     if place is not None:
         require_replaceable(place, force)
@@ -482,8 +495,8 @@ def save(model: "Loaded", target: Target, external: bool | None = None) -> "Writ
     Raises:
         OutputExistsError: the file exists and may not be replaced.
     """
-    from onnxsurgeon_lite.model import save
-    from onnxsurgeon_lite.model.saving import embedded_size, require_protobuf, size_beside
+    from onnxsurgeon_lite.model import embedded_size, save
+    from onnxsurgeon_lite.model.saving import require_protobuf, size_beside
 
     require_protobuf(target.path)
     size = size_beside(model, target.path) if external is None else embedded_size(model)

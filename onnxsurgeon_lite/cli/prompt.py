@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 _ITS = ("model", "models", "first", "actual", "b")  # what the session's model is to a command
 _SOURCES = ("against", "a", "b", "find", "fp16_risk")  # a search takes one of them, or references
 _SHARED = ("feeds", "seed", "dim", "fill", "runtime", "provider", "timeout", "ops_library", "ops")
-_COMPARED = (*_SHARED, "reference", "map", "rtol", "atol")  # of a command that takes references
+_COMPARED = (
+    *_SHARED,
+    "reference",
+    "map",
+    "rtol",
+    "atol",
+    "ulp",
+    "allow",
+)  # where references are taken
 _REFUSED = cast(type[Exception], typer.BadParameter.__mro__[1])  # a command line with errors
 
 

@@ -18,8 +18,8 @@ from onnxsurgeon_lite.runtime.optimized import optimized_graph
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.exposing import exposable, expose_inner
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
-from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet, Stored
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Stored
+from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
 
 
 @contextmanager

@@ -1,46 +1,25 @@
 """Predicates of a search: a value is good when it agrees with its reference, or is free of NaN, Inf or overflow."""
 
-from collections.abc import Container, Mapping, Sequence, Set
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.judge import LARGEST, ValueRule
 from onnxsurgeon_lite.runtime.session import Held
 from onnxsurgeon_lite.tensors.comparison import (
-    Comparison,
-    Distance,
     Scratch,
-    Tolerance,
-    agrees,
-    compare,
-    default_tolerance,
-    distance,
     surely_agrees,
 )
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, numpy_dtype
-from onnxsurgeon_lite.tensors.grid import Grid
-from onnxsurgeon_lite.tensors.narrow import largest
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Stored
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import InFile, Stored
+from onnxsurgeon_lite.tensors.references.sets import InFile
 
 _Value = TypeVar("_Value", Stored, RunValue)
-
-HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-_END = 0.99  # of the largest number of a dtype: it stands for Inf, also with a score added
-LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float8e4m3fn": 448.0}
-
-
-@cache
-def largest_of(dtype: np.dtype[np.generic]) -> float | None:
-    """Return the largest number of a dtype that overflows early."""
-    return LARGEST.get(dtype.name)
 
 
 class Judge(Protocol):
@@ -63,24 +42,10 @@ class Judge(Protocol):
 
 
 @dataclass
-class AgainstReferences:
-    """A value is good when it lies within the tolerance of its reference.
+class AgainstReferences(ValueRule):
+    """A value is good when the rule says that it agrees with its reference."""
 
-    Attributes:
-        coarse: values that half precision went into -> its dtype: they are as precise as that.
-        share: of the tolerance of these values that counts.
-        grids: values that are quantized -> the numbers that they can be; both sides are rounded to these.
-        errors: values -> an error that is none.
-        outputs: values to compare in full when they are first judged, with their comparisons.
-    """
-
-    references: ReferenceSet
-    tolerance: Tolerance | None = None
-    coarse: Mapping[str, np.dtype[np.generic]] = field(default_factory=dict)
-    share: float = 1.0
-    grids: Mapping[str, Grid] = field(default_factory=dict)
-    errors: Mapping[str, float] = field(default_factory=dict)
-    outputs: dict[str, Comparison | None] = field(default_factory=dict)
+    references: ReferenceSet = field(default_factory=lambda: ReferenceSet("", {}))
     _reading: Lock = field(default_factory=Lock, repr=False)
     _scratch: Scratch = field(default_factory=Scratch, repr=False)
 
@@ -109,9 +74,8 @@ class AgainstReferences:
             reference = self.references.read(name)
         if name in self.outputs and self.outputs[name] is None:
             comparison = self.outputs[name] = self.compared(name, actual, reference)
-            return comparison is None or comparison.match
-        allowed = self.allowed(name, actual)
-        return all(agrees(a, r, allowed) for a, r in self._pairs(name, actual, reference))
+            return comparison.match
+        return self.agrees(name, actual, reference)
 
     def heals(self, name: str, actual: RunValue | Held) -> bool:
         place = self.references.entries[name].read
@@ -128,84 +92,6 @@ class AgainstReferences:
             return surely_agrees(actual, place, self.allowed(name, actual), self._scratch)
         except OSError:
             return False  # reading it whole says why
-
-    def allowed(self, name: str, actual: RunValue | Held) -> Tolerance | None:
-        """Return the tolerance of a value; None takes that of its dtypes."""
-        if name in self.errors and self.tolerance is None:
-            return Tolerance(self.errors[name], 0.0)
-        coarse = self.coarse.get(name)
-        if (
-            self.tolerance is not None
-            or coarse is None
-            or not isinstance(actual, np.ndarray | Held)
-        ):
-            return self.tolerance
-        if not is_float(actual.dtype):
-            return None
-        usual = default_tolerance(actual.dtype, coarse)
-        return replace(usual, atol=usual.atol * self.share, rtol=usual.rtol * self.share)
-
-    def compared(self, name: str, actual: RunValue, reference: Stored) -> Comparison | None:
-        """Compare with all metrics; for sequences return a mismatching element's, None for two empty ones."""
-        allowed = self.allowed(name, actual)
-        pairs = self._pairs(name, actual, reference)
-        return min((compare(a, r, allowed) for a, r in pairs), key=lambda c: c.match, default=None)
-
-    def distance(
-        self, name: str, actual: RunValue, reference: Stored
-    ) -> Distance | Comparison | None:
-        """Compare without metrics; see `compared`."""
-        allowed = self.allowed(name, actual)
-        found = (distance(a, r, allowed) for a, r in self._pairs(name, actual, reference))
-        return min(found, key=lambda each: each.match, default=None)
-
-    def seen(self, name: str, value: RunValue) -> RunValue:
-        """Return a value as it is compared: of a quantized one, the nearest numbers that it can be."""
-        grid = self.grids.get(name)
-        if grid is None or not isinstance(value, np.ndarray) or not grid.fits(value.shape):
-            return value
-        return grid.rounded(value).astype(np.float32)
-
-    def _pairs(self, name: str, actual: RunValue, reference: Stored) -> list[tuple[Array, Array]]:
-        pairs = _pairs(*(self.seen(name, value) for value in (actual, reference)))
-        pairs = [(one, _in_range_of(one, other)) for one, other in pairs]
-        return pairs if name in self.outputs else [(one, _masked_as(one, o)) for one, o in pairs]
-
-
-def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
-    """Map the values that half precision goes into to its dtype, also behind a cast to float32.
-
-    None of a model that computes nothing in half precision: there, a cast to it and back only loses digits.
-    """
-    found = {
-        name: numpy_dtype(tensor.data_type)
-        for name, tensor in index.initializers.items()
-        if isinstance(tensor, TensorProto) and tensor.data_type in HALF
-    }
-    for name, declared in index.inputs.items():
-        if declared.type.tensor_type.elem_type in HALF:
-            found[name] = numpy_dtype(declared.type.tensor_type.elem_type)
-    halved = {name for node in index.nodes if _casts_to_half(node) for name in node.output}
-    if not any(_computes_with(node, found.keys() | halved) for node in index.nodes):
-        return {}
-    for position in index.order:
-        node = index.nodes[position]
-        to = _casts_to_half(node)
-        read = [found[name] for name in index.reads[position] if name in found]
-        for dtype in [*map(numpy_dtype, to), *read][:1]:
-            found.update(dict.fromkeys(node.output, dtype))
-    return found
-
-
-def _casts_to_half(node: NodeProto) -> list[int]:
-    """Return the half-precision dtype that a node casts to, [] if it does not."""
-    return [
-        a.i for a in node.attribute if node.op_type == "Cast" and a.name == "to" and a.i in HALF
-    ]
-
-
-def _computes_with(node: NodeProto, names: Set[str]) -> bool:
-    return node.op_type != "Cast" and not names.isdisjoint(node.input)
 
 
 @dataclass(frozen=True)
@@ -274,41 +160,6 @@ class Finds:
         if array is None or array.dtype.kind in "OUSb" or not array.size:
             return True
         return not self.hits(array).any()
-
-
-def _in_range_of(actual: Array, reference: Array) -> Array:
-    """Return a reference that half precision cannot hold as the end of its range, where the model has that."""
-    largest = largest_of(actual.dtype)
-    if largest is None or actual.shape != reference.shape or not is_float(reference.dtype):
-        return reference
-    ends = np.abs(actual) == actual.dtype.type(largest)
-    beyond = ends & (np.abs(reference) > largest) & (np.sign(reference) == np.sign(actual))
-    return (
-        np.where(beyond, actual.astype(reference.dtype), reference) if beyond.any() else reference
-    )
-
-
-def _masked_as(actual: Array, reference: Array) -> Array:
-    """Return a reference with the same mask as a value: one exporter masks by Inf, another by the end of the range."""
-    same_kind = actual.dtype == reference.dtype and actual.shape == reference.shape
-    if not same_kind or actual.dtype.kind != "f":
-        return reference
-    with np.errstate(all="ignore"):
-        if np.isfinite(actual.sum() + reference.sum()):  # no Inf, in the time of reading them
-            return reference
-    end = _END * largest(actual.dtype)
-    ends = (np.abs(actual) >= end) & (np.abs(reference) >= end)
-    masked = ends & (np.isinf(actual) != np.isinf(reference))
-    return np.where(masked & (np.sign(actual) == np.sign(reference)), actual, reference)
-
-
-def _pairs(actual: RunValue, reference: RunValue) -> list[tuple[Array, Array]]:
-    """Pair the tensors to compare; sequences of different lengths give a shape mismatch."""
-    if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
-        return [(actual, reference)]
-    if isinstance(actual, list) and isinstance(reference, list) and len(actual) == len(reference):
-        return list(zip(actual, reference, strict=True))
-    return [(np.empty((0, 1)), np.empty((0, 2)))]
 
 
 def cast_like(actual: RunValue, reference: _Value) -> _Value:

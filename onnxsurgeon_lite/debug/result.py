@@ -16,8 +16,8 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Shown, versions
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
-from onnxsurgeon_lite.tensors.references.sets import ReferenceSet, Stored
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Stored, is_array
+from onnxsurgeon_lite.tensors.references.sets import ReferenceSet
 
 _NAMED = 5  # names in one note
 

@@ -30,9 +30,8 @@ from onnxsurgeon_lite.graph.index import (
     reached_functions,
 )
 from onnxsurgeon_lite.graph.table import captured_by
-from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.calls import call_key, check_functions, function_key, plain_domain
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import copied, function_key, plain_domain, walk
+from onnxsurgeon_lite.model.calls import call_key, check_functions
 from onnxsurgeon_lite.model.model import Enclosing, Model
 
 FUNCTION = "function"

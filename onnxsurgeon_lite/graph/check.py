@@ -18,8 +18,7 @@ from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import first_version
 from onnxsurgeon_lite.graph.table import FEW
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.calls import plain_domain
+from onnxsurgeon_lite.model import Model, plain_domain
 from onnxsurgeon_lite.model.model import refers
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.graph.table import FEW, NodeTable, in_rows
-from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model import copied, drop
 from onnxsurgeon_lite.model.wire import Messages, field_start, fields, len_field
 
 INPUT = GraphProto.INPUT_FIELD_NUMBER

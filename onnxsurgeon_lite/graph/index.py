@@ -37,15 +37,8 @@ from onnxsurgeon_lite.graph.native import (
 )
 from onnxsurgeon_lite.graph.scopes import Provenances, Values, values_of
 from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable, captured
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import (
-    FunctionKey,
-    call_key,
-    check_functions,
-    function_key,
-    plain_domain,
-)
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import Model, copied, function_key, plain_domain, walk
+from onnxsurgeon_lite.model.calls import FunctionKey, call_key, check_functions
 from onnxsurgeon_lite.model.wire import len_field
 
 MAIN = ""

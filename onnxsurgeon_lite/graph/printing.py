@@ -7,9 +7,7 @@ from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto
 
 from onnxsurgeon_lite.errors import BuildError
 from onnxsurgeon_lite.graph.native import printed
-from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.messages import copied
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model import copied, is_external, walk
 
 _UNSAID = "text cannot hold: "
 _SPARSE = AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS

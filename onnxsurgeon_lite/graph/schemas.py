@@ -29,9 +29,8 @@ from onnxsurgeon_lite.graph.index import (
 )
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import call_key, function_key, plain_domain
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model import Model, function_key, is_external, plain_domain, walk
+from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.tensors import dtypes
 
 Schema = defs.OpSchema

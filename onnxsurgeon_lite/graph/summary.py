@@ -16,9 +16,7 @@ from onnxsurgeon_lite.graph.printing import print_model
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import function_key
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import Model, copied, function_key, walk
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 

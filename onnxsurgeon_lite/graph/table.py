@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, TensorProto
 
-from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.calls import plain_domain
+from onnxsurgeon_lite.model import plain_domain, walk
 from onnxsurgeon_lite.model.wire import Messages, fields
 
 _INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7

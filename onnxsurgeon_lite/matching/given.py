@@ -8,11 +8,10 @@ import numpy as np
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import schema_of
-from onnxsurgeon_lite.model.calls import plain_domain
+from onnxsurgeon_lite.model import plain_domain
 from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
-from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array, is_float
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _RTOL = 1e-6  # of inputs that were written in another precision
 _MOST_AXES = 5  # of arrays whose axes may be exchanged

@@ -11,16 +11,16 @@ import numpy as np
 
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.quantizers import Quantizers
+from onnxsurgeon_lite.matching.judge import ValueRule
 from onnxsurgeon_lite.matching.metric import Metric, Values
 from onnxsurgeon_lite.matching.samples import Carried, OpenModel, Sample, SampleJob, side_by_side
-from onnxsurgeon_lite.matching.sets import Allowed, SetComparison, compare_sets, compared, wanted
+from onnxsurgeon_lite.matching.sets import SetComparison, compare_sets, compared, wanted
 from onnxsurgeon_lite.matching.values import feeds_of_other, set_alignment
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.shown import HIDDEN, Shown
-from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples
 
 _WORST = 8  # samples that are shown
@@ -141,7 +141,7 @@ class CompareSamples(SampleJob):
     other: Model | None = None
     other_options: RuntimeOptions | None = None
     second: RuntimeOptions | None = None
-    allowed: Allowed = None
+    tolerance: Tolerance | None = None
     every: bool = False
     metric: Metric | None = None
 
@@ -158,7 +158,7 @@ class SampleComparing:
         self._other = None if job.other is None else GraphIndex.of(job.other)
         self._sessions: dict[_Place, OpenModel] = {}
         self._carried: dict[_Place, Carried] = {}
-        self._grids = Quantizers.of(self.index).grids
+        self.rule = ValueRule.of(self.index, job.tolerance)
         self._together = 1
 
     def __call__(self, samples: Sequence[Sample]) -> Iterator[SampleOutcome]:
@@ -188,8 +188,8 @@ class SampleComparing:
         references = [stored for stored, _ in read]
         if self._other is not None:
             references = self._computed(self._other, feeds)
-        fetch = self.wanted(references[0])
-        if any(self.wanted(each) != fetch for each in references[1:]):
+        fetch = wanted(self.index, references[0], self.job.every)
+        if any(wanted(self.index, each, self.job.every) != fetch for each in references[1:]):
             return [outcome for sample in samples for outcome in self._tried([sample])]
         ways = [way for way in (self.job.options, self.job.second) if way is not None]
         made = [self._run(self.index, feeds, fetch, way) for way in ways]
@@ -205,28 +205,9 @@ class SampleComparing:
     def _judged(
         self, sample: Sample, references: ReferenceSet, values: Values, fetch: list[str]
     ) -> SampleOutcome:
-        found = self.compared(references, values, fetch)
-        outcome = _outcome(sample.number, found, self.error(found.compared))
-        if self.job.metric is None:
-            return outcome
-        pair = {name: references.read(name) for name in fetch if name in references}, values
-        if self.job.metric.whole:
-            return replace(outcome, match=True, values=pair)
-        error = self.job.metric.of_sample(*pair)
-        return replace(outcome, match=error <= self.job.metric.limit, error=error)
-
-    def wanted(self, references: ReferenceSet) -> list[str]:
-        """Return the values that are compared."""
-        return wanted(self.index, references, self.job.every)
-
-    def compared(self, references: ReferenceSet, values: Values, fetch: list[str]) -> SetComparison:
-        """Compare them."""
-        given = values.items(), fetch, self.job.allowed
-        return compared(self.index, references, *given, grids=self._grids)
-
-    def error(self, found: Mapping[str, Comparison]) -> float:
-        """Return how far a sample is off."""
-        return max(map(excess, found.values()), default=0.0)
+        found = compared(self.index, references, values.items(), fetch, self.rule)
+        outcome = _outcome(sample.number, found)
+        return _by_metric(outcome, self.job.metric, references, values, fetch)
 
     def _computed(self, other: GraphIndex, feeds: Sequence[Feeds]) -> list[ReferenceSet]:
         """Return what the other model gives: its outputs, or all values that this one has, too."""
@@ -264,12 +245,34 @@ class SampleComparing:
         return max(1, min(_TOGETHER, _BYTES * len(sets[0]) // max(1, size)))
 
 
-def _outcome(number: int, found: SetComparison, error: float) -> SampleOutcome:
+def _by_metric(
+    outcome: SampleOutcome,
+    metric: Metric | None,
+    references: ReferenceSet,
+    values: Values,
+    names: Iterable[str],
+) -> SampleOutcome:
+    """Let a user's metric decide, where there is one; that of all samples decides later."""
+    if metric is None:
+        return outcome
+    pair = {name: references.read(name) for name in names if name in references}, values
+    if metric.whole:
+        return replace(outcome, match=True, values=pair)
+    error = metric.of_sample(*pair)
+    return replace(outcome, match=error <= metric.limit, error=error)
+
+
+def _outcome(number: int, found: SetComparison) -> SampleOutcome:
+    error = max((each.excess for each in found.compared.values()), default=0.0)
     return SampleOutcome(number, found.match, error, found.compared, found=found)
 
 
 def compare_sets_of_samples(
-    actual: Samples, reference: Samples, links: str | None = None, allowed: Allowed = None
+    actual: Samples,
+    reference: Samples,
+    links: str | None = None,
+    tolerance: Tolerance | None = None,
+    metric: Metric | None = None,
 ) -> SampleComparison:
     """Compare two sets of several samples; names are matched once, by the first.
 
@@ -281,30 +284,23 @@ def compare_sets_of_samples(
         align = None
         for number, (ours, theirs) in enumerate(side_by_side([actual, reference])):
             align = align or set_alignment(theirs, ours, links)
+            named = align(theirs, ours)
             try:
-                found = compare_sets(ours, align(theirs, ours), allowed)
+                found = compare_sets(ours, named, tolerance)
             except ReferenceSetError as error:
                 yield SampleOutcome(number, False, inf, failure=error.message, raised=error)
                 continue
-            error_of = max(map(excess, found.compared.values()), default=0.0)
-            yield _outcome(number, found, error_of)
+            values = {name: ours.read(name) for name in ours} if metric is not None else {}
+            outcome = _outcome(number, found)
+            yield _by_metric(outcome, metric, named, values, values)
 
-    tally = Tally()
+    tally = Tally(metric)
     tally.take(outcomes())
     return tally.result()
 
 
 def _size(value: object) -> int:
     return value.nbytes if isinstance(value, np.ndarray) else 0
-
-
-def excess(comparison: Comparison) -> float:
-    """Return the largest multiple of what an element may be off; Inf for another shape, dtype or non-finite element."""
-    if comparison.reason in ("shape", "dtype", "non-finite"):
-        return inf
-    worst = comparison.worst
-    gap = comparison.max_abs if worst is None else worst.difference
-    return gap / comparison.allowed if comparison.allowed else (inf if gap else 0.0)
 
 
 @dataclass
@@ -345,7 +341,7 @@ class Tally:
         for name, comparison in outcome.compared.items():
             self._errors[name].append(comparison.max_abs)
             self._wrong[name] += not comparison.match
-            self._exceeds[name] = max(self._exceeds[name], excess(comparison))
+            self._exceeds[name] = max(self._exceeds[name], comparison.excess)
         rank = not outcome.match, outcome.error, -outcome.number, outcome
         (heapq.heappush if len(self._worst) < _WORST else heapq.heappushpop)(self._worst, rank)
 

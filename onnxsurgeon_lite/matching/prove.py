@@ -304,8 +304,7 @@ class _Proof:
 
 def _compare_with(second: Model, changed: Model, runtime: Runtime, recipe: Recipe) -> list[str]:
     """Compare an export at another size with the changed model on the same feeds."""
-    index = GraphIndex.of(second)
-    feeds, _ = make_feeds(index, recipe)
+    feeds, _ = make_feeds(GraphIndex.of(second), recipe)
     expected, found = (run_model(model, feeds, runtime=runtime) for model in (second, changed))
     for reference, (name, actual) in zip(expected.values(), found.items(), strict=True):
         if not (isinstance(reference, np.ndarray) and isinstance(actual, np.ndarray)):

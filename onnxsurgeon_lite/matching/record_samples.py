@@ -17,9 +17,8 @@ from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.pool import Pool
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import arrays_in
+from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in
 from onnxsurgeon_lite.tensors.references import FolderWriter
-from onnxsurgeon_lite.tensors.references.sets import Stored
 
 
 @dataclass(frozen=True, kw_only=True)

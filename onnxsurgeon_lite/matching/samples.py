@@ -19,8 +19,7 @@ from onnxsurgeon_lite.errors import (
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.given import require_same_inputs
 from onnxsurgeon_lite.matching.values import Alignment, feeds_in_order
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.saving import embedded_size
+from onnxsurgeon_lite.model import Model, embedded_size
 from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from, known_size, sizes_of
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, words_of

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.errors import CutError
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import select_values
-from onnxsurgeon_lite.matching.sets import compare_value
+from onnxsurgeon_lite.matching.judge import ValueRule
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.passes.merge import WHOLE
@@ -129,7 +129,7 @@ def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtim
     compared: dict[str, Comparison] = {}
     for name in index.outputs:
         if name in actual:
-            compared |= compare_value(name, actual[name], reference[name])
+            compared |= ValueRule().each(name, actual[name], reference[name])
     return Split(found.parts, found.crossing, found.notes, compared)
 
 

@@ -12,12 +12,13 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.passes.recipe import read_toml
 from onnxsurgeon_lite.shown import Shown
-from onnxsurgeon_lite.tensors.comparison import Tolerance
+from onnxsurgeon_lite.tensors.comparison import KINDS, Tolerance, tolerance_of
+from onnxsurgeon_lite.tensors.metrics import METRICS, Limit
 
 CONFIG = Path("onnxdbg.toml")
 _EXAMPLE = '[[check]] with model = "..." and reference = "..."'
 _NAMED = "if you trust it, name the file: onnxdbg test --config onnxdbg.toml"
-_TEXTS = ("name", "model", "reference", "feeds", "map", "opt")
+_TEXTS = ("name", "model", "reference", "feeds", "map", "opt", "metric")
 OptLevel = Literal["none", "basic", "extended", "all"]
 
 
@@ -26,8 +27,7 @@ class SuiteCheck:
     """A model and its references.
 
     Attributes:
-        tolerances: (name or glob, tolerance) of outputs; the first that fits an output is its own.
-        asked: the outputs that were compared, so far.
+        tolerance: what decides; None for the dtypes' own.
     """
 
     name: str
@@ -36,22 +36,7 @@ class SuiteCheck:
     feeds: Path | None = None
     map: str | None = None
     opt: OptLevel = "all"
-    tolerances: tuple[tuple[str, Tolerance], ...] = ()
-    asked: list[str] = field(default_factory=list)
-
-    def tolerance(self, output: str) -> Tolerance | None:
-        """Return what an output may differ by; None for its dtype's own."""
-        self.asked.append(output)
-        return next((t for glob, t in self.tolerances if fnmatchcase(output, glob)), None)
-
-    def require_used(self) -> None:
-        """Raise `UsageError` if a tolerance fits no output that was compared: its name is misspelled."""
-        for glob, _ in self.tolerances:
-            if not any(fnmatchcase(name, glob) for name in self.asked):
-                known = ", ".join(map(repr, dict.fromkeys(self.asked)))
-                raise UsageError(
-                    f"no output is called {glob!r}, as a tolerance says", f"compared were {known}"
-                )
+    tolerance: Tolerance | None = None
 
 
 @dataclass
@@ -146,7 +131,7 @@ def _check(path: Path, number: int, given: object, place: Callable[[str], Path])
     where = f"check {number} of {str(path)!r}"
     if not isinstance(given, dict):
         raise UsageError(f"{where} is no table", "write [[check]]")
-    known = {*_TEXTS, "rtol", "atol", "tolerance"}
+    known = {*_TEXTS, *KINDS, "tolerance"}
     if unknown := sorted(given.keys() - known):
         raise UsageError(f"{where} has {unknown[0]!r}", f"it may have {', '.join(sorted(known))}")
     for name in _TEXTS:
@@ -166,26 +151,27 @@ def _check(path: Path, number: int, given: object, place: Callable[[str], Path])
         None if feeds is None else place(feeds),
         how if how in (None, "auto", "names") else str(place(how)),
         level,
-        _tolerances(where, given),
+        _tolerance(where, given),
     )
 
 
-def _tolerances(where: str, given: Mapping[str, object]) -> tuple[tuple[str, Tolerance], ...]:
+def _tolerance(where: str, given: Mapping[str, object]) -> Tolerance | None:
     own = given.get("tolerance", {})
     if not isinstance(own, dict):
         raise UsageError(f"tolerance of {where} is no table", '"logits*" = { rtol = 1e-3 }')
-    every = {name: given[name] for name in ("rtol", "atol") if name in given}
+    every = {name: given[name] for name in KINDS if name in given}
     tables = own | ({"*": every} if every else {})
-    return tuple((glob, _tolerance(where, table)) for glob, table in tables.items())
-
-
-def _tolerance(where: str, table: object) -> Tolerance:
-    if not isinstance(table, dict) or not table or table.keys() - {"rtol", "atol"}:
+    for table in tables.values():
+        if not isinstance(table, dict) or not table or table.keys() - {*KINDS}:
+            raise UsageError(
+                f"a tolerance of {where} is not understood", "{ rtol = 1e-3, atol = 1e-5 }"
+            )
+    limit = Limit.of(str(given.get("metric", "")))
+    if limit is None and "metric" in given:
         raise UsageError(
-            f"a tolerance of {where} is not understood", "{ rtol = 1e-3, atol = 1e-5 }"
+            f"{where} has no metric {given['metric']!r}", f"known are {', '.join(METRICS)}"
         )
-    if not all(
-        isinstance(number, int | float) and 0 <= number < 1e300 for number in table.values()
-    ):
-        raise UsageError(f"a tolerance of {where} is no number, 0 or more", "rtol = 1e-3")
-    return Tolerance(float(table.get("atol", 0)), float(table.get("rtol", 0)))
+    try:
+        return tolerance_of(tables, limit)
+    except UsageError as error:
+        raise UsageError(f"{error.message}, in {where}", error.hint) from error

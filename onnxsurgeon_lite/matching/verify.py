@@ -10,7 +10,8 @@ from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.text import type_text
-from onnxsurgeon_lite.matching.sets import SetComparison, compare_value
+from onnxsurgeon_lite.matching.judge import ValueRule
+from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.matching.trials import Outputs, Trial, unmoved
 from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
 from onnxsurgeon_lite.runtime.run import opened
@@ -137,8 +138,9 @@ def compare_runs(
     for actual, expected in runs:
         result.only_actual = [name for name in actual if name not in expected]
         result.only_reference = [name for name in expected if name not in actual]
+        rule = ValueRule(tolerance, outputs=dict.fromkeys(actual))
         for name in filter(expected.__contains__, actual):
-            for key, found in compare_value(name, actual[name], expected[name], tolerance).items():
+            for key, found in rule.each(name, actual[name], expected[name]).items():
                 if _badness(found) >= _badness(result.compared.setdefault(key, found)):
                     result.compared[key] = found
     return result

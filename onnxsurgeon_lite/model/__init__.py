@@ -1,8 +1,27 @@
 """`Model`: structure in memory, weights on disk."""
 
+from onnxsurgeon_lite.model.calls import function_key, plain_domain
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.loading import ModelLike, load, loaded
-from onnxsurgeon_lite.model.model import Model
-from onnxsurgeon_lite.model.saving import Written, movable, save
+from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model.model import Model, is_external
+from onnxsurgeon_lite.model.saving import Written, embedded_size, movable, save
+from onnxsurgeon_lite.model.sharing import require_replaceable
 
-__all__ = ["DataFile", "Model", "ModelLike", "Written", "load", "loaded", "movable", "save"]
+__all__ = [
+    "DataFile",
+    "Model",
+    "ModelLike",
+    "Written",
+    "copied",
+    "drop",
+    "embedded_size",
+    "function_key",
+    "is_external",
+    "load",
+    "loaded",
+    "movable",
+    "plain_domain",
+    "require_replaceable",
+    "save",
+]

@@ -10,8 +10,7 @@ from onnx import GraphProto, NodeProto, TensorProto, TypeProto, helper
 from onnxsurgeon_lite.errors import EditError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import RANDOM
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value

@@ -16,9 +16,8 @@ from onnx import (
 
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable, captured, rows_of
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import function_key
-from onnxsurgeon_lite.model.messages import drop, drop_at
+from onnxsurgeon_lite.model import Model, drop, function_key, walk
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import Nodes, defined, sources
 

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from onnx import GraphProto, TensorProto
 
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.model import Model, drop, walk
 from onnxsurgeon_lite.model.storage import fingerprint
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import (

@@ -19,9 +19,8 @@ from onnxsurgeon_lite.graph.quantizers import (
     grid_of,
     limits_of,
 )
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import function_key
-from onnxsurgeon_lite.model.messages import copied, drop, drop_at
+from onnxsurgeon_lite.model import Model, copied, drop, function_key, walk
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import fresh, name_apart, node_names, rename_uses, value_names
 from onnxsurgeon_lite.surgery.inlining import inline

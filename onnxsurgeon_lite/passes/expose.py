@@ -7,8 +7,7 @@ from typing import ClassVar
 from onnxsurgeon_lite.graph.cut import boundary
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.selecting.select import select_parts, select_values, split_names
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.model import Model, drop
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.exposing import expose_inner

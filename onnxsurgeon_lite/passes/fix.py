@@ -23,8 +23,8 @@ from onnxsurgeon_lite.graph.declared import around_nodes, declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, tensor_type
 from onnxsurgeon_lite.graph.schemas import fitting_version, has_dangling
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import check_functions, function_key, plain_domain
+from onnxsurgeon_lite.model import Model, function_key, plain_domain, walk
+from onnxsurgeon_lite.model.calls import check_functions
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.passes.protocol import PassResult

@@ -16,9 +16,8 @@ from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.bodies import InnerGraph, put_back, standing
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.messages import drop, drop_at
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model import Model, drop, is_external, walk
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.control_flow import straighten
 from onnxsurgeon_lite.surgery.decided import DECIDED, decide

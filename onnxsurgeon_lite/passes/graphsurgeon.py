@@ -15,8 +15,7 @@ from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
 from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnx_graphsurgeon.logger import G_LOGGER
 
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model import Model, copied, drop, walk
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.surgery.edits import defined, rename_parameters
 from onnxsurgeon_lite.tensors.dtypes import Array

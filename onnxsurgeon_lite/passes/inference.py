@@ -7,9 +7,7 @@ from typing import ClassVar
 from onnx import FunctionProto, GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.graph.index import described, opset_versions
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import plain_domain
-from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model import Model, copied, drop, plain_domain, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations
 

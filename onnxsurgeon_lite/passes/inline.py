@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.calls import FunctionKey, function_key
+from onnxsurgeon_lite.model import Model, function_key
+from onnxsurgeon_lite.model.calls import FunctionKey
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import settle

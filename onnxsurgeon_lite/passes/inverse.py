@@ -15,7 +15,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
-from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.model import drop
 from onnxsurgeon_lite.surgery.types import distinct
 
 KEY = "onnxsurgeon_lite.origin"

@@ -9,10 +9,9 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, Valu
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.text import shape_text
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import call_key, function_key, plain_domain
+from onnxsurgeon_lite.model import Model, drop, function_key, plain_domain, walk
+from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.model.datafile import DataFile
-from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.names import command, key_text, listed, split
 from onnxsurgeon_lite.passes.dedupe import content

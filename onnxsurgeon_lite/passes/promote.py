@@ -9,9 +9,7 @@ from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.selecting.select import select_values
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import copied
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model import Model, copied, is_external
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inverse import MOST_KEPT, recall, remember, remember_types
 from onnxsurgeon_lite.passes.protocol import PassResult

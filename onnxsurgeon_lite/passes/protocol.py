@@ -11,8 +11,7 @@ from onnx import AttributeProto, TensorProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.graph.index import opset_versions, tensor_type
 from onnxsurgeon_lite.graph.schemas import fitting_version
-from onnxsurgeon_lite.model import Model, Written, save, walk
-from onnxsurgeon_lite.model.calls import plain_domain
+from onnxsurgeon_lite.model import Model, Written, plain_domain, save, walk
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 
 _OPTIONAL_INPUTS = 4  # the IR version since which an initializer need not be an input

@@ -5,8 +5,7 @@ from typing import ClassVar
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.model import Model, drop
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import ends
 

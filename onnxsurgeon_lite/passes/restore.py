@@ -7,8 +7,7 @@ from typing import ClassVar
 from onnx import ModelProto, TensorProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.model import Model, loaded, walk
-from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model import Model, copied, drop, loaded, walk
 from onnxsurgeon_lite.model.model import external_tensors
 from onnxsurgeon_lite.passes.protocol import PassResult
 

@@ -46,9 +46,9 @@ from onnxsurgeon_lite.graph.schemas import (
 )
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.graph.text import type_text
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import call_key, function_key
-from onnxsurgeon_lite.model.messages import copied, drop, drop_at
+from onnxsurgeon_lite.model import Model, copied, drop, function_key, walk
+from onnxsurgeon_lite.model.calls import call_key
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.fold import fold_positions
 from onnxsurgeon_lite.passes.protocol import PassResult

@@ -16,9 +16,7 @@ from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.printing import print_model, require_said
 from onnxsurgeon_lite.graph.summary import ELIDED_ABOVE
 from onnxsurgeon_lite.graph.text import parse_message
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.messages import copied
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model import Model, copied, is_external, walk
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.names import shown_text
 from onnxsurgeon_lite.surgery.constants import describe_like

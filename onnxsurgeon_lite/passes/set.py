@@ -9,9 +9,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, Strin
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.check import problem_of
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex, described, function_path
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.calls import plain_domain
-from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.model import Model, drop, plain_domain
 from onnxsurgeon_lite.names import is_count
 from onnxsurgeon_lite.passes.fix import least_ir_version
 from onnxsurgeon_lite.passes.protocol import PassResult

@@ -9,8 +9,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, TensorShapeProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import check_node, constant_of
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model import Model, is_external
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import initializer_place, one_value, readers

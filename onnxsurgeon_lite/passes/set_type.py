@@ -11,8 +11,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import Schema, constant, schema_of
 from onnxsurgeon_lite.graph.table import captured
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.border import border, convert, converter, take_away
 from onnxsurgeon_lite.surgery.constants import data_type_named

@@ -13,9 +13,8 @@ from onnxsurgeon_lite.graph.bodies import InnerGraph, put_back, standing
 from onnxsurgeon_lite.graph.index import GraphIndex, function_path
 from onnxsurgeon_lite.graph.schemas import checked, constant
 from onnxsurgeon_lite.graph.table import NodeRow
-from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model import Model, is_external, walk
 from onnxsurgeon_lite.model.messages import drop_at
-from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values

@@ -14,9 +14,8 @@ from onnxsurgeon_lite.runtime.observe import BUDGET, Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import expose_inner
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored
 from onnxsurgeon_lite.tensors.references import FolderWriter, save_stream
-from onnxsurgeon_lite.tensors.references.sets import Stored
 
 Progress = Callable[[str], None]
 _LONGEST = 120.0  # seconds for one node outside the runtime

@@ -22,8 +22,8 @@ from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
 from onnxsurgeon_lite.report.ranking import blame_lines
 from onnxsurgeon_lite.report.samples import numbers
 from onnxsurgeon_lite.report.tables import Columns, Rows, table
-from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.metrics import gap, number_text, texts, verdict
+from onnxsurgeon_lite.tensors.comparison import Comparison, gap, texts, verdict
+from onnxsurgeon_lite.tensors.metrics import number_text
 
 _FEW = 4  # cleared nodes, or nodes of a region, that are shown without --verbose
 _NAMED = 8  # mismatching values

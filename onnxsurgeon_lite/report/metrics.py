@@ -8,8 +8,8 @@ from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 from onnxsurgeon_lite.report.tables import Columns, Rows, T, show_rows, show_table
 from onnxsurgeon_lite.runtime.run import RunResult
-from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.metrics import gap, number_text, texts, titles, verdict
+from onnxsurgeon_lite.tensors.comparison import Comparison, gap, texts, titles, verdict
+from onnxsurgeon_lite.tensors.metrics import number_text
 
 Compared = tuple[str, Comparison]
 _EXPLAINED = 8  # tensors; the table has them all
@@ -74,6 +74,8 @@ def show_comparison(result: SetComparison, every_metric: bool = False) -> None:
             say_all([f"  scope: {place}"])
     if len(wrong) > _EXPLAINED:
         say(f"... and {len(wrong) - _EXPLAINED} more, as the table says")
+    said = {name: c.notes for name, c in result.compared.items() if c.match and c.notes}
+    show_notes([f"{name!r}: {note}" for name in [*said][:_EXPLAINED] for note in said[name]])
     say_all(unproved(result))
     for names, where in ((result.only_actual, "reference"), (result.only_reference, "other side")):
         if names:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from onnxsurgeon_lite.matching.over_samples import SampleComparison, SampleOutcome, excess
+from onnxsurgeon_lite.matching.over_samples import SampleComparison, SampleOutcome
 from onnxsurgeon_lite.names import counted, first
 from onnxsurgeon_lite.report.metrics import explain, unproved
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
@@ -44,7 +44,7 @@ def show_samples(result: SampleComparison, every_metric: bool = False) -> None:
 
 def _line(outcome: SampleOutcome) -> tuple[object, ...]:
     found = outcome.compared
-    at = max(found, key=lambda name: excess(found[name])) if found else outcome.failure
+    at = max(found, key=lambda name: found[name].excess) if found else outcome.failure
     return outcome.number, _short(outcome.error), at
 
 

@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.errors import PartialAnswer, RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Held, Runtime
 from onnxsurgeon_lite.surgery.edits import clear_bodies

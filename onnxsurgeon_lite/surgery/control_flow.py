@@ -15,9 +15,7 @@ from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.table import captured_by
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import function_key
-from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model import Model, copied, drop, function_key, walk
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, value_names
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.open_body import OpenBody

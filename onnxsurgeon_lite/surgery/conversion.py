@@ -11,9 +11,8 @@ from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import GraphIndex, function_path
 from onnxsurgeon_lite.graph.native import RejectedError, convert
 from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import plain_domain
-from onnxsurgeon_lite.model.messages import copied, drop, drop_at
+from onnxsurgeon_lite.model import Model, copied, drop, plain_domain, walk
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import few
 
 _REPLACE = "replace these nodes first: onnxdbg edit rewrite, set-op or remove"

@@ -7,8 +7,7 @@ from onnx import GraphProto, NodeProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.model.messages import drop
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model import drop, is_external
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.tensors import dtypes
 

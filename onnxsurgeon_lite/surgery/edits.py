@@ -13,9 +13,7 @@ from onnxsurgeon_lite.errors import EditError, GraphError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.schemas import fitting_version
 from onnxsurgeon_lite.graph.table import FEW, NodeTable, captured
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import plain_domain
-from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.model import Model, drop, plain_domain, walk
 
 Nodes = MutableSequence[NodeProto]
 

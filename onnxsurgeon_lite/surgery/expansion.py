@@ -12,9 +12,8 @@ from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.schemas import schema_at
 from onnxsurgeon_lite.graph.table import captured
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.calls import FunctionKey, function_key, plain_domain
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import Model, copied, function_key, plain_domain
+from onnxsurgeon_lite.model.calls import FunctionKey
 from onnxsurgeon_lite.surgery.inlining import inline
 
 _DOMAIN = "onnxsurgeon_lite.expanded"  # of functions that are inlined at once

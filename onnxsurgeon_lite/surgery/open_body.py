@@ -25,9 +25,8 @@ from onnxsurgeon_lite.graph.index import (
     reached_functions,
 )
 from onnxsurgeon_lite.graph.table import captured_by
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import call_key, function_key, plain_domain
-from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model import Model, copied, drop, function_key, plain_domain, walk
+from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.model.model import Enclosing
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.surgery.edits import defined, settle

@@ -13,8 +13,7 @@ from onnxsurgeon_lite.graph.declared import (
     declared_types,
 )
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model import Model, copied, drop
 from onnxsurgeon_lite.surgery.types import (
     BY_SHAPE_ALONE,
     begin_infer,

@@ -3,30 +3,34 @@
 import functools
 import math
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.shown import Shown
-from onnxsurgeon_lite.tensors.dtypes import Array, as_array
+from onnxsurgeon_lite.names import few
+from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.tensors.dtypes import Array, as_array, is_float
+from onnxsurgeon_lite.tensors.metrics import METRICS, SHOWN, Block, Limit, Numbers, number_text
 
 _BLOCK = 1 << 13  # elements compared at a time: they stay in the cache, sums of them in a thread
 
 _PIECE = 1 << 19  # bytes of each side that are compared at a time where they are read in pieces
-
-SMALLEST_SCALE = 1e-6  # a tensor that is smaller everywhere is compared as if it were zero
 
 _FAST: "dict[np.dtype[np.generic], np.finfo[Any]]" = {
     np.dtype(n): np.finfo(n) for n in ("float32", "float64", "complex64", "complex128")
 }
 _LOOSE = 1e30
 _MASK, _GAP = 1e3, 1e-2  # a mask is at least _MASK, and no other element is above _GAP times it
+_COLUMNS = 256  # of an output that mixes units: detectors have fewer, hidden states have more
+_UNITS = 10.0  # times that the smallest of the larger columns exceeds the others
+_FILLED = 4  # elements of a column that are not zero: fewer are small by chance
 
-Numbers = NDArray[np.inexact]
+KINDS = ("atol", "rtol", "ulp", "allow")
+SMALLEST_SCALE = 1e-6  # a tensor that is smaller everywhere is compared as if it were zero
 
 
 @dataclass(frozen=True)
@@ -38,15 +42,45 @@ class Tolerance:
         rtol: relative to the reference element.
         scaled: multiply `atol` by the largest magnitude of the reference, masks excluded, at least `SMALLEST_SCALE`:
             the rounding error of a sum follows its largest terms, not its result.
+        ulp: elements may also be so many units in the last place apart.
+        allow: the share of elements that may be off by more, 0 to 1.
+        limit: a metric that decides instead.
+        own: `atol`, `rtol` and `scaled` are those of the dtypes.
+        columns: where the columns of the last axis differ by orders of magnitude, `atol` is scaled for each column.
+        named: (name or glob, tolerance) of tensors that have their own; the first that fits counts.
 
     Example:
         >>> print(osl.Tolerance(1e-5, 1e-3))
         atol=1e-05 + rtol=0.001 * |reference|
     """
 
-    atol: float
-    rtol: float
+    atol: float = 0.0
+    rtol: float = 0.0
     scaled: bool = False
+    ulp: int = 0
+    allow: float = 0.0
+    limit: Limit | None = None
+    own: bool = field(default=False, metadata=HIDDEN)
+    columns: bool = field(default=False, metadata=HIDDEN)
+    named: "tuple[tuple[str, Tolerance], ...]" = field(default=(), metadata=HIDDEN)
+
+    def of(self, name: str) -> "Tolerance":
+        """Return what the tensor of a name may differ by."""
+        fits = (each for glob, each in self.named if name == glob or fnmatchcase(name, glob))
+        return next(fits, self)
+
+    def resolved(self, *dtypes: np.dtype[np.generic]) -> "Tolerance":
+        """Return the numbers for tensors of these dtypes."""
+        if not self.own:
+            return self
+        usual = default_tolerance(*dtypes)
+        numbers = usual.atol, usual.rtol, usual.scaled
+        return replace(self, atol=numbers[0], rtol=numbers[1], scaled=numbers[2], own=False)
+
+    @property
+    def plain(self) -> bool:
+        """Whether each element is judged alone, by `atol` and `rtol`."""
+        return not (self.ulp or self.allow or self.limit or self.columns)
 
     def absolute(self, scale: float) -> float:
         """Return `atol` for a reference whose largest finite magnitude is `scale`."""
@@ -54,10 +88,15 @@ class Tolerance:
 
     def __str__(self) -> str:
         scale = " * max|reference|" if self.scaled else ""
-        return f"atol={self.atol:g}{scale} + rtol={self.rtol:g} * |reference|"
+        text = f"atol={self.atol:g}{scale} + rtol={self.rtol:g} * |reference|"
+        text += f", or {self.ulp} ULP" if self.ulp else ""
+        return text + (f", in all but {100 * self.allow:g}%" if self.allow else "")
 
 
-EXACT = Tolerance(0.0, 0.0)
+EXACT = Tolerance()
+
+OWN = Tolerance(own=True, columns=True)
+"""That of the dtypes, as an output has it."""
 
 # The allowed difference of correct kernels after a chain of operators; integers, booleans and strings must be equal.
 DEFAULTS: dict[str, Tolerance] = {
@@ -81,6 +120,53 @@ def default_tolerance(*dtypes: np.dtype[np.generic]) -> Tolerance:
     return max((DEFAULTS.get(dtype.name, EXACT) for dtype in dtypes), key=lambda t: t.rtol)
 
 
+def tolerance_of(
+    said: Mapping[str, Mapping[str, float | str]], limit: Limit | None = None
+) -> Tolerance | None:
+    """Return the tolerance that a user gives; None where nothing is said.
+
+    Args:
+        said: name or glob (`*` for all) -> `rtol`, `atol`, `ulp`, `allow`; of `rtol` and `atol` the one left out is 0.
+        limit: decides for all that have no numbers of their own.
+
+    Raises:
+        UsageError: a number is negative or no number.
+    """
+    made = {}
+    for glob, given in said.items():
+        numbers = {kind: _number(kind, given.get(kind, 0)) for kind in KINDS}
+        atol, rtol, ulp, allow = numbers.values()
+        made[glob] = Tolerance(atol, rtol, ulp=int(ulp), allow=allow, own=given.keys() <= {"allow"})
+    rest = made.pop("*", OWN)
+    return replace(rest, limit=limit, named=tuple(made.items())) if said or limit else None
+
+
+def _number(kind: str, given: float | str) -> float:
+    """Return a number of a tolerance; a share may be written as `0.1%`."""
+    text = str(given).strip()
+    try:
+        found = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < (1 if kind == "allow" else math.inf) or isinstance(given, bool):
+        example = {"allow": "0.1%", "ulp": "4"}.get(kind, "1e-3")
+        raise UsageError(
+            f"{kind} of a tolerance is no number, 0 or more: {given!r:.40}",
+            f"write --{kind} {example} or NAME:{example}",
+        )
+    return found
+
+
+def require_used(tolerance: Tolerance | None, names: Collection[str]) -> None:
+    """Raise `UsageError` if a tolerance fits none of the tensors that were compared: its name is misspelled."""
+    for glob, _ in () if tolerance is None else tolerance.named:
+        if not any(name == glob or fnmatchcase(name, glob) for name in names):
+            raise UsageError(
+                f"no tensor is called {glob!r}, as a tolerance says",
+                f"compared were {few([*names])}",
+            )
+
+
 Number = float | str
 """An element as text and JSON show it: complex numbers as text, integers exact."""
 
@@ -102,13 +188,12 @@ class Comparison(Shown):
 
     Attributes:
         match: every element is within its tolerance, and non-finite elements are at the same positions.
-        reason: of a mismatch: `shape`, `dtype`, `non-finite` or `values`; '' for a match.
+        reason: of a mismatch: `shape`, `dtype`, `non-finite`, `values` or `metric`; '' for a match.
         exceeding: the number of elements over their tolerance, of `elements`.
         allowed: the allowance of the element that exceeds its own most; in a match, of the one with the largest error.
-        max_abs, max_rel, rmse: over the positions where both are finite.
-        cosine: cosine similarity. sqnr_db: signal-to-quantization-noise ratio in decibels. NaN and -Inf where an
-            element is finite on one side only.
-        ulp: the largest distance in units in the last place of the actual dtype; None for dtypes without.
+        max_abs: over the positions where both are finite.
+        metrics: name in `METRICS` -> what it says of these positions. Of tensors where an element is finite on one
+            side only, cosine is NaN and a signal to noise -Inf; ULP is None for dtypes without.
         nan, inf: (actual, reference) counts.
         non_finite: the first position where the two differ in a non-finite element.
 
@@ -126,11 +211,7 @@ class Comparison(Shown):
     exceeding: int = 0
     allowed: float = 0.0
     max_abs: float = 0.0
-    max_rel: float = 0.0
-    rmse: float = 0.0
-    cosine: float = 1.0
-    sqnr_db: float = float("inf")
-    ulp: int | None = None
+    metrics: dict[str, float | None] = field(default_factory=dict)
     nan: tuple[int, int] = (0, 0)
     inf: tuple[int, int] = (0, 0)
     non_finite: tuple[int, ...] | None = None
@@ -142,20 +223,46 @@ class Comparison(Shown):
         """Return the share of the elements that exceed their tolerance, 0 to 1."""
         return self.exceeding / self.elements if self.elements else 0.0
 
+    def metric(self, name: str) -> float:
+        """Return what a metric says; its best where it says nothing."""
+        found = self.metrics.get(name)
+        return METRICS[name].best if found is None else found
+
+    @property
+    def excess(self) -> float:
+        """Return the largest multiple of what is allowed; Inf for another shape, dtype or non-finite element."""
+        if self.reason in ("shape", "dtype", "non-finite"):
+            return math.inf
+        if (limit := self.tolerance.limit) is not None:
+            return limit.excess(self.metric(limit.metric))
+        gap = self.max_abs if self.worst is None else self.worst.difference
+        return gap / self.allowed if self.allowed else math.inf if gap else 0.0
+
 
 def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> bool:
     """Return the verdict alone, without metrics, as fast as possible."""
     if actual.shape != reference.shape:
         return False
     same_dtype = actual.dtype == reference.dtype
-    if same_dtype and actual.dtype.kind != "O" and _same_bytes(actual, reference):
-        return True
-    if not same_dtype or actual.dtype not in _FAST:
-        return compare(actual, reference, tolerance).match
-    allowed = tolerance or default_tolerance(actual.dtype)
-    atol = allowed.absolute(_scale(reference)) if allowed.scaled else allowed.atol
-    sides = actual.reshape(-1), reference.reshape(-1), atol, allowed.rtol
-    return _clearly_agrees(*sides) or not _any_exceeds(*sides)
+    if same_dtype and actual.dtype.kind != "O" and actual.size:
+        a, r = actual.reshape(-1), reference.reshape(-1)
+        error = np.empty(min(a.size, _BLOCK), a.dtype)
+        starts = range(0, a.size, _BLOCK)
+        pieces = ([a[i : i + _BLOCK], r[i : i + _BLOCK], error[: a.size - i]] for i in starts)
+        if _surely_within(
+            pieces, a.dtype, (tolerance or _PLAIN).resolved(actual.dtype, reference.dtype)
+        ):
+            return True
+    return compare(actual, reference, tolerance, ()).match
+
+
+def apart(one: object, other: object) -> float:
+    """Return the largest difference of two tensors; Inf where they cannot be compared."""
+    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
+        return math.inf
+    found = compare(one, other, EXACT, ())
+    text = found.reason in ("shape", "dtype") or (found.exceeding and not found.max_abs)
+    return math.inf if text else found.max_abs
 
 
 class Readable(Protocol):
@@ -185,29 +292,47 @@ def surely_agrees(
     if (actual.shape, actual.dtype) != (reference.shape, reference.dtype):
         return False
     dtype, size = actual.dtype, math.prod(actual.shape) * actual.dtype.itemsize
-    allowed = tolerance or default_tolerance(dtype)
+
+    def pieces() -> Iterator[list[Array]]:
+        for start in range(0, size, _PIECE):
+            raw = [piece[: size - start] for piece in scratch.pieces]
+            actual.fill(start, raw[0].data)
+            reference.fill(start, raw[1].data)
+            yield [piece.view(dtype) for piece in raw]
+
+    return _surely_within(pieces(), dtype, (tolerance or _PLAIN).resolved(dtype))
+
+
+def _surely_within(
+    pieces: Iterable[list[Array]], dtype: np.dtype[np.generic], allowed: Tolerance
+) -> bool:
+    """Compare pieces (actual, reference, scratch) in the dtype's own arithmetic.
+
+    False says nothing: the arithmetic's rounding could decide, or a mask elsewhere would be the scale.
+    """
     top, excess = 0.0, -math.inf
-    for start in range(0, size, _PIECE):
-        raw = [piece[: size - start] for piece in scratch.pieces]
-        actual.fill(start, raw[0].data)
-        reference.fill(start, raw[1].data)
-        words = [piece.view(f"u{math.gcd(dtype.itemsize, 8)}") for piece in raw]
-        if (words[0] == words[1]).all():
+    bits = f"u{math.gcd(dtype.itemsize, 8)}"
+    for x, y, error in pieces:
+        if (x.view(bits) == y.view(bits)).all():
             continue
-        if dtype.kind != "f" or dtype not in _FAST or _is_loose(allowed.atol, allowed.rtol):
+        # the tolerance itself could overflow
+        loose = allowed.atol > _LOOSE or allowed.rtol > 0.5 or not allowed.plain
+        if dtype.kind != "f" or dtype not in _FAST or loose:
             return False
-        x, y, error = (piece.view(dtype) for piece in raw)
         with np.errstate(all="ignore"):
             np.subtract(x, y, out=error)
             top, most = max(top, _reach(y)), _reach(error)
-            if most >= _safe_atol(dtype, allowed.absolute(top), allowed.rtol):
-                np.abs(y, out=y)
-                y *= allowed.rtol * _safe(dtype)
-                most = float(np.subtract(np.abs(error, out=error), y, out=error).max())
-        if not (math.isfinite(most) and top < _MASK / 2):  # a mask elsewhere would be the scale
+            if most >= _safe_atol(dtype, allowed, top):
+                size = np.abs(y)
+                size *= allowed.rtol * _safe(dtype)
+                most = float(np.subtract(np.abs(error, out=error), size, out=error).max())
+        if not (math.isfinite(most) and top < _MASK / 2):
             return False
         excess = max(excess, most)
-    return excess < _safe_atol(dtype, allowed.absolute(top), allowed.rtol)
+    return excess < _safe_atol(dtype, allowed, top)
+
+
+_PLAIN = Tolerance(own=True)
 
 
 def _reach(numbers: Array) -> float:
@@ -215,59 +340,31 @@ def _reach(numbers: Array) -> float:
     return max(float(numbers.max()), -float(numbers.min()))
 
 
-def _any_exceeds(actual: Array, reference: Array, atol: float, rtol: float) -> bool:
-    """Compare in float64, up to the first block with an element over its tolerance."""
-    with np.errstate(all="ignore"):
-        for _, x, y in _blocks(actual, reference):
-            same = (x == y) | (np.isnan(x) & np.isnan(y))
-            within = np.abs(x - y) <= atol + rtol * np.abs(y)
-            finite = np.isfinite(x) & np.isfinite(y)
-            if not np.where(finite, within, same).all():
-                return True
-    return False
-
-
-def _clearly_agrees(actual: Array, reference: Array, atol: float, rtol: float) -> bool:
-    """Compare in the dtype's own arithmetic, which is fast; return False where its rounding could decide."""
-    if _is_loose(atol, rtol):
-        return False
-    atol, safe = _safe_atol(actual.dtype, atol, rtol), _safe(actual.dtype)
-    with np.errstate(all="ignore"):
-        for start in range(0, actual.size, _BLOCK):
-            x, y = actual[start : start + _BLOCK], reference[start : start + _BLOCK]
-            error = np.subtract(x, y)
-            np.abs(error, out=error)
-            # strictly below: an infinite error is not below an infinite tolerance
-            if (error < atol).all():
-                continue
-            if not (error < atol + rtol * safe * np.abs(y)).all():
-                return False
-    return True
-
-
-def _is_loose(atol: float, rtol: float) -> bool:
-    """Return whether the tolerance itself could overflow."""
-    return atol > _LOOSE or rtol > 0.5
-
-
 def _safe(dtype: np.dtype[np.generic]) -> float:
     """Return a factor that makes up for roundings in a dtype's own arithmetic."""
     return 1 - 8 * float(_FAST[dtype].eps)
 
 
-def _safe_atol(dtype: np.dtype[np.generic], atol: float, rtol: float) -> float:
+def _safe_atol(dtype: np.dtype[np.generic], allowed: Tolerance, scale: float) -> float:
     if dtype not in _FAST:
         return math.inf
-    return (atol - 4 * float(_FAST[dtype].tiny) * bool(rtol)) * _safe(dtype)
+    lost = 4 * float(_FAST[dtype].tiny) * bool(allowed.rtol)
+    return (allowed.absolute(scale) - lost) * _safe(dtype)
 
 
-def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> Comparison:
+def compare(
+    actual: Array,
+    reference: Array,
+    tolerance: Tolerance | None = None,
+    metrics: Collection[str] = SHOWN,
+) -> Comparison:
     """Compare shape, dtype, then values; different float dtypes are compared in the wider one, with a note.
 
     Args:
         actual: any array, or what numpy takes for one: a list, a PyTorch tensor.
         reference: the array to compare with.
         tolerance: None for the dtype's own.
+        metrics: names of those to measure.
 
     Raises:
         UsageError: what is given is no array; `compare_sets` takes several by name.
@@ -280,11 +377,12 @@ def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None)
     if isinstance(actual, Mapping) or isinstance(reference, Mapping):
         raise UsageError("compare takes two arrays, not several by name", "call compare_sets")
     actual, reference = as_array(actual, "actual"), as_array(reference, "reference")
-    allowed = tolerance or default_tolerance(actual.dtype, reference.dtype)
     result = Comparison(
-        allowed, (actual.shape, reference.shape), (str(actual.dtype), str(reference.dtype))
+        (tolerance or _PLAIN).resolved(actual.dtype, reference.dtype),
+        (actual.shape, reference.shape),
+        (str(actual.dtype), str(reference.dtype)),
+        elements=actual.size,
     )
-    result.elements = actual.size
     if actual.shape != reference.shape:
         result.reason = "shape"
         return result
@@ -297,39 +395,8 @@ def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None)
     if all(strings):
         _compare_strings(actual, reference, result)
     else:
-        _compare_numbers(actual, reference, result)
+        _compare_numbers(actual, reference, result, metrics)
     return result
-
-
-@dataclass(frozen=True)
-class Distance:
-    """How far two tensors are apart: what a `Comparison` says of that, without other metrics."""
-
-    match: bool
-    reason: str
-    max_abs: float
-    allowed: float
-
-
-def distance(
-    actual: Array, reference: Array, tolerance: Tolerance | None = None
-) -> Distance | Comparison:
-    """Return how far two tensors are apart, fast where both have finite floats of one dtype."""
-    same = (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
-    if not same or not actual.size or actual.dtype not in _FAST or actual.dtype.kind == "c":
-        return compare(actual, reference, tolerance)
-    with np.errstate(all="ignore"):
-        x, y = (side.reshape(-1).astype(np.float64) for side in (actual, reference))
-        error, size = np.abs(x - y), np.abs(y)
-        largest = int(error.argmax())
-        if not math.isfinite(error[largest]):
-            return compare(actual, reference, tolerance)
-        allowed = tolerance or default_tolerance(actual.dtype)
-        bounds = allowed.absolute(_scale(reference)) + allowed.rtol * size
-        worst = int((error - bounds).argmax())
-    match = bool(error[worst] <= bounds[worst])
-    at = largest if match else worst
-    return Distance(match, "" if match else "values", float(error[largest]), float(bounds[at]))
 
 
 def _compare_strings(actual: Array, reference: Array, result: Comparison) -> None:
@@ -352,49 +419,114 @@ def _text(item: object) -> str:
 
 
 @dataclass
-class _Sums:
-    """The sums behind the metrics, added up block by block."""
+class _Verdict:
+    """What was seen of the elements' tolerances, block by block.
 
-    error: float = 0.0
-    actual: float = 0.0
-    reference: float = 0.0
-    product: float = 0.0
-    finite: int = 0
-    worst_excess: float = -np.inf
+    Attributes:
+        atol: of all elements, or of each, flat.
+        worst_excess, worst_at: of the element that exceeds its tolerance most. worst_allowed: what it may.
+        allowed: of the element with the largest error.
+    """
+
+    tolerance: Tolerance
+    atol: float | Numbers
+    exceeding: int = 0
+    max_abs: float = 0.0
+    allowed: float = 0.0
+    worst_excess: float = 0.0
     worst_at: int = -1
-    largest_size: float = 0.0
-    first_non_finite: int = -1
-    counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    worst_allowed: float = 0.0
+    non_finite: int = -1
+    counts: list[int] = field(default_factory=lambda: [0] * 4)
+
+    def add(self, block: Block) -> None:
+        """Hold a block against the tolerance."""
+        start, error = block.start, block.error
+        # what is not finite on one side alone exceeds any tolerance
+        self.counts = [sum(pair) for pair in zip(self.counts, block.counts, strict=True)]
+        if block.bad is not None and block.bad.any():
+            self.exceeding += int(block.bad.sum())
+            self.non_finite = (
+                self.non_finite if self.non_finite >= 0 else start + int(block.bad.argmax())
+            )
+        # what each element may differ by
+        atol = self.atol
+        atol = atol[start : start + error.size] if isinstance(atol, np.ndarray) else atol
+        bound = block.size * self.tolerance.rtol
+        bound += atol
+        apart = block.ulps() if self.tolerance.ulp else None
+        if apart is not None:
+            bound = np.where(apart <= self.tolerance.ulp, np.maximum(bound, error), bound)
+        excess = error - bound
+        top, largest = int(excess.argmax()), int(error.argmax())
+        if excess[top] > 0:
+            self.exceeding += int((excess > 0).sum())
+        if excess[top] > self.worst_excess:
+            self.worst_excess, self.worst_at = float(excess[top]), start + top
+            self.worst_allowed = float(bound[top])
+        if not start or error[largest] > self.max_abs:
+            self.max_abs, self.allowed = float(error[largest]), float(bound[largest])
+
+    def count_exactly(self, actual: Array, reference: Array) -> None:
+        """Count integers above 2**53 that differ although their nearest float64 are equal."""
+        different = np.flatnonzero(actual.reshape(-1) != reference.reshape(-1))
+        plain = self.tolerance.atol == self.tolerance.rtol == 0
+        if different.size and plain:
+            self.exceeding = int(different.size)
+            self.worst_at = self.worst_at if self.max_abs else int(different[0])
 
 
-def _compare_numbers(actual: Array, reference: Array, result: Comparison) -> None:
-    atol = result.tolerance.absolute(_scale(reference))
-    sums = _Sums()
+def _compare_numbers(
+    actual: Array, reference: Array, result: Comparison, metrics: Collection[str]
+) -> None:
+    allowed = result.tolerance
+    scale = _scale(reference) if allowed.scaled else 0.0
+    by_column = _by_column(reference, scale) if allowed.columns and allowed.scaled else None
+    atol: float | Numbers = allowed.absolute(scale)
+    if by_column is not None:
+        atol = allowed.atol * np.maximum(by_column, SMALLEST_SCALE)
+        result.notes.append(
+            "the columns differ by orders of magnitude: atol is of the largest in each group of columns"
+        )
+    # one pass over both: the verdict and every metric see each block
+    verdict = _Verdict(allowed, atol)
+    decides = [] if allowed.limit is None else [allowed.limit.metric]
+    wanted = [name for name in METRICS if name in metrics or name in decides]
+    measuring = {name: METRICS[name].make() for name in wanted}
     with np.errstate(all="ignore"):
-        for start, x, y in _blocks(actual, reference):
-            _add_block(sums, start, x, y, atol, result)
+        for block in _blocks(actual, reference, any(METRICS[name].rows for name in wanted)):
+            verdict.add(block)
+            for each in measuring.values():
+                each.add(block)
+        result.metrics = {name: each.result() for name, each in measuring.items()}
     if actual.dtype.kind in "iu" and reference.dtype.kind in "iu":
-        _count_exactly(actual, reference, sums, result)
-    result.nan = (sums.counts[0], sums.counts[1])
-    result.inf = (sums.counts[2], sums.counts[3])
-    _finish(sums, result)
-    result.ulp = _ulp(actual, reference, sums.finite == actual.size)
-    if sums.first_non_finite >= 0:
-        result.non_finite = _index(sums.first_non_finite, actual.shape)
-        result.cosine, result.sqnr_db = math.nan, -math.inf  # whatever the other elements say
-    result.match = not result.exceeding
-    if result.match:
-        result.allowed = atol + result.tolerance.rtol * sums.largest_size
-        return
-    result.reason = "non-finite" if result.non_finite is not None else "values"
-    if sums.worst_excess > 0:
-        a, r = actual.reshape(-1)[sums.worst_at], reference.reshape(-1)[sums.worst_at]
-        size, difference = abs(_wide(r)), abs(_wide(a) - _wide(r))
-        allowed = atol + result.tolerance.rtol * size
-        index = _index(sums.worst_at, actual.shape)
-        result.worst = Worst(index, _shown(a), _shown(r), float(difference), float(allowed))
-        result.allowed = result.worst.allowed
-        result.max_abs = max(result.max_abs, float(difference))
+        verdict.count_exactly(actual, reference)
+    _judge(result, verdict, actual, reference)
+
+
+def _judge(result: Comparison, verdict: _Verdict, actual: Array, reference: Array) -> None:
+    """Say whether two tensors match, and which element is worst."""
+    nans, infs = verdict.counts[:2], verdict.counts[2:]
+    result.nan, result.inf = (nans[0], nans[1]), (infs[0], infs[1])
+    result.exceeding, result.max_abs = verdict.exceeding, verdict.max_abs
+    result.allowed = verdict.allowed
+    if verdict.worst_at >= 0:
+        a, r = actual.reshape(-1)[verdict.worst_at], reference.reshape(-1)[verdict.worst_at]
+        difference = float(abs(_wide(a) - _wide(r)))
+        index = _index(verdict.worst_at, actual.shape)
+        result.worst = Worst(index, _shown(a), _shown(r), difference, verdict.worst_allowed)
+        result.allowed = verdict.worst_allowed
+        result.max_abs = max(result.max_abs, difference)
+    if verdict.non_finite >= 0:
+        result.non_finite, result.reason = _index(verdict.non_finite, actual.shape), "non-finite"
+        # whatever the other elements say
+        worse = {1.0: math.nan, math.inf: -math.inf}
+        result.metrics = {n: worse.get(METRICS[n].best, v) for n, v in result.metrics.items()}
+    elif (limit := result.tolerance.limit) is not None:
+        result.reason = "metric" if limit.excess(result.metric(limit.metric)) > 1 else ""
+    elif result.exceeding > result.tolerance.allow * result.elements:
+        result.reason = "values"
+    result.match = not result.reason
 
 
 def _wide(element: np.generic) -> int | float | complex:
@@ -408,100 +540,43 @@ def _shown(element: np.generic) -> Number:
     return str(wide) if isinstance(wide, complex) else wide
 
 
-def _add_block(
-    sums: _Sums, start: int, x: Numbers, y: Numbers, atol: float, result: Comparison
-) -> None:
-    squares = [float(np.vdot(side, side).real) for side in (x, y)]
-    count = x.size
-    if not math.isfinite(sum(squares)):
-        finite = np.isfinite(x) & np.isfinite(y)
-        count = int(finite.sum())
-        for slot, hits in enumerate((np.isnan(x), np.isnan(y), np.isinf(x), np.isinf(y))):
-            sums.counts[slot] += int(hits.sum())
-        same = (x == y) | (np.isnan(x) & np.isnan(y))
-        bad = ~finite & ~same
-        result.exceeding += int(bad.sum())
-        if bad.any() and sums.first_non_finite < 0:
-            sums.first_non_finite = start + int(bad.argmax())
-        x, y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
-        squares = [float(np.vdot(side, side).real) for side in (x, y)]
-    error, size = np.abs(x - y), np.abs(y)
-    excess = size * result.tolerance.rtol
-    excess += atol
-    np.subtract(error, excess, out=excess)
-    top = int(excess.argmax())
-    if excess[top] > 0:
-        result.exceeding += int((excess > 0).sum())
-    if excess[top] > sums.worst_excess:
-        sums.worst_excess, sums.worst_at = float(excess[top]), start + top
-    largest = int(error.argmax())
-    if not start or error[largest] > result.max_abs:
-        result.max_abs, sums.largest_size = float(error[largest]), float(size[largest])
-    if error[largest]:
-        relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
-        result.max_rel = max(result.max_rel, float(relative.max()))
-    sums.finite += count
-    sums.error += float(error @ error)
-    sums.actual += squares[0]
-    sums.reference += squares[1]
-    sums.product += float(np.vdot(x, y).real)
-
-
-def _count_exactly(actual: Array, reference: Array, sums: _Sums, result: Comparison) -> None:
-    """Count integers above 2**53 that differ although their nearest float64 are equal."""
-    different = np.flatnonzero(actual.reshape(-1) != reference.reshape(-1))
-    if different.size and result.tolerance == EXACT:
-        result.exceeding = int(different.size)
-        if not result.max_abs:
-            sums.worst_at, sums.worst_excess = int(different[0]), 1.0
-
-
-def _finish(sums: _Sums, result: Comparison) -> None:
-    if sums.finite:
-        result.rmse = float(np.sqrt(sums.error / sums.finite))
-    norm = math.sqrt(sums.actual) * math.sqrt(sums.reference)
-    cosine = sums.product / norm if norm else float(sums.actual == sums.reference)
-    result.cosine = min(1.0, max(-1.0, cosine)) if math.isfinite(cosine) else math.nan
-    if sums.error:
-        ratio = sums.reference / sums.error
-        result.sqnr_db = 10 * math.log10(ratio) if ratio else -math.inf
-
-
-def _blocks(actual: Array, reference: Array) -> Iterator[tuple[int, Numbers, Numbers]]:
+def _blocks(actual: Array, reference: Array, in_rows: bool) -> Iterator[Block]:
+    """Yield blocks of both; of whole rows of the last axis where that is wanted."""
     a, r = actual.reshape(-1), reference.reshape(-1)
-    complex_numbers = "c" in actual.dtype.kind + reference.dtype.kind
-    wide = np.dtype[np.inexact](np.complex128 if complex_numbers else np.float64)
-    for start in range(0, a.size, _BLOCK):
-        stop = start + _BLOCK
-        yield start, a[start:stop].astype(wide), r[start:stop].astype(wide)
+    row = max(1, actual.shape[-1] if actual.ndim else 1)
+    size = row * max(1, _BLOCK // row) if in_rows else _BLOCK
+    for start in range(0, a.size, size):
+        yield Block(start, (a[start : start + size], r[start : start + size]), row)
 
 
-def _ulp(actual: Array, reference: Array, all_finite: bool) -> int | None:
-    """Return the largest distance in representable numbers: adjacent floats are adjacent integers, sign folded."""
-    integers = {2: np.int16, 4: np.int32, 8: np.int64}.get(actual.dtype.itemsize)
-    if actual.dtype != reference.dtype or integers is None or not _is_float(actual):
+def _by_column(reference: Array, scale: float) -> Numbers | None:
+    """Return the magnitude that each element is measured by, flat, where an output mixes units; None elsewhere.
+
+    Columns are those of the last axis, of the one before it where the last is long. Those a hundred times below the
+    largest, with a gap above them, have a unit of their own, such as scores beside boxes; probabilities have not.
+    """
+    axis = -1 if reference.ndim < 3 or reference.shape[-1] <= _COLUMNS else -2
+    if (
+        reference.ndim < 2
+        or not 2 <= reference.shape[axis] <= _COLUMNS
+        or not is_float(reference.dtype)
+    ):
         return None
-    a, r = actual.reshape(-1), reference.reshape(-1)
-    most = 0
-    for start in range(0, a.size, _BLOCK):
-        x, y = a[start : start + _BLOCK], r[start : start + _BLOCK]
-        bits = x.view(integers), y.view(integers)
-        if all_finite and (bits[0] ^ bits[1]).min() >= 0:  # of one sign: the bits are the line
-            apart = bits[0] - bits[1]
-            most = max(most, int(apart.max()), -int(apart.min()))
-            continue
-        finite = np.isfinite(x) & np.isfinite(y)
-        lines = [_number_line(part[finite].view(integers)) for part in (x, y)]
-        if lines[0].size:
-            low, high = np.minimum(*lines), np.maximum(*lines)
-            most = max(most, int((high.astype(np.uint64) - low.astype(np.uint64)).max()))
-    return most
-
-
-def _number_line(bits: NDArray[np.signedinteger]) -> Array:
-    wide = bits.astype(np.int64)
-    lowest = -1 << 8 * bits.itemsize - 1
-    return np.where(wide < 0, lowest - wide, wide)
+    magnitudes = np.abs(reference.astype(np.float64))
+    magnitudes = np.where(np.isfinite(magnitudes), magnitudes, 0)
+    others = tuple(np.delete(np.arange(reference.ndim), axis))
+    tops = magnitudes.max(others)
+    filled = np.count_nonzero(magnitudes, axis=others) >= _FILLED
+    small = filled & (tops <= _GAP * scale)
+    above = tops[~small & (tops > 0)]
+    if not small.any() or not above.size or above.min() < _UNITS * tops[small].max():
+        return None
+    if np.allclose(magnitudes.sum(axis), 1, atol=1e-3):
+        return None
+    shape = np.ones(reference.ndim, int)
+    shape[axis] = -1
+    by_column = np.where(small, tops[small].max(), scale).reshape(shape)
+    return np.broadcast_to(by_column, reference.shape).reshape(-1)
 
 
 def _scale(reference: Array) -> float:
@@ -523,30 +598,16 @@ def _scale(reference: Array) -> float:
 
 
 def _largest(reference: Array) -> float:
-    top = 0.0
-    flat = reference.reshape(-1)
+    top, flat = 0.0, reference.reshape(-1)
     with np.errstate(all="ignore"):
         for start in range(0, flat.size, _BLOCK):
             block = flat[start : start + _BLOCK]
-            block = np.abs(block) if block.dtype.kind == "c" else block
-            high, low = float(block.max()), float(block.min())
-            if not (math.isfinite(high) and math.isfinite(low)):
-                numbers = block.astype(np.float64)
-                finite = numbers[np.isfinite(numbers)]
-                high, low = (
-                    (float(finite.max()), float(finite.min())) if finite.size else (0.0, 0.0)
-                )
-            top = max(top, high, -low)
+            sizes = np.abs(block if block.dtype in _FAST else block.astype(np.float64))
+            most = float(sizes.max())
+            if not math.isfinite(most):
+                most = float(sizes.max(initial=0.0, where=np.isfinite(sizes)))
+            top = max(top, most)
     return top
-
-
-def _same_bytes(actual: Array, reference: Array) -> bool:
-    a, r = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (actual, reference))
-    return bool(np.array_equal(a, r))
-
-
-def _is_float(array: Array) -> bool:
-    return array.dtype.kind == "f" or array.dtype.name in DEFAULTS and array.dtype.kind not in "c"
 
 
 def _is_number(array: Array) -> bool:
@@ -555,3 +616,41 @@ def _is_number(array: Array) -> bool:
 
 def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(int, np.unravel_index(flat, shape)))
+
+
+def titles(every: bool = False) -> list[str]:
+    """Return the titles of the columns: the usual ones, or every one."""
+    usual = ["max abs", "allowed", "over"]
+    return [*usual, *(METRICS[name].title for name in SHOWN)] if every else usual
+
+
+def texts(comparison: Comparison, every: bool = False) -> list[str]:
+    """Return the metrics as text, under `titles`; why there are none where shapes or dtypes differ."""
+    c = comparison
+    if c.reason in ("shape", "dtype"):
+        return [c.reason]
+    usual = [number_text(c.max_abs, 4), number_text(c.allowed, 3), f"{100 * c.share_over:.3g}%"]
+    more = SHOWN if every else ()
+    return [*usual, *(number_text(c.metrics.get(name), METRICS[name].digits) for name in more)]
+
+
+def verdict(comparison: Comparison) -> str:
+    """Return the word for one tensor."""
+    return "match" if comparison.match else "MISMATCH"
+
+
+def gap(comparison: Comparison) -> str:
+    """Return in a phrase how far two tensors are apart."""
+    c = comparison
+    if c.reason in ("shape", "dtype"):
+        sides = c.shapes if c.reason == "shape" else c.dtypes
+        actual, reference = (list(side) if isinstance(side, tuple) else side for side in sides)
+        return f"{c.reason} {actual} where the reference has {reference}"
+    if c.non_finite is not None:
+        (nan, nan_r), (inf, inf_r) = c.nan, c.inf
+        return f"{nan} NaN and {inf} Inf where the reference has {nan_r} and {inf_r}"
+    if (limit := c.tolerance.limit) is not None:
+        return f"{limit.metric} {number_text(c.metrics.get(limit.metric))} where {limit} is wanted"
+    if not c.match and not c.max_abs:  # text
+        return f"{c.exceeding} of {c.elements} elements differ"
+    return f"max abs {c.max_abs:.3g} where {c.allowed:.3g} is allowed"

@@ -16,6 +16,7 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
 
 Array = NDArray[np.generic]
+Stored = Array | list[Array]
 RunValue = Array | list[Array] | None
 
 _BLOCK = 1 << 20  # elements

@@ -98,7 +98,8 @@ def worse(made: osl.RunResult, right: osl.RunResult, subject: Subject, kind: str
         for name in right
     ]
     return any(
-        not wrong.match and (usual.match or wrong.sqnr_db < usual.sqnr_db - 20 * np.log10(WORSE))
+        not wrong.match
+        and (usual.match or wrong.metric("sqnr") < usual.metric("sqnr") - 20 * np.log10(WORSE))
         for wrong, usual in pairs
     )
 

@@ -379,7 +379,7 @@ def test_compare_as_json_has_no_literal_that_json_lacks(folder):
 
     assert result["compared"]["x"]["reason"] == "non-finite"
     assert result["compared"]["x"]["non_finite"] == [0]
-    assert result["compared"]["same"]["sqnr_db"] == "inf"
+    assert result["compared"]["same"]["metrics"]["sqnr"] == "inf"
     assert result["only_reference"] == ["only"]
 
 

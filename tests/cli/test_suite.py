@@ -76,7 +76,7 @@ def test_a_tolerance_that_fits_no_output_is_an_error(suite):
     code, told = suite(GOOD + "tolerance = { 'lost*' = { rtol = 1 } }")
 
     assert code == 2
-    assert "no output is called 'lost*'" in told
+    assert "no tensor is called 'lost*'" in told
 
 
 def test_checks_are_chosen_by_name(suite):

@@ -5,7 +5,6 @@ from onnxsurgeon_lite.debug.bisection.find import find
 from onnxsurgeon_lite.debug.bisection.parts import agreeing_in_parts
 from onnxsurgeon_lite.debug.bisection.reproducer import strip_weights, write_reproducer
 from onnxsurgeon_lite.debug.bisection.samples import (
-    JudgeSamples,
     agreeing,
     explain_samples,
     judged,
@@ -21,7 +20,6 @@ __all__ = [
     "ChangedInitializers",
     "Search",
     "bisect",
-    "JudgeSamples",
     "agreeing",
     "agreeing_in_parts",
     "explain_samples",

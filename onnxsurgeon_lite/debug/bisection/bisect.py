@@ -22,13 +22,14 @@ from onnxsurgeon_lite.debug.bisection.quantized_search import QuantizedSearch, a
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
 from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
-from onnxsurgeon_lite.debug.judge import HALF, AgainstReferences, cast_like, coarse_values, unlike
+from onnxsurgeon_lite.debug.judge import AgainstReferences, cast_like, unlike
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit, Finding, Look, settle
 from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.debug.targets import require_same_sizes, targets_of
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
+from onnxsurgeon_lite.matching.judge import HALF
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64
@@ -135,7 +136,8 @@ def bisect(
 
     if values is not None and not own:
         return of_float(values)
-    judge = AgainstReferences(references, search.tolerance, coarse_values(index))
+    judge = AgainstReferences.of(index, search.tolerance)
+    judge.references = references
     job = _Bisection(index, judge, feeds, runtime, optimized, search, progress, changed)
     started = time.monotonic()
     try:

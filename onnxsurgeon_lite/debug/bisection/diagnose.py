@@ -23,8 +23,7 @@ from onnxsurgeon_lite.graph.text import attribute_texts, node_title
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float, type_of
-from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Stored, is_array, is_float, type_of
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
 _LACKING = 8  # reported names

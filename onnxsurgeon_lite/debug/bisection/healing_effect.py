@@ -10,8 +10,7 @@ from onnxsurgeon_lite.debug.result import Culprit
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
-from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored, type_of
 
 
 def effect_of(
@@ -40,9 +39,8 @@ def effect_of(
     after = alone.fetch(walk.targets)
     before = sum(map(output_error, filter(None, judge.outputs.values())))
     left = sum(
-        output_error(comparison)
+        output_error(judge.compared(name, value, judge.references.read(name)))
         for name, value in after.items()
-        if (comparison := judge.compared(name, value, judge.references.read(name)))
     )
     if not np.isfinite(before):
         return float(np.isfinite(left))
@@ -53,4 +51,4 @@ def output_error(comparison: Comparison) -> float:
     """Return the relative RMS error of two tensors, independent of their unit."""
     if comparison.reason in ("shape", "dtype", "non-finite"):
         return float("inf")
-    return float(10 ** (-comparison.sqnr_db / 20))
+    return float(10 ** (-comparison.metric("sqnr") / 20))

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from onnxsurgeon_lite.debug.bisection.samples import JudgeSamples
 from onnxsurgeon_lite.debug.bisection.walk import Walk
-from onnxsurgeon_lite.debug.judge import AgainstReferences, coarse_values
+from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.over_samples import CompareSamples
 from onnxsurgeon_lite.matching.samples import Sample
 from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -24,7 +24,7 @@ class JudgeParts:
         memory: bytes of values that one probe may compute at once.
     """
 
-    samples: JudgeSamples
+    samples: CompareSamples
     sample: Sample
     memory: int
 
@@ -42,9 +42,8 @@ class _JudgingParts:
     def __init__(self, job: JudgeParts) -> None:
         index = GraphIndex.of(job.samples.model)
         self._references, self._feeds = job.samples.read(index, job.sample)
-        self._judge = AgainstReferences(
-            self._references, job.samples.tolerance, coarse_values(index)
-        )
+        self._judge = AgainstReferences.of(index, job.samples.tolerance)
+        self._judge.references = self._references
         self._space, self._memory = Space(index), job.memory
         self._runtime = runtime_of(job.samples.options)
 
@@ -74,7 +73,7 @@ class _JudgingParts:
         return [n for known in walk.journal.answers.values() for n, good in known.items() if good]
 
 
-def agreeing_in_parts(job: JudgeSamples, index: GraphIndex, memory: int, pool: Pool) -> set[str]:
+def agreeing_in_parts(job: CompareSamples, index: GraphIndex, memory: int, pool: Pool) -> set[str]:
     """Return the values of the only sample that agree, as those see who each judge a part of the model.
 
     Raises:

@@ -31,7 +31,7 @@ from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.comparison import Tolerance
+from onnxsurgeon_lite.tensors.comparison import Tolerance, apart
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, type_of
 from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.references import ReferenceSet
@@ -71,7 +71,9 @@ class QuantizedSearch:
         space = Space(values.index)
         errors: dict[str, float] = {}
         grids = values.quantizers.grids
-        judge = AgainstReferences(values.named(), self.tolerance, grids=grids, errors=errors)
+        judge = AgainstReferences(
+            self.tolerance, grids=grids, noise=errors, references=values.named()
+        )
         result = BisectResult("agrees")
         targets, result.notes = targets_of(space, judge)
         result.notes += values.references.notes
@@ -128,7 +130,7 @@ class QuantizedSearch:
         floor = dict.fromkeys(targets, 0.0)
         for moved in whole.run(*shaken(whole.part(), quantizers, _RUNS)):
             for name in targets:
-                floor[name] = max(floor[name], _distance(moved[name], still[name]))
+                floor[name] = max(floor[name], apart(moved[name], still[name]))
         for name in targets:
             grid, value = quantizers.grids.get(name), still[name]
             if grid is not None and is_array(value):
@@ -159,7 +161,7 @@ class QuantizedSearch:
             {name: quantum + _ROOM * floor.largest + floor.allowed} if floor is not None else {}
         )
         judge = replace(
-            judge, errors={**judge.errors, **errors} if any(errors.values()) else judge.errors
+            judge, noise={**judge.noise, **errors} if any(errors.values()) else judge.noise
         )
         inside = values.region(fault.value) | _between(index, fault.value, name)
         region = {
@@ -214,8 +216,8 @@ class QuantizedSearch:
         return known if fault.position in known else [fault.position]
 
     def _explain_loss(self, wrong: Sequence[str], result: BisectResult) -> None:
-        worst = min(wrong, key=lambda name: result.outputs[name].sqnr_db)
-        lost = f"{worst!r} has {result.outputs[worst].sqnr_db:.3g} dB"
+        worst = min(wrong, key=lambda name: result.outputs[name].metric("sqnr"))
+        lost = f"{worst!r} has {result.outputs[worst].metric('sqnr'):.3g} dB"
         because = f"every value is within what its own quantization rounds; together {lost}"
         result.add_finding("gradual", because)
         result.verdict = "mismatch" if self.tolerance is not None else "agrees"
@@ -231,7 +233,7 @@ class QuantizedSearch:
         if self.optimized is None:
             return True
         found = run(self.written, self.values.feeds, self.optimized, targets)
-        far = {name: _distance(found[name], outputs[name]) for name in targets}
+        far = {name: apart(found[name], outputs[name]) for name in targets}
         return all(
             distance <= errors.get(name, 0.0) or not distance for name, distance in far.items()
         )
@@ -255,7 +257,8 @@ def are_own(values: FloatValues, runtime: Runtime, tolerance: Tolerance | None) 
     behind = [name for name in values.known if rounds & values.region(name)]
     if quantizers.sources or not behind:
         return False
-    judge, observer = AgainstReferences(values.named(), tolerance), Observer(index, runtime)
+    judge = AgainstReferences(tolerance, references=values.named())
+    observer = Observer(index, runtime)
     some = behind[:: -(-len(behind) // _TRIED)]
     equal = 0
     for name in some:
@@ -267,11 +270,3 @@ def are_own(values: FloatValues, runtime: Runtime, tolerance: Tolerance | None) 
 
 def _between(index: GraphIndex, first: str, last: str) -> set[int]:
     return index.ancestors([last], stop=[first]) if first != last else set()
-
-
-def _distance(one: RunValue, other: RunValue) -> float:
-    if not is_array(one) or not is_array(other) or one.shape != other.shape:
-        return float("inf")
-    if one.dtype.kind in "OUSb":
-        return 0.0 if np.array_equal(one, other) else float("inf")
-    return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0))

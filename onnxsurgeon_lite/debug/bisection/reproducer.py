@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from onnxsurgeon_lite.atomic import NewFolder, write_text
-from onnxsurgeon_lite.debug.judge import LARGEST
 from onnxsurgeon_lite.debug.result import BisectResult, Culprit
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.limits import memory_of_children
+from onnxsurgeon_lite.matching.judge import LARGEST
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.model.storage import strip
 from onnxsurgeon_lite.names import command, python, shown
@@ -29,11 +29,9 @@ from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.runtime.script import running_script
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import versions
-from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import is_array, numpy_dtype, type_of
-from onnxsurgeon_lite.tensors.metrics import METRICS, texts, titles
+from onnxsurgeon_lite.tensors.comparison import Tolerance, texts, titles
+from onnxsurgeon_lite.tensors.dtypes import Stored, is_array, numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.references import open_references, write_test_data
-from onnxsurgeon_lite.tensors.references.sets import Stored
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
 _Made = TypeVar("_Made")
@@ -274,6 +272,7 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
     path, iterations = iterations_of(place)
     wrong = at(f"{path}/{culprit.value}", iterations) if place else culprit.value
     node_id = f"{path}/{culprit.id}" if place else culprit.id
+    shown = titles(every=True)
     lines = [
         f"# Mismatch at {_code(wrong)}",
         "",
@@ -286,8 +285,8 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
         f"- look: {result.look}",
         f"- versions: {made_with}",
         "",
-        f"| role | value | match | {' | '.join(titles(every=True))} | own error |",
-        "|---" * (4 + len(METRICS)) + "|",
+        f"| role | value | match | {' | '.join(shown)} | own error |",
+        "|---" * (4 + len(shown)) + "|",
     ]
     for value in culprit.values:
         c, own = value.comparison, value.introduced
@@ -296,9 +295,9 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
             cells += ["no reference"]
         else:
             cells += ["yes" if c.match else f"no ({c.reason})", *texts(c, every=True)]
-            cells += [""] * (3 + len(METRICS) - len(cells))
+            cells += [""] * (3 + len(shown) - len(cells))
             cells += [] if own is None else [texts(own)[0]]
-        cells += [""] * (4 + len(METRICS) - len(cells))
+        cells += [""] * (4 + len(shown) - len(cells))
         lines.append(f"| {' | '.join(cells)} |")
     if not made.words:
         return "\n".join([*lines, "", "Run alone, it does not show the failure.", ""])

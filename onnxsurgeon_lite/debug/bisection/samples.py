@@ -1,67 +1,24 @@
 """Bisect several samples: find the failing ones, explain the worst, group the others by their culprits."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from onnxsurgeon_lite.debug.bisection.healing_effect import output_error
-from onnxsurgeon_lite.debug.judge import AgainstReferences, coarse_values
 from onnxsurgeon_lite.debug.result import BisectResult, CulpritGroup, SampleSummary
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.matching.metric import Values
 from onnxsurgeon_lite.matching.over_samples import (
     CompareSamples,
     MeasuredMetric,
-    SampleComparing,
     SampleOutcome,
     Tally,
 )
-from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.runtime.pool import Pool
-from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
-from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 SEARCHED = 16  # failing samples that are searched for a culprit
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgeSamples(CompareSamples):
-    """Say how far each sample is off, as a search judges it."""
-
-    tolerance: Tolerance | None = None
-
-    def opened(self) -> SampleComparing:
-        """Open what judges."""
-        return _Judging(self)
-
-
-class _Judging(SampleComparing):
-    """Judges outputs with the tolerances of a search."""
-
-    def __init__(self, job: JudgeSamples) -> None:
-        super().__init__(job)
-        self._judge = AgainstReferences(
-            ReferenceSet("", {}), job.tolerance, coarse_values(self.index)
-        )
-
-    def wanted(self, references: ReferenceSet) -> list[str]:
-        """Return the outputs with references, else the last value with one."""
-        names = [name for name in self.index.outputs if name in references]
-        return names or [name for name in self.index.producer if name in references][-1:]
-
-    def compared(self, references: ReferenceSet, values: Values, fetch: list[str]) -> SetComparison:
-        """Compare as the search does."""
-        judged = {n: self._judge.compared(n, values[n], references.read(n)) for n in fetch}
-        found = {name: c for name, c in judged.items() if c is not None}
-        return SetComparison(found, only_inner=self.index.outputs.keys().isdisjoint(found))
-
-    def error(self, found: Mapping[str, Comparison]) -> float:
-        """Return the summed relative error of the outputs that mismatch."""
-        return sum(output_error(c) for c in found.values() if not c.match)
-
-
 def judged(
-    job: JudgeSamples, pool: Pool, progress: Callable[[str], None]
+    job: CompareSamples, pool: Pool, progress: Callable[[str], None]
 ) -> tuple[list[SampleOutcome], MeasuredMetric | None, list[str]]:
     """Return (what each sample gave, what the metric says, what was done again)."""
     outcomes: list[SampleOutcome] = []
@@ -77,7 +34,7 @@ def judged(
         raise tally.raised[0]  # what a model does to its runtime is searched
     metric = tally.measured()
     if metric is not None and metric.whole and metric.value > metric.limit:
-        outcomes = [replace(o, match=not o.error) for o in outcomes]  # any may be to blame
+        outcomes = [replace(o, match=o.error <= 1) for o in outcomes]  # any may be to blame
     return outcomes, metric, pool.repeated
 
 

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.result import BisectResult
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost
@@ -14,7 +12,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.tensors.comparison import Comparison, apart
 from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array
 
 _SLIGHT = 10.0  # errors up to this many times what is allowed may be rounding
@@ -82,8 +80,8 @@ class Unobserved:
         finally:
             self.runtime.options = options
         for name in slight:
-            noise = _distance(self.optimized[name], other[name])
-            error = _distance(self.optimized[name], self.judge.references.read(name))
+            noise = apart(self.optimized[name], other[name])
+            error = apart(self.optimized[name], self.judge.references.read(name))
             if not error <= _NOISE * noise:
                 return
         because = f"another number of threads changes {', '.join(map(repr, slight[:3]))} by a similar amount"
@@ -125,11 +123,3 @@ def _is_slight(comparison: Comparison | None) -> bool:
     if comparison is None or comparison.reason != "values" or comparison.worst is None:
         return False
     return comparison.worst.difference <= _SLIGHT * comparison.worst.allowed
-
-
-def _distance(a: RunValue, b: RunValue) -> float:
-    """Return the largest absolute difference of two numeric tensors."""
-    if not is_array(a) or not is_array(b) or a.shape != b.shape:
-        return float("nan")
-    difference = np.abs(a.astype(np.float64) - b.astype(np.float64))
-    return float(difference.max(initial=0.0))

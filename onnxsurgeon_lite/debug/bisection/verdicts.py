@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.bisection.structure import Explained
-from onnxsurgeon_lite.debug.judge import largest_of
 from onnxsurgeon_lite.debug.result import OWN, Finding, Verdict, in_order
+from onnxsurgeon_lite.matching.judge import largest_of
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float
 from onnxsurgeon_lite.tensors.grid import is_biased

@@ -17,8 +17,7 @@ from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Held
 from onnxsurgeon_lite.search.origins import Origin, SearchResult, first_bad, origins, spread
-from onnxsurgeon_lite.tensors.dtypes import RunValue, fits, type_of
-from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored, fits, type_of
 
 Progress = Callable[[str], None]
 _Values = Iterable[tuple[str, RunValue | Held]]

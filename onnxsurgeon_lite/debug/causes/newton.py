@@ -21,7 +21,7 @@ from onnxsurgeon_lite.debug.causes.units import (
 )
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float, type_of

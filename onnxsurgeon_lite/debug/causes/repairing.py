@@ -6,8 +6,7 @@ from pathlib import Path
 from onnxsurgeon_lite.debug.causes.everywhere import merged
 from onnxsurgeon_lite.debug.result import BisectResult, Cause, Culprit, Repair
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UsageError
-from onnxsurgeon_lite.model import Model, save
-from onnxsurgeon_lite.model.sharing import require_replaceable
+from onnxsurgeon_lite.model import Model, require_replaceable, save
 from onnxsurgeon_lite.passes import Pass, PassResult, Pipeline
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe
 

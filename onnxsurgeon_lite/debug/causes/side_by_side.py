@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from onnx import ModelProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.graph.table import captured
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.surgery.edits import rename_uses
 
 _APART = "\x02"

@@ -2,8 +2,7 @@
 
 from onnxsurgeon_lite.debug.conversion.result import Conversion, Kept
 from onnxsurgeon_lite.graph.scopes import Provenances
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.saving import embedded_size
+from onnxsurgeon_lite.model import Model, embedded_size
 from onnxsurgeon_lite.surgery.precision import Plan, Rewriting
 from onnxsurgeon_lite.surgery.precision.losses import casts, constant_notes, left_notes
 from onnxsurgeon_lite.surgery.precision.request import plan_of

@@ -86,7 +86,7 @@ def float16_risk(
             worst = risks.setdefault(index.producer[name], risk)
             if (risk.keep, risk.overflowing) > (worst.keep, worst.overflowing):
                 risks[index.producer[name]] = risk
-    goal = Goal("the error", 1.0, Metric("the error", _as_allowed))
+    goal = Goal(metric=Metric("the error", _as_allowed, 1.0))
     guard = Guard(index.model, "float16", (), False, goal, [feeds], runtime, progress)
     kept, _, measured = guard.kept()
     found = [

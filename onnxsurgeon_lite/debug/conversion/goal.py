@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from onnxsurgeon_lite.matching.metric import Metric, MetricFunction, Pairs, Valu
 from onnxsurgeon_lite.tensors.comparison import compare
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, is_array
 from onnxsurgeon_lite.tensors.grid import Wide
+from onnxsurgeon_lite.tensors.metrics import Limit
+
+_NAMES = {"max_abs": "max abs error", "sqnr": "SQNR"}
 
 
 class _NotFiniteError(SurgeonError):
@@ -22,14 +25,12 @@ class Goal:
     """A limit on the error of outputs.
 
     Attributes:
-        what: `max abs error`, `SQNR`, or the name of a function.
-        limit: the largest error; the smallest SQNR, in decibels.
+        limit: of a metric of each output; None where a function decides.
         metric: the function.
     """
 
-    what: str
-    limit: float
-    metric: Metric
+    limit: Limit | None = None
+    metric: Metric | None = None
 
     @classmethod
     def of(
@@ -40,21 +41,22 @@ class Goal:
         Raises:
             UsageError: there are two, or a limit is missing or no number.
         """
-        if metric is not None and (tolerance is None or min_sqnr is not None):
-            raise UsageError("a metric needs a limit", "give it as --tolerance")
-        if tolerance is not None and min_sqnr is not None:
+        if min_sqnr is not None and not (tolerance is None and metric is None):
             raise UsageError("there are two goals", "give --tolerance or --min-sqnr")
-        limit = tolerance if min_sqnr is None else min_sqnr
-        if limit is None:
-            return None
-        if not isfinite(limit) or (min_sqnr is None and limit < 0):
-            raise UsageError(f"{limit} is no limit", "write --tolerance 0.01 or --min-sqnr 40")
-        if min_sqnr is not None:
-            return cls("SQNR", limit, Metric("SQNR", worst_sqnr))
         if metric is None:
-            return cls("max abs error", limit, Metric("max abs error", max_abs))
-        given = Metric.of(metric, limit)
-        return cls(given.name, limit, given)
+            worst, metric = (tolerance, "max_abs") if min_sqnr is None else (min_sqnr, "sqnr")
+            if worst is None:
+                return None
+            tolerance = worst
+        if tolerance is not None and not (
+            abs(tolerance) < inf and (tolerance >= 0 or metric == "sqnr")
+        ):
+            raise UsageError(f"{tolerance} is no limit", "write --tolerance 0.01 or --min-sqnr 40")
+        if isinstance(metric, str) and (limit := Limit.of(metric, tolerance)) is not None:
+            return cls(limit)
+        if tolerance is None:
+            raise UsageError("a metric needs a limit", "give it as --tolerance")
+        return cls(metric=Metric.of(metric, tolerance))
 
     def worst(self, pairs: Pairs) -> tuple[float, float]:
         """Return (the error of all samples as a multiple of the limit, the measured number).
@@ -62,21 +64,35 @@ class Goal:
         Outputs that are not finite where their references are have (Inf, NaN).
         """
         try:
-            if self.metric.whole:
+            if self.metric is not None and self.metric.whole:
                 return self._excess(self.metric.of_all(_finite(pairs)))
-            found = [self._excess(self.metric.of_sample(*pair)) for pair in _finite(pairs)]
+            found = [each for pair in _finite(pairs) for each in self._measured(*pair)]
         except _NotFiniteError:
             return inf, float("nan")
-        return max(found, key=lambda each: each[0])
+        return max(found, key=lambda each: each[0], default=(0.0, 0.0))
+
+    def _measured(self, reference: Values, actual: Values) -> Iterator[tuple[float, float]]:
+        """Yield what the metric says of each output, or of all."""
+        if self.limit is None:
+            yield self._excess(self.metric.of_sample(reference, actual) if self.metric else 0.0)
+            return
+        for name, value in _numbers(reference).items():
+            found = compare(_wide(actual[name]), _wide(value), metrics=[self.limit.metric])
+            yield self._excess(found.metric(self.limit.metric))
 
     def _excess(self, found: float) -> tuple[float, float]:
-        if self.what == "SQNR":
-            return 10 ** ((self.limit - found) / 20), found
-        return (found / self.limit if self.limit else inf if found else 0.0), found
+        if self.limit is not None:
+            return self.limit.excess(found), found
+        limit = self._limit
+        return (found / limit if limit else inf if found else 0.0), found
+
+    @property
+    def _limit(self) -> float:
+        return self.limit.worst if self.limit else self.metric.limit if self.metric else 0.0
 
     def scale(self, reference: Array) -> float:
         """Return by how much an output's error is divided, so that errors of several can be added."""
-        if self.what == "max abs error":
+        if self.limit is not None and self.limit.metric == "max_abs":
             return 1.0
         return float(np.linalg.norm(_wide(reference))) or 1.0
 
@@ -87,10 +103,12 @@ class Goal:
 
     def text(self, measured: float) -> str:
         """Return what was measured, and the limit."""
+        name = self.limit.metric if self.limit else self.metric.name if self.metric else ""
+        what = _NAMES.get(name, name)
         if np.isnan(measured):
-            return f"outputs that are not finite ({self.what}, limit {self.limit:g})"
-        unit = " dB" if self.what == "SQNR" else ""
-        return f"{self.what} {measured:.3g}{unit} (limit {self.limit:g})"
+            return f"outputs that are not finite ({what}, limit {self._limit:g})"
+        unit = " dB" if name in ("sqnr", "psnr") else ""
+        return f"{what} {measured:.3g}{unit} (limit {self._limit:g})"
 
 
 def require_finite(reference: Values) -> None:
@@ -103,20 +121,7 @@ def require_finite(reference: Values) -> None:
             )
 
 
-def max_abs(reference: Values, actual: Values) -> float:
-    """Return the largest difference of any element."""
-    with np.errstate(all="ignore"):
-        gaps = [_wide(actual[n]) - _wide(v) for n, v in _measured(reference).items()]
-    return max((float(np.nanmax(np.abs(gap), initial=0.0)) for gap in gaps), default=0.0)
-
-
-def worst_sqnr(reference: Values, actual: Values) -> float:
-    """Return the SQNR of the worst output, in decibels."""
-    found = (compare(_wide(actual[n]), _wide(v)).sqnr_db for n, v in _measured(reference).items())
-    return min(found, default=inf)
-
-
-def _measured(values: Values) -> dict[str, Array]:
+def _numbers(values: Values) -> dict[str, Array]:
     """Return the float outputs; a model without has its numbers measured."""
     arrays = ((n, v) for n, v in values.items() if is_array(v))
     return _floats(values) or {name: array for name, array in arrays if array.dtype.kind in "biu"}

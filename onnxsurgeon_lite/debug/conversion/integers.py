@@ -20,9 +20,7 @@ from onnxsurgeon_lite.errors import EditError, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.selecting.select import select_nodes, split_names
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.calls import function_key
-from onnxsurgeon_lite.model.saving import embedded_size
+from onnxsurgeon_lite.model import Model, embedded_size, function_key
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.quantizing import Quantizing

@@ -17,8 +17,7 @@ from onnxsurgeon_lite.debug.profiling.result import Cost, HeldTensor, Profile, P
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
-from onnxsurgeon_lite.model import load
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import copied, load
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.optimized import structure_file
 from onnxsurgeon_lite.runtime.options import provider_name

@@ -21,9 +21,15 @@ from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import RunValue, has_floats, is_array, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.dtypes import (
+    RunValue,
+    Stored,
+    has_floats,
+    is_array,
+    numpy_dtype,
+    type_of,
+)
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _WEIGHTS = "\x01weights"  # an input: the weight of each element of the output
 _NAMED = 4

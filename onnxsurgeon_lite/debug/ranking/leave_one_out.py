@@ -6,6 +6,7 @@ from functools import cached_property
 
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from onnxsurgeon_lite.debug.ranking.rank import sqnr
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, Quantizers
@@ -14,8 +15,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
-from onnxsurgeon_lite.tensors.comparison import compare
-from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array, is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import RunValue, is_float, numpy_dtype
 
 _MARGIN = 0.5  # decibels that a quantizer may place its nodes otherwise
 _RELU = ("Relu", "Clip")
@@ -170,7 +170,7 @@ class _Partial:
         model = GraphIndex.of(Model(self._model(set(left)), self.index.model.files))
         names = list(self._references)
         found = run(model, self.feeds, self.runtime, names)
-        return min(_sqnr(found[name], self._references[name]) for name in names)
+        return min(sqnr(found[name], self._references[name]) for name in names)
 
     def _model(self, left: Collection[int]) -> ModelProto:
         result = ModelProto()
@@ -212,9 +212,3 @@ class _Partial:
         if merged and self.index.nodes[self.index.producer[source]].op_type not in _RELU:
             plain = helper.make_node("Relu", [source], [behind])
         node.CopyFrom(plain)
-
-
-def _sqnr(actual: RunValue, expected: RunValue) -> float:
-    if not is_array(actual) or not is_array(expected):
-        return float("-inf")
-    return compare(actual, expected).sqnr_db

@@ -14,7 +14,6 @@ from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import compare
 from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _PART = 64  # values that are computed at once
 
@@ -125,11 +124,11 @@ def alone(
             yield from ((name, None) for name in together if len(together) == 1)
 
 
-def sqnr(actual: RunValue, expected: Stored) -> float:
+def sqnr(actual: RunValue, expected: RunValue) -> float:
     """Return the SQNR in decibels; -inf when the values cannot be compared."""
     if not is_array(actual) or not is_array(expected):
         return float("-inf")
     comparison = compare(actual, expected)
     if comparison.reason in ("shape", "dtype", "non-finite"):
         return float("-inf")
-    return comparison.sqnr_db
+    return comparison.metric("sqnr")

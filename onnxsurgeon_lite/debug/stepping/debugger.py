@@ -30,9 +30,8 @@ from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed, required_i
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references
-from onnxsurgeon_lite.tensors.references.sets import Stored
 
 BUDGET = 1 << 28  # bytes
 AROUND = 5  # nodes on either side of the one that is listed
@@ -93,7 +92,11 @@ class Debugger:
         self.breakpoints = Breakpoints(Scopes(index))
         self._stepper = Stepper(self._execution, self.breakpoints)
         self._looker = Looker(
-            self._execution, self.breakpoints, stored, tolerance, recorded=dict(fed)
+            self._execution,
+            self.breakpoints,
+            stored,
+            tolerance,
+            recorded=dict(fed),
         )
         self.names: Mapping[str, object] = {"dbg": self}
         for name, value in fed.items():

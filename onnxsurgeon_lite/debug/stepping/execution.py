@@ -10,8 +10,7 @@ from onnxsurgeon_lite.graph.bodies import BodyName, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds, required_inputs
-from onnxsurgeon_lite.tensors.dtypes import type_of
-from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.dtypes import Stored, type_of
 
 
 class Execution:

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.errors import FeedsError
 from onnxsurgeon_lite.graph.index import fixed_shape
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.dtypes import Stored
 
 
 def fitting(frame: Frame, name: str, value: object) -> Stored:

@@ -11,8 +11,8 @@ from onnx import TensorProto, TypeProto
 from onnxsurgeon_lite.debug.stepping.effort import takes_long
 from onnxsurgeon_lite.graph.bodies import at
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.calls import call_key, function_key
+from onnxsurgeon_lite.model import function_key, walk
+from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 
 from onnxsurgeon_lite.debug.stepping.breakpoints import Breakpoints
@@ -12,13 +13,12 @@ from onnxsurgeon_lite.debug.stepping.visiting import visits
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.matching.given import difference
-from onnxsurgeon_lite.matching.sets import compare_value
+from onnxsurgeon_lite.matching.judge import ValueRule
 from onnxsurgeon_lite.names import listed, split
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import Stored
 from onnxsurgeon_lite.tensors.statistics import statistics
 
 
@@ -39,6 +39,11 @@ class Looker:
     watched: list[str] = field(default_factory=list)
     recorded: Feeds = field(default_factory=dict)
     _checked: tuple[Feeds, str] = field(default_factory=lambda: ({}, ""))
+
+    @cached_property
+    def rule(self) -> ValueRule:
+        """What decides whether a value agrees with its reference."""
+        return ValueRule.of(self.execution.index, self.tolerance)
 
     def find(self, name: str) -> tuple[Frame, list[str]]:
         """The innermost frame that has a value, and the values that the name means there.
@@ -140,7 +145,7 @@ class Looker:
         compared: dict[str, Comparison] = {}
         known = self.references is not None and full in self.references
         if self.references is not None and known and not self.other_inputs():
-            compared = compare_value(full, value, self.references.read(full), self.tolerance)
+            compared = self.rule.each(full, value, self.references.read(full))
         return Reading(full, what, statistics(full, value), compared)
 
     def _where(self, name: str) -> Iterable[tuple[Frame, list[str]]]:

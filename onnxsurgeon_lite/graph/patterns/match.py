@@ -15,8 +15,7 @@ from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN, Budget, Condit
 from onnxsurgeon_lite.graph.patterns.rule import Rule
 from onnxsurgeon_lite.graph.schemas import TRAINING_IS_ATTRIBUTE, constant, normalizes_by_batch
 from onnxsurgeon_lite.graph.table import FEW
-from onnxsurgeon_lite.model.calls import plain_domain
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import copied, plain_domain
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from onnx import FunctionProto, NodeProto
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import copied
 
 _MOST_CALLS = 100
 

@@ -3,15 +3,12 @@
 import math
 from collections.abc import Iterator
 
-import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite.matching.diff.result import TensorDifference
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model import Model, is_external
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.comparison import Numbers, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.comparison import EXACT, Tolerance, compare
 
 _BLOCK = 1 << 20  # bytes
 
@@ -42,15 +39,11 @@ def compare_contents(
             continue
         equal = False
         x, y = (dtypes.decode(tensor.data_type, [count], block) for block in (mine, theirs))
-        unequal = (x != y) & ~((x != x) & (y != y))
-        differing += int(np.count_nonzero(unequal))
-        with np.errstate(all="ignore"):
-            y = _wide(y)
-            error = np.abs(_wide(x) - y)
-            max_abs = max(max_abs, float(np.max(error, where=np.isfinite(error), initial=0)))
-            if tolerance is not None:
-                allowed = tolerance.atol + tolerance.rtol * np.abs(y)
-                exceeding += int(np.count_nonzero(unequal & ~(error <= allowed)))
+        found = compare(x, y, EXACT, ())
+        differing += found.exceeding
+        max_abs = max(max_abs, found.max_abs)
+        if tolerance is not None:
+            exceeding += compare(x, y, tolerance.of(tensor.name), ()).exceeding
     if equal or (tolerance is not None and not exceeding):
         return None
     over = None if tolerance is None else exceeding
@@ -74,13 +67,6 @@ def _blocks(model: Model, tensor: TensorProto) -> Iterator[bytes]:
     raw = model.raw(tensor)
     for start in range(0, len(raw), _BLOCK):
         yield raw[start : start + _BLOCK]
-
-
-def _wide(array: Array) -> Numbers:
-    """Widen numbers for subtraction."""
-    if array.dtype.kind == "c":
-        return array.astype(np.complex128)
-    return array.astype(np.float32 if array.dtype == np.float32 else np.float64, copy=False)
 
 
 def _compare_strings(tensor: TensorProto, other: TensorProto) -> TensorDifference | None:

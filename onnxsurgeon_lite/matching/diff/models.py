@@ -11,8 +11,8 @@ from onnxsurgeon_lite.matching.diff.protos import entry_changes, text_changes
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.matching.diff.trimming import Trimmed, trim
 from onnxsurgeon_lite.matching.nodes import NamedGraph
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.calls import check_functions, function_key
+from onnxsurgeon_lite.model import Model, function_key
+from onnxsurgeon_lite.model.calls import check_functions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 K = TypeVar("K")

@@ -10,8 +10,7 @@ from onnx import AttributeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.matching.diff.result import Change
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto
 
 from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, is_external
 from onnxsurgeon_lite.model.calls import call_key
-from onnxsurgeon_lite.model.model import is_external
 
 _SAMPLE = 64  # bytes sampled at the start, middle and end of a large tensor
 _TENSORS = (AttributeProto.TENSOR, AttributeProto.TENSORS)

@@ -9,8 +9,7 @@ from onnx import FunctionProto, GraphProto, ModelProto
 
 from onnxsurgeon_lite.graph.bodies import function_model
 from onnxsurgeon_lite.graph.index import Body, GraphIndex, described
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.calls import function_key
+from onnxsurgeon_lite.model import Model, function_key
 
 
 @dataclass

@@ -13,9 +13,8 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import SIGNED, Runtime
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, is_array
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import Stored
 from onnxsurgeon_lite.tensors.signature import Signature, signature_of
 
 Progress = Callable[[str], None]

@@ -16,9 +16,9 @@ from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared, feeds_from, required_inputs
-from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Stored, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, Stored, text_of
+from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, text_of
 
 FORMAT = "onnxsurgeon-map"
 _RESHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")

@@ -372,7 +372,7 @@ class _WeightSearch:
         found = [w for parameter in candidates[:1] for w in self._laid_out(name, parameter)]
         if not found:
             return False
-        best = max(found, key=lambda w: (w.comparison.match, w.comparison.cosine))
+        best = max(found, key=lambda w: (w.comparison.match, w.comparison.metric("cosine")))
         if best.comparison.match:
             near = [w for w in found if w.comparison.match and w is not best]
         else:
@@ -468,8 +468,8 @@ def _agrees(array: Array, folded: Array) -> bool:
 def _is_clear(best: Weight, other: Weight) -> bool:
     """Return whether one explanation of numbers that differ excludes another."""
     if best.parameter != other.parameter:
-        return other.comparison.cosine < ALIKE
-    return 1 - best.comparison.cosine <= _CLEAR * (1 - other.comparison.cosine)
+        return other.comparison.metric("cosine") < ALIKE
+    return 1 - best.comparison.metric("cosine") <= _CLEAR * (1 - other.comparison.metric("cosine"))
 
 
 def as_text(weight: Weight) -> str:

@@ -121,7 +121,7 @@ class _Update:
             )
         if weight.rivals:
             raise _ambiguous(weight)
-        if weight.comparison.cosine < ALIKE and not weight.is_placed:
+        if weight.comparison.metric("cosine") < ALIKE and not weight.is_placed:
             raise ReferenceSetError(
                 f"{weight.name!r} has neither the numbers nor the place of a parameter", _AGAINST
             )

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure, Node, Num
 from onnxsurgeon_lite.report.tables import Rows
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.tensors.comparison import Comparison, Distance
+    from onnxsurgeon_lite.tensors.comparison import Comparison
 
 _ROWS = 200  # of a table
 
@@ -39,7 +39,7 @@ def marks_of(kind: MarkKind, found: Iterable[tuple[str, str]], graph: int = 0) -
 
 
 def against_references(
-    compared: "Mapping[str, Comparison] | Mapping[str, Comparison | Distance]",
+    compared: "Mapping[str, Comparison]",
     index: GraphIndex | None,
 ) -> Measure:
     """Return the errors of values, with what is allowed."""

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.measures import against_references, marks_of, table
 from onnxsurgeon_lite.report.page.sight import Sight
 from onnxsurgeon_lite.report.tables import Columns, Rows
-from onnxsurgeon_lite.tensors.metrics import gap, verdict
+from onnxsurgeon_lite.tensors.comparison import gap, verdict
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.report.page.graph import graph_part, graph_parts, is_alike
 from onnxsurgeon_lite.report.page.types import Texts, begin_types, inferred
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.tensors.comparison import Comparison, Distance
+    from onnxsurgeon_lite.tensors.comparison import Comparison
 
 _CLOSE = 4  # nodes whose neighborhood is drawn
 _FAINT = ("region", "fused", "cleared")
@@ -30,7 +30,7 @@ class Sight:
     """
 
     models: Sequence[GraphIndex] = ()
-    compared: "dict[str, Comparison | Distance]" = field(default_factory=dict)
+    compared: "dict[str, Comparison]" = field(default_factory=dict)
     tensors: list[TensorPart] = field(default_factory=list)
     measures: list[Measure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.report.page.data import Histogram, Picture, TensorPart, WorstElement
-from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.tensors.comparison import Comparison, gap
 from onnxsurgeon_lite.tensors.dtypes import RunValue
-from onnxsurgeon_lite.tensors.metrics import gap
 
 _SIDE = 128  # pixels of a picture
 _TILES = 16  # matrices that are shown side by side

@@ -9,9 +9,8 @@ from onnx import FunctionProto, NodeProto, TypeProto
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, BodyName, bound_nodes, function_of, inner_values
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model import Model, copied, walk
 from onnxsurgeon_lite.model.calls import check_functions
-from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.edits import fresh, names_in
 from onnxsurgeon_lite.surgery.exposing.demands import BODIES, Demand
 from onnxsurgeon_lite.surgery.exposing.reading import Exposed

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from onnx import GraphProto, NodeProto, helper
 
-from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.model import drop
 from onnxsurgeon_lite.surgery.edits import fresh, rename_uses
 from onnxsurgeon_lite.surgery.exposing.wires import NewNodes, condition, loop_inputs
 

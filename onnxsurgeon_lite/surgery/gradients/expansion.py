@@ -8,7 +8,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, defs, helper
 from onnxsurgeon_lite.graph.bodies import bound_nodes
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of, schema_at
 from onnxsurgeon_lite.graph.table import captured
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.surgery.expansion import definition
 from onnxsurgeon_lite.surgery.gradients.tape import Tape

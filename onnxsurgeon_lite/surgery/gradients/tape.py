@@ -13,7 +13,7 @@ from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import tensor_type
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.surgery.resizing.inference import SizeInference
 from onnxsurgeon_lite.surgery.resizing.sizes import in_range
 from onnxsurgeon_lite.tensors import dtypes

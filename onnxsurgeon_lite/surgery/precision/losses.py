@@ -7,8 +7,7 @@ from math import isfinite
 import numpy as np
 from onnx import TensorProto
 
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model import Model, is_external, walk
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.surgery.precision.plan import Plan
 from onnxsurgeon_lite.tensors import dtypes

@@ -4,7 +4,7 @@ from functools import cache
 
 from onnx import NodeProto, defs
 
-from onnxsurgeon_lite.model.calls import plain_domain
+from onnxsurgeon_lite.model import plain_domain
 from onnxsurgeon_lite.tensors import dtypes
 
 Schema = defs.OpSchema

@@ -12,8 +12,8 @@ from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
 from onnxsurgeon_lite.graph.index import GraphIndex, function_path, opset_versions
 from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import FunctionKey, function_key, plain_domain
+from onnxsurgeon_lite.model import Model, function_key, plain_domain, walk
+from onnxsurgeon_lite.model.calls import FunctionKey
 from onnxsurgeon_lite.surgery.precision.operators import (
     Schema,
     can,

@@ -5,9 +5,7 @@ from collections.abc import Iterable, Iterator
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.calls import plain_domain
-from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model import Model, copied, drop, plain_domain
 from onnxsurgeon_lite.model.narrowed import narrow_tensor
 from onnxsurgeon_lite.surgery.edits import fresh, value_names
 from onnxsurgeon_lite.surgery.precision.plan import Plan

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from onnx import TensorShapeProto, TypeProto
 
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, product, varies
 

@@ -10,8 +10,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model import Model, is_external
 from onnxsurgeon_lite.surgery.resizing.inference import MOST_ELEMENTS
 from onnxsurgeon_lite.surgery.resizing.plan import Symbol
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant, product

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from onnxsurgeon_lite.errors import ShapeError
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.calls import function_key
+from onnxsurgeon_lite.model import Model, function_key
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.resizing.exports import differences
 from onnxsurgeon_lite.surgery.resizing.plan import ResizePlan, Symbol

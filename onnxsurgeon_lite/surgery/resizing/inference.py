@@ -14,8 +14,7 @@ from onnx import ModelProto, NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.native import RejectedError
-from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import copied, walk
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, in_range, varies
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array

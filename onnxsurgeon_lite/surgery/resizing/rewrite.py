@@ -10,8 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProt
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
 from onnxsurgeon_lite.graph.index import onnx_opset
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.model import Model, drop, walk
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.plan import (

@@ -25,9 +25,8 @@ from onnxsurgeon_lite.graph.bodies import FUNCTION, bound_nodes
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset, opset_versions
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import NodeRow, captured, rows_of
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.calls import call_key, check_functions, function_key
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model import Model, function_key, is_external, walk
+from onnxsurgeon_lite.model.calls import call_key, check_functions
 from onnxsurgeon_lite.surgery.resizing.bodies import either, grown, sliced, stacked
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,

@@ -18,9 +18,8 @@ from onnxsurgeon_lite.graph.index import GraphIndex, has_shape, serialized_part,
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import FEW
-from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.messages import copied, declare, drop
-from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model import copied, drop, is_external, walk
+from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
     InferenceFailed,

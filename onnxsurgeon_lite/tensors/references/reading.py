@@ -26,13 +26,12 @@ from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError, UsageError,
 from onnxsurgeon_lite.plugins import READERS, brought, reason
 from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored
 from onnxsurgeon_lite.tensors.references.sets import (
     UNREADABLE,
     Entry,
     InFile,
     ReferenceSet,
-    Stored,
     require_regular,
 )
 

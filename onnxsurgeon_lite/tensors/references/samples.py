@@ -16,7 +16,7 @@ import numpy as np
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.names import calling, function_at, is_function
 from onnxsurgeon_lite.remote import Remote, placed
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored
 from onnxsurgeon_lite.tensors.references.reading import (
     INDEX,
     Tensors,
@@ -27,7 +27,7 @@ from onnxsurgeon_lite.tensors.references.reading import (
     readable,
     sample_folders,
 )
-from onnxsurgeon_lite.tensors.references.sets import Entry, InFile, ReferenceSet, Stored
+from onnxsurgeon_lite.tensors.references.sets import Entry, InFile, ReferenceSet
 from onnxsurgeon_lite.tensors.references.writing import FolderWriter
 
 Axes = tuple[int, int | None]

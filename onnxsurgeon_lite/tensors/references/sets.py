@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError, said
-from onnxsurgeon_lite.tensors.dtypes import Array
-
-Stored = Array | list[Array]
+from onnxsurgeon_lite.tensors.dtypes import Stored
 
 UNREADABLE = Exception
 """What a damaged file can raise: what reads it raises errors of many packages, and those of their bugs."""

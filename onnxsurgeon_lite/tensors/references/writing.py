@@ -20,9 +20,8 @@ from onnxsurgeon_lite.errors import ReferenceSetError, WriteError
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored
 from onnxsurgeon_lite.tensors.references.reading import INDEX, SAFETENSORS, VALUES, is_values_name
-from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _BEGIN = b'{"format": "onnxsurgeon-references"'
 

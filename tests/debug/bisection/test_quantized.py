@@ -729,7 +729,7 @@ def test_the_exclude_list_reaches_the_wanted_sqnr_when_the_model_is_quantized_so
 
     def output_db(model: Path) -> float:
         outputs = [osl.run(path, feeds=case.feeds, opt="none")["y"] for path in (model, case.float)]
-        return osl.compare(*outputs).sqnr_db
+        return osl.compare(*outputs).metric("sqnr")
 
     before = output_db(case.quantize("u8"))
     found = osl.rank(

@@ -31,9 +31,8 @@ from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Tolerance, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, is_array
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array
 from onnxsurgeon_lite.tensors.grid import Grid, Wide
-from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _RUNS = 8  # with noise
 _CHANNELED = {"Conv", "ConvTranspose"}  # their channels are axis 1

@@ -17,9 +17,8 @@ from onnxsurgeon_lite.graph.quantizers import (
 )
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer, recomputed
-from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array, is_float, numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import Stored
 
 
 @dataclass

@@ -12,8 +12,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, 
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.schemas import RANDOM
-from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model import copied, walk
 from onnxsurgeon_lite.surgery.edits import names_in
 from onnxsurgeon_lite.surgery.gradients.expansion import written
 from onnxsurgeon_lite.surgery.gradients.step import is_float

@@ -1,0 +1,218 @@
+"""The one judge: every command asks it whether a value agrees with its reference."""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Self
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import Quantizers
+from onnxsurgeon_lite.runtime.session import Held
+from onnxsurgeon_lite.tensors.comparison import OWN, Comparison, Tolerance, agrees, compare
+from onnxsurgeon_lite.tensors.dtypes import (
+    Array,
+    RunValue,
+    Stored,
+    arrays_in,
+    is_float,
+    numpy_dtype,
+)
+from onnxsurgeon_lite.tensors.grid import Grid, is_biased
+from onnxsurgeon_lite.tensors.metrics import SHOWN
+from onnxsurgeon_lite.tensors.narrow import largest
+
+HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float8e4m3fn": 448.0}
+_END = 0.99  # of the largest number of a dtype: it stands for Inf, also with a score added
+_ABSENT = np.empty((0,), dtype=object)
+
+
+@cache
+def largest_of(dtype: np.dtype[np.generic]) -> float | None:
+    """Return the largest number of a dtype that overflows early."""
+    return LARGEST.get(dtype.name)
+
+
+@dataclass
+class ValueRule:
+    """What decides whether a value agrees with its reference.
+
+    Attributes:
+        tolerance: what was asked for, of all values or by name; None takes that of the dtypes.
+        coarse: values that half precision went into -> its dtype: they are as precise as that.
+        outputs: values that are compared in full; a search keeps their comparisons.
+        quanta: values that a quantizer takes -> its numbers: a value may be rounded to the other neighbor.
+        noise: values -> an error that is none.
+        share: of the tolerance of half precision that counts.
+        grids: values that are quantized -> the numbers that they can be; both sides are rounded to these.
+    """
+
+    tolerance: Tolerance | None = None
+    coarse: Mapping[str, np.dtype[np.generic]] = field(default_factory=dict)
+    outputs: dict[str, Comparison | None] = field(default_factory=dict)
+    quanta: Mapping[str, Grid] = field(default_factory=dict)
+    noise: Mapping[str, float] = field(default_factory=dict)
+    share: float = 1.0
+    grids: Mapping[str, Grid] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, index: GraphIndex, tolerance: Tolerance | None = None) -> Self:
+        """Return the rule for the values of a model."""
+        outputs: dict[str, Comparison | None] = dict.fromkeys(index.outputs)
+        return cls(tolerance, coarse_values(index), outputs, Quantizers.of(index).grids)
+
+    def allowed(self, name: str, actual: RunValue | Held) -> Tolerance | None:
+        """Return the tolerance of a value; None takes that of its dtypes."""
+        asked = None if self.tolerance is None else self.tolerance.of(name)
+        if asked is not None and not asked.own:
+            return asked
+        # what was measured comes before what is usual
+        if (error := self.noise.get(name)) is not None:
+            return replace(asked or OWN, atol=error, rtol=0.0, own=False, columns=False)
+        own = replace(asked or OWN, columns=name in self.outputs)
+        coarse = self.coarse.get(name)
+        if (
+            coarse is None
+            or not isinstance(actual, np.ndarray | Held)
+            or not is_float(actual.dtype)
+        ):
+            return own if asked or own.columns else None
+        usual = own.resolved(actual.dtype, coarse)
+        return replace(usual, atol=usual.atol * self.share, rtol=usual.rtol * self.share)
+
+    def agrees(self, name: str, actual: RunValue, reference: Stored) -> bool:
+        """Return the verdict alone."""
+        pairs = self._pairs(name, actual, reference)
+        return all(agrees(a, r, self.allowed(name, a)) for a, r in pairs)
+
+    def each(
+        self,
+        name: str,
+        actual: RunValue,
+        reference: Stored | None,
+        metrics: tuple[str, ...] = SHOWN,
+    ) -> dict[str, Comparison]:
+        """Compare a tensor, or each tensor of a sequence; an absent optional equals only another absent one."""
+        pairs = self._pairs(name, actual, reference)
+        single = isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray)
+        found = {}
+        for number, (a, r) in enumerate(pairs or [(_ABSENT, _ABSENT)]):
+            full = name if single or not pairs else f"{name}[{number}]"
+            found[full] = compare(a, r, self.allowed(name, a), metrics)
+            self._judge_in_quanta(name, found[full], a, r)
+        return found
+
+    def compared(
+        self,
+        name: str,
+        actual: RunValue,
+        reference: Stored,
+        metrics: tuple[str, ...] = SHOWN,
+    ) -> Comparison:
+        """Compare a tensor; of a sequence return a mismatching element's comparison."""
+        found = self.each(name, actual, reference, metrics)
+        return min(found.values(), key=lambda comparison: comparison.match)
+
+    def seen(self, name: str, value: RunValue) -> RunValue:
+        """Return a value as it is compared: of a quantized one, the nearest numbers that it can be."""
+        grid = self.grids.get(name)
+        if grid is None or not isinstance(value, np.ndarray) or not grid.fits(value.shape):
+            return value
+        return grid.rounded(value).astype(np.float32)
+
+    def _pairs(
+        self, name: str, actual: RunValue, reference: Stored | None
+    ) -> list[tuple[Array, Array]]:
+        """Pair the tensors to compare; what only one side has is paired with nothing."""
+        ours, theirs = (arrays_in(self.seen(name, value)) for value in (actual, reference))
+        count = max(len(ours), len(theirs))
+        sides = [[*side, *[_ABSENT] * (count - len(side))] for side in (ours, theirs)]
+        pairs = [(a, _in_range_of(a, r)) for a, r in zip(*sides, strict=True)]
+        return pairs if name in self.outputs else [(a, _masked_as(a, r)) for a, r in pairs]
+
+    def _judge_in_quanta(
+        self, name: str, comparison: Comparison, actual: Array, stored: Array
+    ) -> None:
+        """Say how far a value is off behind its quantizer; one quantum without a bias is rounding."""
+        grid = self.quanta.get(name)
+        if grid is None or comparison.reason != "values" or not grid.fits(stored.shape):
+            return
+        if grid.holds(stored):
+            return
+        off = grid.integers(actual) - grid.integers(stored)
+        far = int((np.abs(off) > 1).sum())
+        cut = int(grid.outside(stored).sum())
+        comparison.notes.append(
+            f"after the quantizer: off by at most {np.abs(off).max():g} of its quanta, {off.mean():+.3g} on average, "
+            f"{far} of {off.size} elements by more than one; {cut} saturated ({100 * cut / off.size:.3g}%)"
+        )
+        asked = self.tolerance is not None and not self.tolerance.of(name).own
+        if not asked and not far and not cut and not is_biased(off):
+            comparison.match, comparison.reason, comparison.exceeding = True, "", 0
+            # two numbers that are rounded to neighbors are less than two quanta apart
+            comparison.worst, comparison.allowed = None, 2 * float(grid.quantum(stored.shape).max())
+
+
+def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
+    """Map the values that half precision goes into to its dtype, also behind a cast to float32.
+
+    None of a model that computes nothing in half precision: there, a cast to it and back only loses digits.
+    """
+    found = {
+        name: numpy_dtype(tensor.data_type)
+        for name, tensor in index.initializers.items()
+        if isinstance(tensor, TensorProto) and tensor.data_type in HALF
+    }
+    for name, declared in index.inputs.items():
+        if declared.type.tensor_type.elem_type in HALF:
+            found[name] = numpy_dtype(declared.type.tensor_type.elem_type)
+    halved = {name for node in index.nodes if _casts_to_half(node) for name in node.output}
+    if not any(_computes_with(node, found.keys() | halved) for node in index.nodes):
+        return {}
+    for position in index.order:
+        node = index.nodes[position]
+        to = _casts_to_half(node)
+        read = [found[name] for name in index.reads[position] if name in found]
+        for dtype in [*map(numpy_dtype, to), *read][:1]:
+            found.update(dict.fromkeys(node.output, dtype))
+    return found
+
+
+def _casts_to_half(node: NodeProto) -> list[int]:
+    """Return the half-precision dtype that a node casts to, [] if it does not."""
+    return [
+        a.i for a in node.attribute if node.op_type == "Cast" and a.name == "to" and a.i in HALF
+    ]
+
+
+def _computes_with(node: NodeProto, names: Set[str]) -> bool:
+    return node.op_type != "Cast" and not names.isdisjoint(node.input)
+
+
+def _in_range_of(actual: Array, reference: Array) -> Array:
+    """Return a reference that half precision cannot hold as the end of its range, where the model has that."""
+    largest = largest_of(actual.dtype)
+    if largest is None or actual.shape != reference.shape or not is_float(reference.dtype):
+        return reference
+    ends = np.abs(actual) == actual.dtype.type(largest)
+    beyond = ends & (np.abs(reference) > largest) & (np.sign(reference) == np.sign(actual))
+    return (
+        np.where(beyond, actual.astype(reference.dtype), reference) if beyond.any() else reference
+    )
+
+
+def _masked_as(actual: Array, reference: Array) -> Array:
+    """Return a reference with the same mask as a value: one exporter masks by Inf, another by the end of the range."""
+    same_kind = actual.dtype == reference.dtype and actual.shape == reference.shape
+    if not same_kind or actual.dtype.kind != "f":
+        return reference
+    with np.errstate(all="ignore"):
+        if np.isfinite(actual.sum() + reference.sum()):  # no Inf, in the time of reading them
+            return reference
+    end = _END * largest(actual.dtype)
+    ends = (np.abs(actual) >= end) & (np.abs(reference) >= end)
+    masked = ends & (np.isinf(actual) != np.isinf(reference))
+    return np.where(masked & (np.sign(actual) == np.sign(reference)), actual, reference)
