@@ -6,7 +6,6 @@ import pytest
 import onnxsurgeon_lite as osl
 from kit.causes import found, model, numbers, references
 from onnxsurgeon_lite.debug.causes import finding
-from onnxsurgeon_lite.debug.causes.constants import scalars
 from onnxsurgeon_lite.debug.causes.finding import Finder
 from onnxsurgeon_lite.debug.causes.operations import other_operations
 from onnxsurgeon_lite.debug.causes.wiring import wiring
@@ -259,7 +258,7 @@ def test_normalizations_of_query_and_key_are_missing_at_once(tmp_path):
     assert "LayerNormalization is missing behind 'k', where the references have 'key'" in sentence
 
 
-def test_no_node_reads_a_size_for_another_value(monkeypatch):
+def test_no_node_reads_a_size_for_another_value():
     said: list[str] = []
 
     def watched(place):
@@ -267,7 +266,6 @@ def test_no_node_reads_a_size_for_another_value(monkeypatch):
             said.append(hypothesis.sentence)
             yield hypothesis
 
-    monkeypatch.setattr(finding, "FAMILIES", (watched,))
     sizes = "s = Shape(x) a = Gather(s, zero) b = Gather(s, one) c = Mul(a, b) d = Add(a, b)"
     text = f"g (float[4,6] x) => (float[10] y) {{{{ {sizes} e = {{}}(x) y = Expand(e, d) }}}}"
     text = text.replace("Expand(e, d)", "ReduceSum<keepdims = 0>(e, zero)").replace(
@@ -365,8 +363,7 @@ def test_a_kernel_of_three_axes_has_two_of_them_exchanged():
     assert "'w' of Conv (@0) has its axes laid out in the order [0, 1, 2, 4, 3]" in sentence
 
 
-def test_a_factor_follows_from_a_size_that_a_product_sums_over(monkeypatch):
-    monkeypatch.setattr(finding, "FAMILIES", (scalars,))
+def test_a_factor_follows_from_a_size_that_a_product_sums_over():
     nodes = "r = Reshape(x, sizes) t = Transpose <perm = [0,2,1]> (r) m = MatMul(r, t) s = Div(m, c) y = Softmax(s)"
     text = f"g (float[3,42] x) => (float[3,6,6] y) {{ {nodes} }}"
     right, wrong = (
@@ -392,7 +389,6 @@ def test_a_pool_gives_what_is_behind_it_its_size():
 
 
 def test_a_residual_that_is_missing_for_all_readers_is_added_for_all(monkeypatch):
-    monkeypatch.setattr(finding, "FAMILIES", (other_operations,))
     monkeypatch.setattr(finding.Finder, "_search_fork", lambda *_: [])
     nodes = "n = LayerNormalization({a}, s, b) m = MatMul(n, v) y = Add({a}, m)"
     text = "g (float[6,16] x) => (float[6,16] y) {{ k = MatMul(x, w) {more} {nodes} }}"
