@@ -145,7 +145,7 @@ def strip(
 
     Args:
         seed: Seed of the noise.
-        keep_sources: Keep documentation, metadata and training info, which may tell of the author's machine.
+        keep_sources: Keep documentation, metadata and training info, which may name the author's machine.
 
     Example:
         >>> osl.data.strip("whole_model.onnx", "noise.onnx").changed

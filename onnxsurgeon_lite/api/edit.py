@@ -228,7 +228,7 @@ def merge(
 
     Args:
         models: Two or more, each a path, bytes, a `ModelProto` or a `Model`.
-        map: A value so far -> the input that it feeds, in all further models that have it.
+        map: An output of the models so far -> the input that it feeds, in each later model that has it.
         share: Inputs of several models that become one.
         prefix: Put before every name of the next model; one, or one for each model but the first.
         by_name: Outputs feed all inputs of their name, inputs and equal constants of one name are one: what was split

@@ -55,7 +55,7 @@ def merge(
 
     Args:
         models: Models to merge, two or more.
-        map: A value so far, and the input that it feeds in further models.
+        map: An output of the models so far, and the input of the next model that it feeds.
         share: An input of several, as one.
         prefix: Before every name of the next model; can be repeated.
         by_name: Link outputs and inputs of one name, share inputs and constants of one name: undoes split.

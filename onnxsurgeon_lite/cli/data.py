@@ -105,7 +105,7 @@ def strip(call: "Change", target: Target) -> None:
 
     Args:
         seed: Seed of the noise.
-        keep_sources: Keep documentation, metadata and training info, which may tell of the author's machine.
+        keep_sources: Keep documentation, metadata and training info, which may name the author's machine.
     """
     _write(call, target)
 
