@@ -178,7 +178,7 @@ FAILURES: dict[str, Failure] = {
         ),
         3,
         "hang",
-        how={"timeout": 1},
+        how={"timeout": 2},
     ),
     "Scan whose body crashes": Failure(
         lambda: within(
