@@ -276,7 +276,7 @@ FAILURES: dict[str, Failure] = {
         lambda: within("out = Softplus (h)", "out", around=3),
         1,
         command=program("hang-Softplus"),
-        how={"timeout": 2},
+        how={"timeout": 6},
     ),
     "program that dies": Failure(
         lambda: within("out = Softplus (h)", "out"), 1, command=program("die-Softplus")
