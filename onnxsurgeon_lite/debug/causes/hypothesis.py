@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.replace import Replace
@@ -43,7 +44,7 @@ class Hypothesis:
     @property
     def fitted(self) -> str:
         """Say how many numbers were solved for, from how many."""
-        return f"{self.unknowns} unknowns, {self.equations} equations"
+        return f"{counted(self.unknowns, 'unknown')}, {counted(self.equations, 'equation')}"
 
     @property
     def length(self) -> tuple[int, int, int]:
