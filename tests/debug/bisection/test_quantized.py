@@ -413,8 +413,9 @@ def test_no_table_calls_what_a_narrow_range_cuts_off_a_match(made):
 
     result = case.bisect(narrow, cause=False, html=page)
 
-    rows = data_of(page)["tables"][0]["rows"]
-    said = {row[1]: row[2] for row in rows}
+    table = data_of(page)["tables"][0]
+    name, verdict = map(table["columns"].index, ("name", "verdict"))
+    said = {row[name]: row[verdict] for row in table["rows"]}
     (row,) = (line for line in str(result).splitlines() if line.startswith("output"))
     assert said["u_DequantizeLinear_Output"] == "saturated"
     assert row.split()[1:3] == ["saturated", "u_DequantizeLinear_Output"]
