@@ -251,7 +251,8 @@ class _Update:
 
 
 def _ambiguous(weight: Weight) -> ReferenceSetError:
-    ways = ", or ".join((as_text(weight), *weight.rivals[:3]))
+    # they fit about equally well: their order must not depend on rounding
+    ways = ", or ".join(sorted([as_text(weight), *weight.rivals[:3]]))
     return ReferenceSetError(f"{weight.name!r} may be {ways}: its numbers do not tell", _AGAINST)
 
 
