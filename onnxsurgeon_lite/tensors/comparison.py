@@ -565,7 +565,7 @@ def _by_column(reference: Array, scale: float) -> Numbers | None:
     magnitudes = np.abs(reference.astype(np.float64))
     magnitudes = np.where(np.isfinite(magnitudes), magnitudes, 0)
     others = tuple(np.delete(np.arange(reference.ndim), axis))
-    tops = magnitudes.max(others)
+    tops = magnitudes.max(others, initial=0.0)
     filled = np.count_nonzero(magnitudes, axis=others) >= _FILLED
     small = filled & (tops <= _GAP * scale)
     above = tops[~small & (tops > 0)]

@@ -419,7 +419,9 @@ def _per_channel(e: Evidence, result: Array, sizes: set[int]) -> Iterator[Fit]:
             for a in (local, reference)
         )
         for scale, offset in _fits(x, y):
-            if scale.all() and agrees(x * scale + offset, y, e.tolerance or _tight(e)):
+            given = e.tolerance
+            allowed = _tight(e) if given is None or given.own else given
+            if scale.all() and agrees(x * scale + offset, y, allowed):
                 yield Fit(axis, (1 / scale).reshape(-1), (-offset / scale).reshape(-1))
 
 

@@ -21,7 +21,7 @@ from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
+from onnxsurgeon_lite.tensors.comparison import OWN, agrees
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float, type_of
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
@@ -159,8 +159,7 @@ class Place:
         rounded = [_rounded(sample.wanted[self.value]) for sample in self.samples]
         found = [np.unique(array, return_counts=True)[1] for array in rounded]
         which = sum(float((counts * np.log2(counts.sum() / counts)).sum()) for counts in found)
-        allowed = self.judge.allowed(self.value, self.wanted)
-        allowed = allowed or default_tolerance(self.wanted.dtype, self.wanted.dtype)
+        allowed = (self.judge.allowed(self.value, self.wanted) or OWN).resolved(self.wanted.dtype)
         width = allowed.rtol + allowed.absolute(self.scale) / (self.scale or 1.0)
         each = -math.log2(min(1.0, max(width, _LEAST_WIDTH)))
         return which + each * self.different * is_float(self.wanted.dtype)

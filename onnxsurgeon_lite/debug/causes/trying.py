@@ -17,7 +17,7 @@ from onnxsurgeon_lite.debug.causes.side_by_side import SideBySide
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost, SurgeonError
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.passes.pipeline import Pipeline
-from onnxsurgeon_lite.tensors.comparison import default_tolerance
+from onnxsurgeon_lite.tensors.comparison import OWN
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float
 
 Edited = tuple[Hypothesis, ModelProto]
@@ -185,8 +185,8 @@ class Bench:
         wanted = self.place.wanted
         if not is_array(actual) or actual.shape != wanted.shape:
             return 1.0
-        allowed = self.place.judge.allowed(self.place.value, actual)
-        allowed = allowed or default_tolerance(actual.dtype, wanted.dtype)
+        allowed = self.place.judge.allowed(self.place.value, actual) or OWN
+        allowed = allowed.resolved(actual.dtype, wanted.dtype)
         if not is_float(wanted.dtype) or not is_float(actual.dtype):
             return float(np.mean(sampled(actual) != sampled(wanted)))
         a, w = wide(sampled(actual)), wide(sampled(wanted))

@@ -306,7 +306,7 @@ def test_two_causes_that_fit_equally_come_with_what_tells_them_apart():
     assert "Relu is missing" in first.sentence
     assert "Clip to 0 .. 6 is missing" in second.sentence
     assert not first.apart
-    assert "in which the inputs here are 10 times as large" in second.apart
+    assert "a sample with inputs 10 times as large here distinguishes the two" in second.apart
 
 
 LOOP = """g (float[4,16] x, float[16] s) => (float[4,16] y) {{

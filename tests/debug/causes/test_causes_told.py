@@ -336,7 +336,7 @@ def test_a_normalization_that_is_folded_is_told_where_its_shift_differs(tmp_path
 
     result = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs")
 
-    how = "differs, into which a normalization is folded: its mean, its bias or the bias in front"
+    how = "differs, into which a normalization is folded: its mean, its bias or the bias before it"
     assert how in result.culprits[0].causes[0].sentence
 
 

@@ -30,7 +30,7 @@ from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.tensors.comparison import Tolerance, default_tolerance
+from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array
 from onnxsurgeon_lite.tensors.grid import Grid, Wide
 
@@ -241,7 +241,7 @@ class Examination:
 
     def _allowed(self, name: str, actual: Array, expected: Array, size: float) -> float:
         """Return an error that is none: one of the runtime's arithmetic, or far below a quantum."""
-        tolerance = self.tolerance or default_tolerance(actual.dtype, expected.dtype)
+        tolerance = (self.tolerance or OWN).resolved(actual.dtype, expected.dtype)
         largest = float(np.abs(_finite(expected)).max(initial=0.0))
         grid = self.values.quantizers.grids.get(name)
         quantum = 0.0 if grid is None else float(np.median(grid.quantum(actual.shape)))
