@@ -93,7 +93,7 @@ def _by_name(_: str, texts: Iterable[str]) -> dict[str, str]:
     return {name or "*": number for name, _, number in words}
 
 
-Allowed = Annotated[Sequence[str], Typed(metavar="[NAME:]NUMBER", reads=_by_name)]
+Allowed = Annotated[Sequence[str], Typed((), completion.values, "[NAME:]NUMBER", reads=_by_name)]
 
 
 def attributes(_: str, texts: Iterable[str]) -> "tuple[tuple[str, AttributeValue], ...]":

@@ -76,8 +76,10 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
             if (schema.name, schema.domain) == (node.op_type, domain)
         ]
         if since:
-            step = "convert the model first: onnxdbg edit opset MODEL"
-            unknown.hint = f"{node.op_type}: opset {min(since)}; {step} {min(since)}"
+            step = f"convert the model first: onnxdbg edit opset MODEL {min(since)}"
+            if version < 1:  # the converter knows no way from it
+                step = f"no opset is {version}: export the model again"
+            unknown.hint = f"{node.op_type}: opset {min(since)}; {step}"
         raise unknown from error
 
 

@@ -212,7 +212,7 @@ def model_text(model: Model) -> str:
         return names.shown_text(print_model(proto))
     except RejectedError as error:
         raise GraphError(
-            f"the model cannot be printed: {error}", "find the cause with: onnxdbg check"
+            f"the model cannot be printed: {error}", "find the cause with: onnxdbg check MODEL"
         ) from error
 
 

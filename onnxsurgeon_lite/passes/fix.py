@@ -175,7 +175,7 @@ def _require_produced(model: Model) -> None:
     left = list(dangling(model.proto))
     if left:
         more = f"; and {len(left) - 1} more" if left[1:] else ""
-        hint = "rewire their readers: onnxdbg edit rewire, or find them all: onnxdbg check"
+        hint = "rewire their readers: onnxdbg edit rewire, or find them all: onnxdbg check MODEL"
         if any(missing.node is not None and missing.meant for missing in left):
             hint = "join those whose spelling is clear: onnxdbg edit fix MODEL --join"
         elif left[0].node is None and left[0].name in {o.name for o in model.proto.graph.output}:

@@ -102,7 +102,7 @@ def _printed(structure: ModelProto) -> str:
         return print_model(structure)
     except RejectedError as error:
         raise GraphError(
-            f"the model cannot be printed: {error}", "find the cause with: onnxdbg check"
+            f"the model cannot be printed: {error}", "find the cause with: onnxdbg check MODEL"
         ) from error
 
 

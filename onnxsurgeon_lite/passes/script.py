@@ -80,7 +80,7 @@ def _bridged(convert: Callable[[], T]) -> T:
     except Exception as error:
         raise GraphError(
             f"onnx-graphsurgeon cannot hold the graph: {type(error).__name__}: {error}",
-            "see what is wrong with it: onnxdbg check",
+            "see what is wrong with it: onnxdbg check MODEL",
         ) from error
 
 

@@ -510,7 +510,7 @@ def _explained(error: RuntimeFailure, proto: ModelProto) -> RuntimeFailure:
         )
     return RuntimeFailure(
         f"the runtime refuses the model: {_CODE.sub('', error.message)}",
-        "check the model against the specification: onnxdbg check --full",
+        "check the model against the specification: onnxdbg check MODEL --full",
     )
 
 

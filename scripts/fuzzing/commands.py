@@ -120,6 +120,7 @@ bisect MODEL --against ORIGINAL -o culprit --journal journal LIMITS
 bisect ORIGINAL --against MODEL -o culprit --quick LIMITS
 bisect MODEL --find nan -o culprit LIMITS
 bisect MODEL --a opt=none --b opt=all -o culprit LIMITS
+reduce MODEL --fails error -o reduced LIMITS
 rank MODEL --against ORIGINAL LIMITS
 rank MODEL --reference recorded --json LIMITS
 rank MODEL --against ORIGINAL --leave-one-out LIMITS

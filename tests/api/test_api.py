@@ -65,7 +65,7 @@ SYNONYMS = {
 # of `Debugger`: the objects that hold several options
 OBJECTS = {
     **dict.fromkeys(("seed", "dim", "fill"), "recipe"),
-    **dict.fromkeys(("rtol", "atol"), "tolerance"),
+    **dict.fromkeys(("rtol", "atol", "ulp", "allow"), "tolerance"),
     **dict.fromkeys(
         ("provider", "threads", "timeout", "memory_limit", "ops_library", "ops"), "runtime"
     ),
@@ -284,7 +284,7 @@ def test_an_error_carries_what_was_said_before_it(folder):
 
 
 def test_an_unknown_option_is_refused(folder):
-    with pytest.raises(TypeError, match="rtol"):
+    with pytest.raises(UsageError, match="rtol"):
         osl.run("whole_model.onnx", rtol=1.0)
 
 
@@ -330,7 +330,10 @@ def test_without_torch_a_command_says_what_to_install(words, said, folder):
         ),
         (lambda: osl.compare({"y": ONES}, {"y": ONES}), "compare_sets"),
         (lambda: osl.compare([[1], 2], ONES), "actual cannot be an array"),
-        (lambda: osl.bisect("whole_model.onnx", "refs.npz", rtol="1e-3"), "tolerance is a number"),
+        (
+            lambda: osl.bisect("whole_model.onnx", "refs.npz", rtol="far"),
+            "rtol of a tolerance is no number",
+        ),
         (lambda: osl.bisect("whole_model.onnx", "refs.npz", look="foo"), "give 'auto', 'unopt"),
         (lambda: osl.merge(["whole_model.onnx", "whole_model.onnx"]), r"merge\(a, b\)"),
     ],

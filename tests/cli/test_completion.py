@@ -31,6 +31,7 @@ NO_NAMES = {
     "attr", "attributes", "remove", "numbers", "to", "dim", "domain",  # parts of nodes, numbers, sizes
     "op_type", "op",  # operators, of any opset
     "name", "names", "node_name", "new_value", "count", "prefix",  # names that are not there yet
+    "reduce fails", "reduce command", "reduce says",  # conditions, programs, what programs print
     "record scope",  # of a PyTorch program
 }  # fmt: skip
 """Parameters that are text, but mean nothing in the model on the line."""
@@ -111,6 +112,8 @@ def test_every_parameter_that_takes_names_completes_them():
         ("merge whole_model.onnx linear_func.onnx --map 31", ["31"]),
         ("merge whole_model.onnx linear_func.onnx --map 31=", ["input.1", "a", "b", "x"]),
         ("merge whole_model.onnx linear_func.onnx --share a", ["a"]),
+        ("compare whole_model.onnx refs.npz --rtol inp", ["input.1"]),
+        ("bisect whole_model.onnx --allow=3", ["30", "31"]),
         ("test e", ["export", "edited"]),
     ],
 )

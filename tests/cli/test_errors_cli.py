@@ -265,7 +265,7 @@ def test_check_reports_a_broken_graph(kind, folder):
         (["compare", "good.onnx", "missing"], "'missing'", "onnxdbg record"),
         (["compare", "refs.npz", "good.onnx"], "not a known kind of reference set", ".npz"),
         (["compare", "good.onnx", "refs.npz", "--rtol", "-1"], "0 or more", "--rtol"),
-        (["compare", "good.onnx", "refs.npz", "--atol", "nan"], "0 or more", "--rtol"),
+        (["compare", "good.onnx", "refs.npz", "--atol", "nan"], "0 or more", "--atol"),
         (["extract", "good.onnx", "--outputs", "28", "-o", "no/x.onnx"], "no/x.onnx", "mkdir -p"),
         (["expose", "good.onnx", "--all", "-o", "a b/x.onnx"], "a b/x.onnx", "a b'"),
         (["record", "good.onnx", "-o", "no/refs"], "'no/refs'", "mkdir -p no"),

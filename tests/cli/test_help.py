@@ -5,7 +5,9 @@ import shlex
 import shutil
 
 import numpy as np
+import onnx
 import pytest
+from onnx import parser
 from typer.testing import CliRunner
 
 from kit import FIXTURES
@@ -27,6 +29,8 @@ FILES = {
 }
 RECIPE = '[[step]]\nverb = "set-op"\nnodes = "Add_7"\nop_type = "Sub"\n'
 SUITE = '[[check]]\nname = "whole"\nmodel = "model.onnx"\nreference = "refs"\n'
+CRASHES = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[2,3] x) => (float[n,m] y) { h = Relu(x)  s = Constant<value_ints = [7]>()  y = Reshape(h, s) }"""
 PATCH = 'def edit(graph):\n    graph.nodes[7].op = "Sub"\n'
 
 
@@ -60,6 +64,7 @@ def test_every_example_runs(tmp_path, monkeypatch):
     (tmp_path / "onnxdbg.toml").write_text(SUITE)
     (tmp_path / "patch.py").write_text(PATCH)
     (tmp_path / "result.json").write_text("{}")
+    onnx.save(parser.parse_model(CRASHES), tmp_path / "crashes.onnx")
     np.save(tmp_path / "a.npy", np.eye(10, dtype=np.float32))
     np.save(tmp_path / "hidden.npy", np.ones((1, 8, 16), np.float32))
     monkeypatch.chdir(tmp_path)

@@ -47,7 +47,7 @@ ONTO = {
     "data unstrip": ["stripped.onnx m.onnx -o t.onnx", "stripped.onnx m.onnx -o t.data"],
 }  # fmt: skip
 """Command -> words with which it would write over data that a model needs."""
-ELSEWHERE = {"bisect", "test"}  # they write folders and reports
+ELSEWHERE = {"bisect", "reduce", "test"}  # they write folders and reports
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from kit.running import run_model
+from onnxsurgeon_lite import build
 from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError, UnknownNameError
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -735,3 +736,20 @@ def test_a_slice_of_an_older_opset_that_takes_a_part_stays(model_of):
     assert result.changed
     x = np.ones((8, 6), np.float32)
     assert run_model(result.model, {"x": x})["y"].shape == (2, 6)
+
+
+def test_a_gather_of_one_row_follows_a_size_that_changes():
+    model = build(
+        """g (float[3,5] x) => (float[5] y, float[3,5] z) {
+            i = Constant<value_int = 0>()
+            y = Gather<axis = 0>(x, i)
+            z = Relu(x)
+        }"""
+    )
+
+    made = Rebatch("N").apply(model)
+
+    shapes = [
+        value.type.tensor_type.shape.dim[0].dim_param for value in made.model.proto.graph.output
+    ]
+    assert shapes == ["", "N"]

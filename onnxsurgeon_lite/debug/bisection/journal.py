@@ -45,8 +45,8 @@ class Journal:
         Raises:
             UsageError: there is no journal to resume, it belongs to another search, or the file is not a journal.
         """
-        journal, path = cls(), real_place(path)
-        _require_journal(path)
+        journal, said, path = cls(), path, real_place(path)
+        _require_journal(path, said)
         if resume:
             journal._read(path, question)
         try:
@@ -56,7 +56,7 @@ class Journal:
             else:
                 journal._write({"question": question})
         except OSError as error:
-            journal.lost = f"cannot keep a journal at {str(path)!r}: {error.strerror}"
+            journal.lost = f"cannot keep a journal at {str(said)!r}: {error.strerror}"
         return journal
 
     def _read(self, path: Path, question: str) -> None:
@@ -103,8 +103,8 @@ class Journal:
             self._file = None
 
 
-def _require_journal(path: Path) -> None:
-    """Raise `UsageError` if a file that is there is not a journal: it would be overwritten."""
+def _require_journal(path: Path, said: Path) -> None:
+    """Raise `UsageError` if a file that is there is no journal; `said` is how it was given: it would be overwritten."""
     if path.is_char_device() or not os.path.lexists(path):
         return
     if path.is_file():
@@ -113,7 +113,7 @@ def _require_journal(path: Path) -> None:
             if start in (b"", _START):
                 return
     raise UsageError(
-        f"{str(path)!r} is there already, and is not a journal: nothing was changed",
+        f"{str(said)!r} is there already, and is not a journal: nothing was changed",
         "name another file with --journal",
     )
 

@@ -229,7 +229,7 @@ class Tape:
         """
         rank = self.rank(term)
         if not rank:
-            raise EditError(f"{term.name!r} has no axes", "check the model: onnxdbg check")
+            raise EditError(f"{term.name!r} has no axes", "check the model: onnxdbg check MODEL")
         return axis % rank
 
     def array(self, array: Array) -> Term:

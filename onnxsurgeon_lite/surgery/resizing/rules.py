@@ -212,6 +212,8 @@ def _gather(visit: Visit) -> None:
     array = visit.array(visit.node.input[1])
     if state is None or not state.axes or array is None or visit.attribute("batch_dims", 0):
         return
+    if not array.ndim:  # it takes one row
+        return
     numbers = array.astype(np.int64)
     rows = state.axes[0 if nested else visit.attribute("axis", 0)]
     if not rows or not varies(rows[0]) or any(map(varies, rows[1:])):

@@ -8,9 +8,8 @@ import pytest
 
 import onnxsurgeon_lite as osl
 from kit.bisecting import altered, parsed, random
-from onnxsurgeon_lite.api import narrow
+from onnxsurgeon_lite.api import bisecting
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 CHAIN = """net (float[4,16] x) => (float[4,16] y) {
@@ -45,7 +44,7 @@ def recording(monkeypatch, values):
     def operators_of(*_):
         yield ReferenceSet.of(values, inputs=["x"])
 
-    monkeypatch.setattr(narrow, "operators_of", operators_of)
+    monkeypatch.setattr(bisecting, "operators_of", operators_of)
 
 
 def test_operators_that_are_counted_as_other_values_are_matched_by_their_contents(
@@ -70,11 +69,10 @@ def test_a_search_that_fails_with_the_operators_leaves_the_first_result(chain, m
     def refused(*_):
         raise RuntimeFailure("Mul cannot broadcast 4 by 9", "look at it")
 
-    sample = ReferenceSet.of(references, inputs=["x"]), {"x": values["x"]}
-    index = GraphIndex.of(osl.load(model))
-    result = narrow.narrowed(first, "net.py:net", index, sample, lambda more, _: more, refused)
+    monkeypatch.setattr(bisecting.Bisecting, "_among", refused)
+    result = osl.bisect(model, references, factory="net.py:net", cause=False)
 
-    assert result is first
+    assert [each.region for each in result.culprits] == [each.region for each in first.culprits]
     assert "'net.py:net' do not narrow the region: Mul cannot broadcast 4 by 9" in result.notes[-1]
 
 

@@ -125,7 +125,7 @@ def _require_fit(node: NodeProto, inputs: Sequence[str], outputs: Sequence[str])
     if not fits or not all((*inputs, *outputs)):
         raise EditError(
             f"the body of {node.op_type} {node.name!r} does not have the inputs and outputs of the node",
-            "check the model: onnxdbg check",
+            "check the model: onnxdbg check MODEL",
         )
 
 
