@@ -126,7 +126,7 @@ def reduce(
     """Find the smallest model, and the smallest inputs, that still fail; write a folder to report it with.
 
     $ onnxdbg reduce crashes.onnx --fails error -o small
-    $ onnxdbg reduce model.onnx --command 'python check.py {model}' --says 'not supported'
+    $ onnxdbg reduce crashes.onnx --command 'python check.py {model}' --says 'not supported'
 
     Args:
         fails: crash, hang, error=REGEX, stops (any of these), mismatch, nan, inf or invalid.

@@ -65,6 +65,7 @@ def test_every_example_runs(tmp_path, monkeypatch):
     (tmp_path / "patch.py").write_text(PATCH)
     (tmp_path / "result.json").write_text("{}")
     onnx.save(parser.parse_model(CRASHES), tmp_path / "crashes.onnx")
+    (tmp_path / "check.py").write_text("raise SystemExit('not supported')")
     np.save(tmp_path / "a.npy", np.eye(10, dtype=np.float32))
     np.save(tmp_path / "hidden.npy", np.ones((1, 8, 16), np.float32))
     monkeypatch.chdir(tmp_path)
