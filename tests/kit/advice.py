@@ -18,6 +18,7 @@ from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import SurgeonError
 
 _NAMED = re.compile(r"onnxdbg ([a-z][a-z0-9-]*(?: .*)?)")
+_ESCAPED = re.compile(r"\$'((?:[^'\\]|\\.)*)'")  # how bash quotes control characters
 _ENDS = re.compile(
     r"; | \(or |, (?=[a-z])| (?=(?:shows|declares|computes|repairs|removes|keeps)\b)|`"
 )
@@ -89,12 +90,17 @@ class Advice:
         return "" if done.exit_code in (0, 1) else f"ends with {done.exit_code}: {done.output}"
 
 
+def _unescaped(quoted: re.Match[str]) -> str:
+    return shlex.quote(quoted[1].encode().decode("unicode_escape"))
+
+
 def offered(text: str, given: tuple[str, ...] = ()) -> list[Advice]:
     """Return the commands that a hint, or what a failed command printed, offers."""
     found = []
     for named in _NAMED.findall(text):
         try:
-            words = tuple(shlex.split(_ENDS.split(named)[0].rstrip(",.)")))
+            line = _ESCAPED.sub(_unescaped, _ENDS.split(named)[0].rstrip(",.)"))
+            words = tuple(shlex.split(line))
         except ValueError:  # the name of something else in quotes
             continue
         found.append(Advice(words, given, os.getcwd()))
