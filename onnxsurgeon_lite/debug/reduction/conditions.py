@@ -219,4 +219,6 @@ class FailingProgram:
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+            if process.stdout:
+                process.stdout.close()
         return process.returncode, output.decode(errors="replace")
