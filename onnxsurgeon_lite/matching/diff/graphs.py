@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Literal
 
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
@@ -31,7 +31,6 @@ from onnxsurgeon_lite.matching.diff.subjects import (
     quoted,
     tensor_kind,
     unpaired,
-    zipped,
 )
 from onnxsurgeon_lite.matching.diff.unread import left_over
 from onnxsurgeon_lite.matching.diff.wiring import Wiring
@@ -125,10 +124,12 @@ class GraphDiff:
             yield Change("operator", operator_text(node), operator_text(other))
         if node.attribute or other.attribute:
             yield from self._attributes(node, other)
-        for slot, (name, value) in enumerate(zipped(first.reads[a], second.reads[b])):
+        for slot, (name, value) in enumerate(zip_longest(first.reads[a], second.reads[b], fillvalue="")):
             if not self.wiring.corresponds(name, value):
                 yield Change(f"input {slot}", quoted(name), quoted(value))
-        for slot, (name, value) in enumerate(zipped(first.makes[a], second.makes[b])):
+        if node == other:
+            return
+        for slot, (name, value) in enumerate(zip_longest(first.makes[a], second.makes[b], fillvalue="")):
             if bool(name) == bool(value):
                 self.context.rename("values", name, value)
             else:

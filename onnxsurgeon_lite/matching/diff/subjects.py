@@ -1,6 +1,5 @@
 """Describe the subjects of differences."""
 
-from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from onnx import NodeProto, SparseTensorProto, TensorProto
@@ -38,12 +37,6 @@ def named(
     if status == "removed":
         return Difference("removed", kind, f"{subject} ({text})", before=name)
     return Difference("added", kind, f"{subject} ({text})", after=name)
-
-
-def zipped(names: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Pair names slot by slot, with '' for missing slots."""
-    for slot in range(max(len(names), len(others))):
-        yield (names[slot] if slot < len(names) else "", others[slot] if slot < len(others) else "")
 
 
 def operator_text(node: NodeProto) -> str:
