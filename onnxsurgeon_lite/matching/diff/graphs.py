@@ -124,12 +124,16 @@ class GraphDiff:
             yield Change("operator", operator_text(node), operator_text(other))
         if node.attribute or other.attribute:
             yield from self._attributes(node, other)
-        for slot, (name, value) in enumerate(zip_longest(first.reads[a], second.reads[b], fillvalue="")):
+        for slot, (name, value) in enumerate(
+            zip_longest(first.reads[a], second.reads[b], fillvalue="")
+        ):
             if not self.wiring.corresponds(name, value):
                 yield Change(f"input {slot}", quoted(name), quoted(value))
         if node == other:
             return
-        for slot, (name, value) in enumerate(zip_longest(first.makes[a], second.makes[b], fillvalue="")):
+        for slot, (name, value) in enumerate(
+            zip_longest(first.makes[a], second.makes[b], fillvalue="")
+        ):
             if bool(name) == bool(value):
                 self.context.rename("values", name, value)
             else:
