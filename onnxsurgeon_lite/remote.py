@@ -128,17 +128,21 @@ class Remote(PosixPath):
 
     def exists(self) -> bool:
         """Return whether something is there."""
-        with contextlib.suppress(FileNotFoundError):
-            return bool(self.stat())
-        return False
+        return self._mode() > 0
 
     def is_file(self) -> bool:
         """Return whether it is a file."""
-        return self.exists() and stat.S_ISREG(self.stat().st_mode)
+        return stat.S_ISREG(self._mode())
 
     def is_dir(self) -> bool:
         """Return whether it is a folder."""
-        return self.exists() and stat.S_ISDIR(self.stat().st_mode)
+        return stat.S_ISDIR(self._mode())
+
+    def _mode(self) -> int:
+        """Return what it is, asked once; 0 for nothing."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.stat().st_mode
+        return 0
 
     def is_symlink(self) -> bool:
         """There are no links."""
@@ -271,8 +275,7 @@ class _Copy(io.FileIO):
         room = shutil.disk_usage(tempfile.gettempdir()).free // 2
         self._most = min(_LARGEST_COPY if size is None else size, room)
         self._remote = remote
-        if size is not None:
-            self._require(size)
+        self._require(size or 0)
         descriptor, name = tempfile.mkstemp(prefix="onnxdbg-")
         os.unlink(name)
         super().__init__(descriptor, "w+")

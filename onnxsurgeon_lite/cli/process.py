@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+_LOSING = ("_unraisable", "__del__")  # functions in which an exception is printed, or lost
 _PAUSE = 0.01  # seconds
-_waiting: list[int] = []
+_waiting: list[int] = [signal.SIGALRM]  # that the next SIGALRM stands for: our timer sends one, too
 ended_by: list[int] = []
 """The signals that ended the command, whatever became of the exception."""
 
@@ -24,8 +25,8 @@ def open_streams() -> None:
 
 
 def end_at_once() -> None:
-    """End on signals without a word: as long as the command is imported, it has written nothing."""
-    _handle(lambda number, _: os._exit(128 + number))
+    """End on signals without a word, also on one that waits: nothing is written yet, or all is."""
+    _handle(lambda number, _: os._exit(128 + _meant(number)))
 
 
 def end_on_signals() -> None:
@@ -41,10 +42,9 @@ def _handle(handler: Callable[[int, FrameType | None], object]) -> None:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    """Raise what a signal means, but not in an import: native code that is being loaded may not survive that."""
-    if number == signal.SIGALRM:
-        number = _waiting[-1]
-    if _imports(frame):
+    """Raise what a signal means, later where that does harm."""
+    number = _meant(number)
+    if _must_wait(frame):
         _raise_later(number)
     elif number == signal.SIGINT:
         raise KeyboardInterrupt
@@ -55,15 +55,22 @@ def _raise(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
 
+def _meant(number: int) -> int:
+    """Return the signal that a SIGALRM stands for."""
+    return _waiting[0] if number == signal.SIGALRM else number
+
+
 def _raise_later(number: int) -> None:
     _waiting[:] = [number]
     signal.signal(signal.SIGALRM, _raise)
     signal.setitimer(signal.ITIMER_REAL, _PAUSE)
 
 
-def _imports(frame: FrameType | None) -> bool:
+def _must_wait(frame: FrameType | None) -> bool:
+    """Return whether native code is being loaded, which may not survive an exception, or whether one is lost."""
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+        code = frame.f_code
+        if code.co_filename.startswith("<frozen importlib") or code.co_name in _LOSING:
             return True
         frame = frame.f_back
     return False

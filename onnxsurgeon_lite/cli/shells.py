@@ -1,6 +1,7 @@
 """The scripts by which shells ask what a word can become: zsh and fish quote the answers, bash gets them quoted."""
 
-BASH = """
+SCRIPTS = {
+    "bash": """
 _onnxdbg_completion() {
     local IFS=$'\\n'
     read -r -d '' -a COMPREPLY < <(
@@ -10,9 +11,8 @@ _onnxdbg_completion() {
 }
 
 complete -o default -F _onnxdbg_completion onnxdbg
-"""
-
-ZSH = """
+""",
+    "zsh": """
 #compdef onnxdbg
 
 _onnxdbg_completion() {
@@ -29,9 +29,8 @@ if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
 else
   compdef _onnxdbg_completion onnxdbg
 fi
-"""
-
-FISH = """
+""",
+    "fish": """
 function __onnxdbg_complete
     set -l line (commandline -cp | string collect)
     set -l found (env _ONNXDBG_COMPLETE=fish _ONNXDBG_LINE="$line" onnxdbg)
@@ -43,6 +42,5 @@ function __onnxdbg_complete
 end
 
 complete --command onnxdbg --no-files --arguments '(__onnxdbg_complete)'
-"""
-
-SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+""",
+}

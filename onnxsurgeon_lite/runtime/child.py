@@ -14,9 +14,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.runtime.guard import guarded
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 Reply = dict[str, object]
-_Started = TypeVar("_Started")
 
 _SCRIPTS = Path(__file__).parent
 _PATIENCE = 1.0  # seconds
@@ -63,13 +62,15 @@ class Child:
                 stderr=self._log,
                 start_new_session=True,
             )
-            self._process = in_lasting_thread(start)
+            # the system ends a child with its thread: that lasts as long as this process
+            lasts = threading.current_thread() is threading.main_thread()
+            self._process = start() if lasts else _starter(os.getpid()).submit(start).result()
         self._socket = here
         self._stream = here.makefile("rwb")
         self._ready = selectors.DefaultSelector()
         self._ready.register(here, selectors.EVENT_READ)
-        self._stage = _IDLE
         self.lock = threading.RLock()
+        self._stage = _IDLE  # the last: what is complete is closed
 
     def __enter__(self) -> "Child":
         return self
@@ -207,16 +208,9 @@ class Child:
         return ": ".join([how, *last])
 
 
-def in_lasting_thread(start: Callable[[], _Started]) -> _Started:
-    """Start a process in a thread that lasts as long as this process: the system ends a child with its thread."""
-    if threading.current_thread() is threading.main_thread():
-        return start()
-    return _starter(os.getpid()).submit(start).result()
-
-
 @functools.cache
 def _starter(_process: int) -> "ThreadPoolExecutor":
-    """Return the thread of this process, which a fork of it does not have."""
+    """Return the thread of this process that starts others for threads that end; a fork of it does not have it."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(1, "onnxsurgeon-starter")

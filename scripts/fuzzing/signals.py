@@ -4,6 +4,7 @@ Each command runs in a fork of its own, which has everything imported; one in te
 """
 
 import argparse
+import faulthandler
 import os
 import shutil
 import signal
@@ -158,6 +159,7 @@ def _be(words: list[str], folder: Path, ready: int) -> None:
         os.chdir(folder)
         os.environ |= {"XDG_STATE_HOME": "state", "COLUMNS": "100", "TMPDIR": str(folder / "tmp")}
         running.tempfile.tempdir = None
+        faulthandler.enable(2)  # where native code was that crashes
         end_at_once()
         os.write(ready, b".")
         os.close(ready)

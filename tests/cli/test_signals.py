@@ -113,6 +113,32 @@ def test_a_signal_in_a_callback_ends_the_command(number, code):
     assert process.returncode == code
 
 
+def test_a_signal_while_a_lost_exception_is_shown_ends_the_command():
+    code = (
+        f"{SETUP}import sys\nclass Swallowed:\n    @property\n    def exc_value(self):\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "sys.__unraisablehook__ = id\n"
+        "try:\n    sys.unraisablehook(Swallowed())\nexcept BaseException:\n    print('raised')\ntime.sleep(9)"
+    )
+
+    with python(code) as process:
+        said = process.communicate()[0]
+
+    assert (process.returncode, said) == (143, b"")
+
+
+def test_a_signal_that_waits_at_the_end_of_the_command_ends_it():
+    code = (
+        f"{SETUP}process._raise_later(signal.SIGTERM); process.end_at_once()\n"
+        "try:\n    time.sleep(9)\nexcept BaseException:\n    print('raised')"
+    )
+
+    with python(code) as process:
+        said = process.communicate()[0]
+
+    assert (process.returncode, said) == (143, b"")
+
+
 def test_a_program_that_never_answers_ends_with_all_that_it_started(tmp_path):
     program = tmp_path / "program"
     program.write_text('#!/bin/sh\nsleep 300 &\necho $! > "$0.grandchild"\nwait\n')
