@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import chain, combinations, combinations_with_replacement, count, islice
 from math import isqrt, prod
+from operator import mul
 
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant
 
@@ -117,16 +118,16 @@ class Expressions:
             yield self._sum(size, (known,))
 
     def _sum(self, size: Size, group: Sequence[tuple[str, Size]]) -> str:
-        rows = [[*(known[t] for _, known in group), 1, size[t]] for t in self.live]
-        solved = _solved(rows[: len(group) + 1])
-        if solved is None or any(number.denominator > 1 for number in solved):
+        # differences to the first trial: the offset is no unknown then
+        first, *others = self.live
+        sizes = [*(known for _, known in group), size]
+        rows = [[each[t] - each[first] for each in sizes] for t in others]
+        times = _solved(rows[: len(group)])
+        if times is None or 0 in times:
             return ""
-        *times, offset = map(int, solved)
-        holds = (
-            sum(n * a for n, a in zip(times, row, strict=False)) + offset == row[-1] for row in rows
-        )
-        if 0 in times or not all(holds):
+        if any(sum(map(mul, times, row)) != row[-1] for row in rows):
             return ""
+        offset = size[first] - sum(n * each[first] for n, each in zip(times, sizes, strict=False))
         terms = [(number, _factor(text)) for number, (text, _) in zip(times, group, strict=True)]
         return _joined(terms, offset)
 
@@ -173,15 +174,14 @@ def _joined(terms: Sequence[tuple[int, str]], offset: int) -> str:
     return text.removeprefix(" + ").removeprefix(" ")
 
 
-def _solved(rows: Sequence[Sequence[int]]) -> list[Fraction] | None:
-    """Solve a small linear system exactly, the last column being the right side; None if it is singular."""
-    matrix = [list(map(Fraction, row)) for row in rows]
-    for place in range(len(matrix)):
-        pivot = next((row for row in matrix[place:] if row[place]), None)
-        if pivot is None:
-            return None
-        matrix.remove(pivot)
-        pivot = [number / pivot[place] for number in pivot]
-        matrix = [[a - row[place] * b for a, b in zip(row, pivot, strict=True)] for row in matrix]
-        matrix.insert(place, pivot)
-    return [row[-1] for row in matrix]
+def _solved(rows: Sequence[Sequence[int]]) -> list[int] | None:
+    """Solve one or two linear equations in whole numbers, the last column being the right side; None if none fit."""
+    if len(rows) == 1:
+        ((factor, right),) = rows
+        whole, tops = factor, [right]
+    else:
+        (a, b, right), (c, d, other) = rows
+        whole, tops = a * d - b * c, [right * d - other * b, a * other - c * right]
+    if not whole or any(top % whole for top in tops):
+        return None
+    return [top // whole for top in tops]
