@@ -1,167 +1,61 @@
-"""The sides of a search: stored references, or another model or other settings; of one sample, or of many."""
+"""The sides of a search: stored references, or another model or other settings; of one sample, or of many.
 
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+Everything that a search needs is imported here: who calls it starts the runtime's process first.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal
 
-from onnxsurgeon_lite.api.call import Call
+from onnxsurgeon_lite.api.asked import Given, Searching, Writing
+from onnxsurgeon_lite.api.call import Call, Progress
 from onnxsurgeon_lite.api.page import Place
+from onnxsurgeon_lite.api.run import torch_recorder
+from onnxsurgeon_lite.debug import bisection
+from onnxsurgeon_lite.debug.bisection import BisectResult, Search
+from onnxsurgeon_lite.debug.bisection.reproducer import (
+    Reproducer,
+    finished,
+    reproducing,
+    strip_weights,
+)
+from onnxsurgeon_lite.debug.computed_references import computed_references
+from onnxsurgeon_lite.debug.result import BesideEager, Case, Culprit
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
-from onnxsurgeon_lite.runtime.options import Settings
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.given import unlike_models
+from onnxsurgeon_lite.matching.judge import ValueRule
+from onnxsurgeon_lite.matching.over_samples import CompareSamples
+from onnxsurgeon_lite.matching.record_samples import RecordSamples, record_samples
+from onnxsurgeon_lite.matching.samples import Sample
+from onnxsurgeon_lite.matching.sets import compare_sets
+from onnxsurgeon_lite.matching.values import (
+    Alignment,
+    aligned,
+    aligned_models,
+    alignment,
+    feeds_in_order,
+)
+from onnxsurgeon_lite.model import Model, require_replaceable
+from onnxsurgeon_lite.runtime.choice import runtime_of
+from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from, required_inputs
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.options import (
+    TARGET,
+    TORCH,
+    RuntimeOptions,
+    in_full_precision,
+)
+from onnxsurgeon_lite.runtime.run import run
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, type_of
+from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, open_references
+from onnxsurgeon_lite.tensors.statistics import magnitude
 
-if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.bisection import BisectResult, Search
-    from onnxsurgeon_lite.debug.result import BesideEager, Case, Culprit, Look
-    from onnxsurgeon_lite.graph.index import GraphIndex
-    from onnxsurgeon_lite.matching.over_samples import CompareSamples
-    from onnxsurgeon_lite.matching.values import Alignment
-    from onnxsurgeon_lite.model import ModelLike
-    from onnxsurgeon_lite.runtime.feeds import Feeds
-    from onnxsurgeon_lite.runtime.options import RuntimeOptions
-    from onnxsurgeon_lite.runtime.session import Runtime
-    from onnxsurgeon_lite.tensors.comparison import Tolerance
-    from onnxsurgeon_lite.tensors.dtypes import Stored
-    from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors
-
-    Given = Tensors | Sequence[Tensors] | None
-    Opened = tuple[ReferenceSet, Feeds]
-
-
-@dataclass(frozen=True)
-class Against:
-    """What a model is compared with: one of them.
-
-    Attributes:
-        reference: tensors by name. model: a model whose values are the references.
-        a, b: settings that give the references, and those that are searched.
-        find: what is looked for instead, such as `nan`.
-        map: how references are matched with values.
-    """
-
-    reference: "Given"
-    model: "ModelLike | None"
-    a: Settings | None
-    b: Settings | None
-    find: str | None
-    map: str | None
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        """What computes the references and what is searched, where both run the same model; else nothing."""
-        both = (self.a, self.b) if self.a or self.b else ()
-        return tuple(str(side or "the usual").removeprefix("runtime=") for side in both)
-
-    def require_one(self) -> None:
-        """Raise `UsageError` unless there is one thing to compare with."""
-        ways = (self.reference, self.model, self.a or self.b, self.find)
-        count = sum(way is not None for way in ways)
-        if count != 1:
-            raise UsageError(
-                f"there {'are several things' if count else 'is nothing'} to compare with",
-                "give one of --reference, --against, --a with --b, --find",
-            )
-
-
-@dataclass(frozen=True)
-class Feeding:
-    """How a model is fed.
-
-    Attributes:
-        feeds: arrays by name, of one sample or of several; those of the references by default, else made.
-        seed, dim, fill: how feeds are made.
-        sequence: the samples are steps: output -> the input of the next step.
-    """
-
-    feeds: "Given"
-    seed: int
-    dim: Mapping[str, int] | None
-    fill: Mapping[str, str] | None
-    sequence: Mapping[str, str] | None
-
-    def made(self) -> dict[str, object]:
-        """Return how feeds are made, as options of `Call`."""
-        return {name: value for name, value in vars(self).items() if name != "feeds"}
-
-
-@dataclass(frozen=True)
-class Searching:
-    """What is searched, and how much is said of it; see `bisect`.
-
-    Attributes:
-        memory: bytes of values that are computed at once.
-    """
-
-    look: "Look | Literal['auto']" = "auto"
-    quick: bool = False
-    memory: int = 64 * 10**6
-    journal: Place = None
-    resume: bool = False
-    cause: bool = True
-    factory: str | None = None
-    blame: bool = False
-    workaround: bool = False
-
-    def require_possible(self, against: Against, writing: "Writing") -> None:
-        """Raise `UsageError` for options that need another one, or forbid it."""
-        if self.resume and self.journal is None:
-            raise UsageError("there is nothing to resume", "name the file: --journal FILE --resume")
-        is_short = against.find or self.quick or not self.cause
-        if (writing.repair or self.workaround) and is_short:
-            raise UsageError(
-                "--repair and --workaround need the whole search",
-                "leave out --find, --quick and --no-cause",
-            )
-        if self.blame and against.find:
-            raise UsageError("what --find looks for has no shares", "leave out --find or --blame")
-
-    def search(
-        self,
-        tolerance: "Tolerance | None",
-        explain: "Callable[[BisectResult, Case], None]",
-        between_settings: bool,
-    ) -> "Search":
-        """Return the options of the search."""
-        from onnxsurgeon_lite.debug.bisection import Search
-
-        return Search(
-            tolerance,
-            None if self.look == "auto" else self.look,
-            self.quick,
-            self.memory,
-            None if self.journal is None else Path(self.journal),
-            self.resume,
-            explain if self.cause else None,
-            between_settings,
-        )
-
-
-@dataclass(frozen=True)
-class Writing:
-    """What is written, and where; see `bisect`.
-
-    Attributes:
-        output: the folder for the reproducer.
-    """
-
-    output: Place = None
-    strip_weights: bool = False
-    repair: Place = None
-    html: Place = None
-    node_data: Place = None
-    force: bool = False
-
-    @property
-    def has_page(self) -> bool:
-        """Return whether every value is looked at."""
-        return bool(self.html or self.node_data)
-
-    def page(self) -> dict[str, object]:
-        """Return where the page goes, as options of `Call`."""
-        return {"html": self.html, "node_data": self.node_data, "force": self.force}
+Opened = tuple[ReferenceSet, Feeds]
 
 
 def eager_beside(folder: Path) -> Path:
@@ -169,12 +63,8 @@ def eager_beside(folder: Path) -> Path:
     return folder.with_name("eager")
 
 
-def judging(
-    call: Call, index: "GraphIndex", reference: "Given", feeds: "Given"
-) -> "CompareSamples":
+def judging(call: Call, index: GraphIndex, reference: Given, feeds: Given) -> CompareSamples:
     """Return where the samples are, and what says which of them fail; made feeds are one sample."""
-    from onnxsurgeon_lite.matching.over_samples import CompareSamples
-
     if reference is None and feeds is None:
         feeds = call.feeds(index, None)
     stored, given = call.sources(index, reference, feeds, again=True)
@@ -190,13 +80,8 @@ def judging(
     )
 
 
-def first_sample(call: Call, index: "GraphIndex", job: "CompareSamples") -> "Opened":
+def first_sample(call: Call, index: GraphIndex, job: CompareSamples) -> Opened:
     """Return references and feeds of the first sample, with what there is to say about them."""
-    from onnxsurgeon_lite.matching.samples import Sample
-    from onnxsurgeon_lite.matching.values import feeds_in_order
-    from onnxsurgeon_lite.runtime.feeds import feeds_from
-    from onnxsurgeon_lite.tensors.references import ReferenceSet
-
     if job.carry:
         return job.read(index, Sample(0))
     stored = ReferenceSet("", {}) if job.references is None else job.references.first()
@@ -207,11 +92,11 @@ def first_sample(call: Call, index: "GraphIndex", job: "CompareSamples") -> "Ope
 
 
 def _own_feeds(
-    index: "GraphIndex",
-    stored: "ReferenceSet",
-    read: "Callable[[GraphIndex, ReferenceSet, list[str]], Feeds]",
+    index: GraphIndex,
+    stored: ReferenceSet,
+    read: Callable[[GraphIndex, ReferenceSet, list[str]], Feeds],
     call: Call,
-) -> "Feeds":
+) -> Feeds:
     """Return the feeds that the references hold; those of another model are an error that says so."""
     try:
         given = read(index, stored, call.notes)
@@ -227,12 +112,9 @@ def _own_feeds(
 
 @contextmanager
 def other_side(
-    index: "GraphIndex", feeds: "Feeds", how: "RuntimeOptions", fused: bool = False
-) -> "Iterator[ReferenceSet]":
+    index: GraphIndex, feeds: Feeds, how: RuntimeOptions, fused: bool = False
+) -> Iterator[ReferenceSet]:
     """Return the references that a model gives under some settings; `fused` as of `computed_references`."""
-    from onnxsurgeon_lite.debug.computed_references import computed_references
-    from onnxsurgeon_lite.runtime.choice import runtime_of
-
     with ExitStack() as stack:
         runtime = stack.enter_context(runtime_of(replace(how, opt="none", lean=True)))
         optimized = None
@@ -253,20 +135,18 @@ class Bisecting:
     """
 
     call: Call
-    index: "GraphIndex"
-    job: "CompareSamples"
-    runtime: "Runtime"
-    optimized: "Runtime | None"
-    search: "Search"
+    index: GraphIndex
+    job: CompareSamples
+    runtime: Runtime
+    optimized: Runtime | None
+    search: Search
     mapping: str | None
-    other: "tuple[GraphIndex, RuntimeOptions] | None" = None
-    explained: "Opened" = field(init=False)
-    _alignment: "Alignment | None" = None
+    other: tuple[GraphIndex, RuntimeOptions] | None = None
+    explained: Opened = field(init=False)
+    _alignment: Alignment | None = None
 
-    def result(self) -> "BisectResult":
+    def result(self) -> BisectResult:
         """Explain the only sample, or the worst one."""
-        from onnxsurgeon_lite.matching.given import unlike_models
-
         if self.other is not None:
             self.call.notes += unlike_models(self.index, self.other[0])
         result = self._result()
@@ -279,14 +159,8 @@ class Bisecting:
             )
         return result
 
-    def _in_full_precision(self, culprit: "Culprit") -> None:
+    def _in_full_precision(self, culprit: Culprit) -> None:
         """Say what turns a lower precision off, where that is known, and whether the outputs agree then."""
-        from onnxsurgeon_lite.matching.sets import compare_sets
-        from onnxsurgeon_lite.runtime.choice import runtime_of
-        from onnxsurgeon_lite.runtime.options import in_full_precision
-        from onnxsurgeon_lite.runtime.run import run
-        from onnxsurgeon_lite.tensors.references import ReferenceSet
-
         stored, given = self.explained
         ours = (self.optimized or self.runtime).options
         sides = [ours] if self.other is None else [ours, self.other[1]]
@@ -305,7 +179,7 @@ class Bisecting:
         lower = culprit.findings[0]
         culprit.findings[0] = replace(lower, because=f"{lower.because}; {says}")
 
-    def _result(self) -> "BisectResult":
+    def _result(self) -> BisectResult:
         if self.job.carry and self.other is not None:
             self.job = replace(self.job, feeds=self._steps(*self.other))
         first = first_sample(self.call, self.index, self.job)
@@ -314,34 +188,33 @@ class Bisecting:
             if self.call.cluster is None or self.other is not None:
                 return self._bisect(self.explained, self.search)
             return self._by_parts()
-        from onnxsurgeon_lite.debug.bisection import agreeing, explain_samples, judged
 
         if self.other is None:
             with self._sides(*first):  # the names are matched once
                 pass
-        outcomes, metric, repeated = judged(self._many(), self.call.pool(), self.call.progress)
+        outcomes, metric, repeated = bisection.judged(
+            self._many(), self.call.pool(), self.call.progress
+        )
         if metric is not None and all(outcome.match for outcome in outcomes):
             self.explained = first
-            result = agreeing(len(outcomes))
+            result = bisection.agreeing(len(outcomes))
         else:
             steps = bool(self.job.carry)
-            result = explain_samples(outcomes, self._explain, self._quickly, steps)
+            result = bisection.explain_samples(outcomes, self._explain, self._quickly, steps)
             result.notes += self._of_metric(result)
         if result.samples is not None:
             result.samples.metric = metric
             result.samples.repeated = repeated
         return result
 
-    def _by_parts(self) -> "BisectResult":
+    def _by_parts(self) -> BisectResult:
         """Search the only sample; a cluster tells which parts of the model agree."""
-        from onnxsurgeon_lite.debug.bisection import agreeing_in_parts
-
         job = self._many()
         pool = self.call.pool()
         memory = self.search.memory
         alone = replace(self.search, resume=False)
         self.search = replace(
-            self.search, agreeing=lambda: agreeing_in_parts(job, self.index, memory, pool)
+            self.search, agreeing=lambda: bisection.agreeing_in_parts(job, self.index, memory, pool)
         )
         result = self._bisect(self.explained, self.search)
         if result.verdict == "mismatch" and all(c.inherits for c in result.culprits):
@@ -351,7 +224,7 @@ class Bisecting:
         result.notes += pool.repeated
         return result
 
-    def narrowed(self, result: "BisectResult", factory: str) -> "BisectResult":
+    def narrowed(self, result: BisectResult, factory: str) -> BisectResult:
         """Return a search with the operators of a PyTorch module if it names fewer nodes, else the first one.
 
         A module that cannot be recorded, or a search that fails, becomes a note: the result before it stays.
@@ -381,26 +254,16 @@ class Bisecting:
         again.notes.insert(0, f"recorded the operators of {factory!r} to narrow the region")
         return again
 
-    def _among(self, operators: "ReferenceSet") -> "BisectResult":
+    def _among(self, operators: ReferenceSet) -> BisectResult:
         """Search the explained sample with further references."""
-        from onnxsurgeon_lite.matching.values import aligned
-
         stored, feeds = self.explained
         # a recording counts its names: those of an export count alike only by chance
         more = aligned(operators, self.index, feeds, self.runtime, "auto", self.call.progress)
         both = replace(stored, entries={**more.entries, **stored.entries}, prefetch=lambda _: None)
         return self._bisect((both, feeds), self.search)
 
-    def beside_eager(self, folder: Path) -> "Iterator[tuple[str, BesideEager]]":
+    def beside_eager(self, folder: Path) -> Iterator[tuple[str, BesideEager]]:
         """Yield how far the compiled module and the export are from the eager module, which is recorded in a folder."""
-        from onnxsurgeon_lite.debug.result import BesideEager
-        from onnxsurgeon_lite.matching.judge import ValueRule
-        from onnxsurgeon_lite.matching.values import aligned
-        from onnxsurgeon_lite.runtime.run import run
-        from onnxsurgeon_lite.tensors.dtypes import arrays_in
-        from onnxsurgeon_lite.tensors.references import open_references
-        from onnxsurgeon_lite.tensors.statistics import magnitude
-
         compiled, given = self.explained
         how = self.runtime, self.mapping, self.call.progress
         eager = aligned(open_references(folder), self.index, given, *how)
@@ -414,11 +277,8 @@ class Bisecting:
             parts = zip(theirs, arrays_in(stored), theirs.values(), ours.values(), strict=False)
             yield from ((each, BesideEager(magnitude(array), *off)) for each, array, *off in parts)
 
-    def _of_metric(self, result: "BisectResult") -> "Iterator[str]":
+    def _of_metric(self, result: BisectResult) -> Iterator[str]:
         """Say what the metric makes of the explained sample with each culprit healed: tolerances found the culprits."""
-        from onnxsurgeon_lite.runtime.observe import Observer
-        from onnxsurgeon_lite.tensors.dtypes import type_of
-
         metric, (stored, given) = self.job.metric, self.explained
         if metric is None:
             return
@@ -436,11 +296,8 @@ class Bisecting:
             verdict = "more than" if error > metric.limit else "within"
             yield f"with {culprit.name or culprit.id} healed, {metric.name} is {error:.4g}: {verdict} {metric.limit:g}"
 
-    def _steps(self, index: "GraphIndex", options: "RuntimeOptions") -> "Samples":
+    def _steps(self, index: GraphIndex, options: RuntimeOptions) -> Samples:
         """Record the feeds of each step of the other side, with its own carried outputs."""
-        from onnxsurgeon_lite.matching.record_samples import RecordSamples, record_samples
-        from onnxsurgeon_lite.tensors.references import Samples
-
         folder = self.call.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-"))
         job = RecordSamples(
             model=index.model,
@@ -456,7 +313,7 @@ class Bisecting:
         record_samples(job, self.call.pool(), Path(folder, "steps"), self.call.progress)
         return Samples(str(Path(folder, "steps")))
 
-    def _many(self) -> "CompareSamples":
+    def _many(self) -> CompareSamples:
         """Return the job that judges all samples."""
         second = None if self.optimized is None else self.optimized.options
         job = replace(self.job, options=self.runtime.options, second=second)
@@ -465,21 +322,19 @@ class Bisecting:
             return replace(job, other=index.model, other_options=options)
         return replace(job, alignment=self._alignment) if self._alignment else job
 
-    def _explain(self, number: int, others: Sequence[int]) -> "BisectResult":
+    def _explain(self, number: int, others: Sequence[int]) -> BisectResult:
         self.explained = self.call.stack.enter_context(self._sides(*self._sample(number)))
         beside = [] if self.other is not None else [self._aligned(n) for n in others]
         return self._bisect(self.explained, self.search, beside)
 
-    def _quickly(self, number: int) -> "BisectResult":
+    def _quickly(self, number: int) -> BisectResult:
         quick = replace(self.search, quick=True, journal=None, explain=None)
         with self._sides(*self._sample(number)) as opened:
             return self._bisect(opened, quick)
 
     def _bisect(
-        self, opened: "Opened", search: "Search", others: "Sequence[Opened]" = ()
-    ) -> "BisectResult":
-        from onnxsurgeon_lite.debug import bisection
-
+        self, opened: Opened, search: Search, others: "Sequence[Opened]" = ()
+    ) -> BisectResult:
         optimized = None if search is not self.search else self.optimized
         model, tell = self.index.model, self.call.progress
         if self.other is None:
@@ -489,20 +344,16 @@ class Bisecting:
         changed = bisection.ChangedInitializers(self.index, self.other[0])
         return bisection.bisect(model, *opened, self.runtime, optimized, search, tell, changed)
 
-    def _sample(self, number: int) -> "Opened":
-        from onnxsurgeon_lite.matching.samples import Sample
-
+    def _sample(self, number: int) -> Opened:
         return self.job.read(self.index, Sample(number))
 
-    def _aligned(self, number: int) -> "Opened":
+    def _aligned(self, number: int) -> Opened:
         stored, given = self._sample(number)
         return self._alignment.of(stored, self.index) if self._alignment else stored, given
 
     @contextmanager
-    def _sides(self, stored: "ReferenceSet", given: "Feeds") -> "Iterator[Opened]":
+    def _sides(self, stored: ReferenceSet, given: Feeds) -> Iterator[Opened]:
         """Yield the references of a sample under the model's names, and its feeds."""
-        from onnxsurgeon_lite.matching.values import aligned_models, alignment
-
         tell = self.call.progress
         if self.other is None:
             if self._alignment is None:
@@ -524,15 +375,142 @@ _WIDE = 3  # nodes of a region that need no narrowing
 
 
 @contextmanager
-def operators_of(factory: str, index: "GraphIndex", feeds: "Feeds") -> "Iterator[ReferenceSet]":
+def operators_of(factory: str, index: GraphIndex, feeds: Feeds) -> Iterator[ReferenceSet]:
     """Yield what each operator of a PyTorch module returns; its files exist in the context."""
     from onnxsurgeon_lite.recording.from_torch import record_factory
-    from onnxsurgeon_lite.runtime.feeds import required_inputs
-    from onnxsurgeon_lite.tensors.references import open_references
 
     inputs = required_inputs(index)
-    with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
+    with TemporaryDirectory(prefix="onnxdbg-") as folder:
         place = Path(folder) / "operators"
         given = {name: feeds[name] for name in inputs if name in feeds}
         record_factory(factory, place, given, index.model, operators=True)
         yield open_references(place, inputs, list(index.outputs))
+
+
+def explained(case: Bisecting, factory: str | None, recorded: Path | None) -> BisectResult:
+    """Return what a search found.
+
+    Args:
+        factory: of the PyTorch module whose operators may narrow a region.
+        recorded: where the values of a module are that is compared with.
+    """
+    result = case.result()
+    if recorded is not None and eager_beside(recorded).is_dir():
+        result.beside_eager = dict(case.beside_eager(eager_beside(recorded)))
+    if factory is not None and not case.job.several:
+        result = case.narrowed(result, factory)
+    return result
+
+
+def share(
+    result: BisectResult,
+    index: GraphIndex,
+    references: ReferenceSet,
+    feeds: Feeds,
+    runtime: Runtime,
+    progress: Progress,
+) -> None:
+    """Share the error of the worst output among the nodes; note why where it has no shares."""
+    from onnxsurgeon_lite.debug.ranking.blame import blame
+
+    try:
+        result.blame = blame(index, references, feeds, runtime, None, progress)
+    except SurgeonError as error:
+        result.notes.append(f"no shares of the error: {error.message}")
+
+
+def require_places(model: Model, writing: Writing, searching: Searching) -> None:
+    """Refuse to write over what is there."""
+    journal = None if searching.resume else searching.journal
+    for path in (writing.output, journal):
+        if path is not None:
+            require_replaceable(Path(path), writing.force)
+    if writing.repair is not None:
+        from onnxsurgeon_lite.debug.causes.repairing import require_elsewhere
+
+        require_elsewhere(model, Path(writing.repair), writing.force)
+
+
+def write_edits(
+    model: Model,
+    result: BisectResult,
+    workaround: bool,
+    writing: Writing,
+    again: Callable[..., BisectResult],
+) -> None:
+    """Find what avoids errors of the runtime; write the repaired model, searched again, and its recipe."""
+    from onnxsurgeon_lite.debug.causes.repairing import repair_files
+    from onnxsurgeon_lite.debug.causes.workarounds import work_around
+
+    if workaround:
+        work_around(model, result, partial(again, cause=False))
+    if writing.repair is not None:
+        again = partial(again, workaround=workaround)
+        result.repair = repair_files(model, result, Path(writing.repair), again, writing.force)
+
+
+@dataclass
+class Reproduction:
+    """Writes the reproducer and runs it: only a command that shows the failure is announced.
+
+    Attributes:
+        late: the culprits are known only when the causes are.
+    """
+
+    model: Model
+    output: Place
+    runtime: Sequence[str]
+    late: bool = False
+    _begun: tuple[BisectResult, Generator[None, None, Reproducer]] | None = None
+
+    def beside_causes(self, result: BisectResult, case: Case) -> None:
+        """Find causes while what shows the failure runs."""
+        from onnxsurgeon_lite.debug.causes.finding import explain_causes
+
+        of_a_body = case.index.model is not self.model
+        if not (of_a_body or self.output is None or self.runtime or self.late):
+            self._begun = result, self._writing(result)
+            next(self._begun[1])
+        explain_causes(result, case)
+
+    def finish(self, result: BisectResult, strip: bool) -> None:
+        """Say in the result where it is."""
+        begun = self._begun
+        self._begun = None
+        writing = begun[1] if begun and begun[0] is result else self._writing(result)
+        made = finished(writing)
+        result.reproducer = made.folder
+        result.reproduce = made.words
+        if not made.words:
+            result.notes.append("run alone, the culprit does not show the failure")
+        if strip:
+            result.notes.append(strip_weights(made, result))
+
+    def _writing(self, result: BisectResult) -> Generator[None, None, Reproducer]:
+        folder = Path(self.output or "")
+        return reproducing(self.model, result, folder, runtime=self.runtime)
+
+
+def of_module(
+    index: GraphIndex,
+    how: RuntimeOptions,
+    feeds: Given,
+    call: Call,
+) -> Path | None:
+    """Return where the values of the PyTorch module are that a runtime `torch` names, recorded on these feeds."""
+    if how.runtime != TORCH:
+        return None
+    settings = dict(how.settings)
+    unknown = settings.keys() - {TARGET, "compile"}
+    if unknown or TARGET not in settings:
+        raise UsageError(
+            "runtime torch needs a module, and has the setting compile",
+            "write runtime=torch:FILE.py:FUNCTION, or runtime=torch:FILE.py:FUNCTION,compile=inductor",
+        )
+    folder = Path(call.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-")), "refs")
+    target = settings[TARGET]
+    compiler = settings.get("compile", "")
+    torch_recorder()(target, folder, feeds, index.model, compiler=compiler)
+    if compiler:
+        torch_recorder()(target, eager_beside(folder), folder, index.model)
+    return folder

@@ -1,24 +1,12 @@
 """Find out where values differ, and why: bisect, rank, match, weights, verify, prove."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, Unpack, cast
 
-from onnxsurgeon_lite.api.bisecting import (
-    Against,
-    Bisecting,
-    Feeding,
-    Searching,
-    Writing,
-    eager_beside,
-    first_sample,
-    judging,
-    other_side,
-)
+from onnxsurgeon_lite.api.asked import Against, Feeding, Searching, Writing
 from onnxsurgeon_lite.api.call import (
     Call,
     ComparingOnFeeds,
@@ -32,13 +20,11 @@ from onnxsurgeon_lite.api.call import (
     quiet,
 )
 from onnxsurgeon_lite.api.page import Place, look_along
-from onnxsurgeon_lite.api.run import is_model, torch_recorder
+from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
-from onnxsurgeon_lite.errors import SurgeonError, UsageError
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.options import (
     ORT,
-    TARGET,
-    TORCH,
     RuntimeOptions,
     Settings,
     with_settings,
@@ -47,12 +33,10 @@ from onnxsurgeon_lite.runtime.options import (
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
-    from onnxsurgeon_lite.debug.bisection.reproducer import Reproducer
     from onnxsurgeon_lite.debug.conversion.float16 import Float16Risks
     from onnxsurgeon_lite.debug.ranking.bits import BitsPerLayer
     from onnxsurgeon_lite.debug.ranking.leave_one_out import LeaveOneOut
     from onnxsurgeon_lite.debug.ranking.rank import Ranking
-    from onnxsurgeon_lite.debug.result import Case
     from onnxsurgeon_lite.debug.shares import Blame
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.over_samples import CompareSamples
@@ -62,7 +46,6 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.passes.protocol import PassResult
     from onnxsurgeon_lite.runtime.feeds import Feeds
-    from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
 
 
@@ -173,10 +156,11 @@ def _bisect(
         searched = with_settings(usual, against.b)
         theirs = with_settings(usual, against.a)
         child = call.start(searched)
+        from onnxsurgeon_lite.api import bisecting
         from onnxsurgeon_lite.debug import bisection
 
         index = call.index(model)
-        recorded = _of_module(index, theirs, feeding.feeds, call)
+        recorded = bisecting.of_module(index, theirs, feeding.feeds, call)
         reference = recorded or against.reference
         runtime = call.runtime_of(replace(searched, opt="none", lean=True), child)
         optimized = None
@@ -185,34 +169,41 @@ def _bisect(
             optimized = call.runtime_of(searched)
 
         # what is written, and the search with it
-        made = _Reproduction(index.model, writing.output, words_of(searched))
-        search = searching.search(
-            call.allowed(), made.beside_causes, between_settings=bool(against.sides)
+        made = bisecting.Reproduction(index.model, writing.output, words_of(searched))
+        search = bisection.Search(
+            call.allowed(),
+            None if searching.look == "auto" else searching.look,
+            searching.quick,
+            searching.memory,
+            None if searching.journal is None else Path(searching.journal),
+            searching.resume,
+            made.beside_causes if searching.cause else None,
+            settings=bool(against.sides),
+            sides=() if recorded else against.sides,
         )
-        search = search if recorded else replace(search, sides=against.sides)
         if against.find is not None:
             stored = None
             given = call.feeds(index, cast("Tensors | None", feeding.feeds))
-            _require_places(index.model, writing, searching)
+            bisecting.require_places(index.model, writing, searching)
             result = bisection.find(
                 index.model, against.find, given, runtime, search, call.progress
             )
         else:
-            job = judging(call, index, reference, None if recorded else feeding.feeds)
-            _require_places(index.model, writing, searching)
+            job = bisecting.judging(call, index, reference, None if recorded else feeding.feeds)
+            bisecting.require_places(index.model, writing, searching)
             made.late |= job.several or job.metric is not None
-            case = Bisecting(call, index, job, runtime, optimized, search, against.map)
+            case = bisecting.Bisecting(call, index, job, runtime, optimized, search, against.map)
             if reference is None:
                 require_optimizers(index, theirs, searched, call)
                 side = theirs if against.a or against.b else runtime.options
                 case.other = index if against.model is None else call.index(against.model), side
             factory = None if reference is None else searching.factory
-            result = _explained(case, factory, recorded)
+            result = bisecting.explained(case, factory, recorded)
             stored, given = case.explained
 
         # what else is asked for
         if stored is not None and searching.blame and result.verdict == "mismatch":
-            _share(result, index, stored, given, runtime, call.progress)
+            bisecting.share(result, index, stored, given, runtime, call.progress)
         if writing.has_page:
             allowed = call.allowed()
             call.sight = look_along(index, stored, given, runtime, allowed, against.find)
@@ -226,23 +217,8 @@ def _bisect(
             plainly = Searching(searching.look, cause=cause, workaround=workaround)
             return _bisect(edited, against, feeding, plainly, Writing(), how)
 
-        _write_edits(index.model, result, searching.workaround, writing, again)
+        bisecting.write_edits(index.model, result, searching.workaround, writing, again)
     return call.done(result)
-
-
-def _explained(case: Bisecting, factory: str | None, recorded: Path | None) -> "BisectResult":
-    """Return what a search found.
-
-    Args:
-        factory: of the PyTorch module whose operators may narrow a region.
-        recorded: where the values of a module are that is compared with.
-    """
-    result = case.result()
-    if recorded is not None and eager_beside(recorded).is_dir():
-        result.beside_eager = dict(case.beside_eager(eager_beside(recorded)))
-    if factory is not None and not case.job.several:
-        result = case.narrowed(result, factory)
-    return result
 
 
 def repair(model: "ModelLike", result: "BisectResult") -> "PassResult":
@@ -272,100 +248,6 @@ def repair(model: "ModelLike", result: "BisectResult") -> "PassResult":
     return repaired(loaded(model), result)
 
 
-def _share(
-    result: "BisectResult",
-    index: "GraphIndex",
-    references: "ReferenceSet",
-    feeds: "Feeds",
-    runtime: "Runtime",
-    progress: Progress,
-) -> None:
-    """Share the error of the worst output among the nodes; note why where it has no shares."""
-    from onnxsurgeon_lite.debug.ranking.blame import blame
-
-    try:
-        result.blame = blame(index, references, feeds, runtime, None, progress)
-    except SurgeonError as error:
-        result.notes.append(f"no shares of the error: {error.message}")
-
-
-def _require_places(model: "Model", writing: Writing, searching: Searching) -> None:
-    """Refuse to write over what is there."""
-    from onnxsurgeon_lite.debug.causes.repairing import require_elsewhere
-    from onnxsurgeon_lite.model import require_replaceable
-
-    journal = None if searching.resume else searching.journal
-    for path in (writing.output, journal):
-        if path is not None:
-            require_replaceable(Path(path), writing.force)
-    if writing.repair is not None:
-        require_elsewhere(model, Path(writing.repair), writing.force)
-
-
-def _write_edits(
-    model: "Model",
-    result: "BisectResult",
-    workaround: bool,
-    writing: Writing,
-    again: "Callable[..., BisectResult]",
-) -> None:
-    """Find what avoids errors of the runtime; write the repaired model, searched again, and its recipe."""
-    from onnxsurgeon_lite.debug.causes.repairing import repair_files
-    from onnxsurgeon_lite.debug.causes.workarounds import work_around
-
-    if workaround:
-        work_around(model, result, partial(again, cause=False))
-    if writing.repair is not None:
-        again = partial(again, workaround=workaround)
-        result.repair = repair_files(model, result, Path(writing.repair), again, writing.force)
-
-
-@dataclass
-class _Reproduction:
-    """Writes the reproducer and runs it: only a command that shows the failure is announced.
-
-    Attributes:
-        late: the culprits are known only when the causes are.
-    """
-
-    model: "Model"
-    output: Place
-    runtime: Sequence[str]
-    late: bool = False
-    _begun: "tuple[BisectResult, Generator[None, None, Reproducer]] | None" = None
-
-    def beside_causes(self, result: "BisectResult", case: "Case") -> None:
-        """Find causes while what shows the failure runs."""
-        from onnxsurgeon_lite.debug.causes.finding import explain_causes
-
-        of_a_body = case.index.model is not self.model
-        if not (of_a_body or self.output is None or self.runtime or self.late):
-            self._begun = result, self._writing(result)
-            next(self._begun[1])
-        explain_causes(result, case)
-
-    def finish(self, result: "BisectResult", strip: bool) -> None:
-        """Say in the result where it is."""
-        from onnxsurgeon_lite.debug.bisection.reproducer import finished, strip_weights
-
-        begun = self._begun
-        self._begun = None
-        writing = begun[1] if begun and begun[0] is result else self._writing(result)
-        made = finished(writing)
-        result.reproducer = made.folder
-        result.reproduce = made.words
-        if not made.words:
-            result.notes.append("run alone, the culprit does not show the failure")
-        if strip:
-            result.notes.append(strip_weights(made, result))
-
-    def _writing(self, result: "BisectResult") -> "Generator[None, None, Reproducer]":
-        from onnxsurgeon_lite.debug.bisection.reproducer import reproducing
-
-        folder = Path(self.output or "")
-        return reproducing(self.model, result, folder, runtime=self.runtime)
-
-
 def require_optimizers(
     index: "GraphIndex", a: RuntimeOptions, b: RuntimeOptions, call: Call
 ) -> None:
@@ -384,31 +266,6 @@ def require_optimizers(
             raise UsageError(
                 f"disabled={name}: the runtime has no such optimizer", f"it has {', '.join(known)}"
             )
-
-
-def _of_module(
-    index: "GraphIndex",
-    how: RuntimeOptions,
-    feeds: "Tensors | Sequence[Tensors] | None",
-    call: Call,
-) -> Path | None:
-    """Return where the values of the PyTorch module are that a runtime `torch` names, recorded on these feeds."""
-    if how.runtime != TORCH:
-        return None
-    settings = dict(how.settings)
-    unknown = settings.keys() - {TARGET, "compile"}
-    if unknown or TARGET not in settings:
-        raise UsageError(
-            "runtime torch needs a module, and has the setting compile",
-            "write runtime=torch:FILE.py:FUNCTION, or runtime=torch:FILE.py:FUNCTION,compile=inductor",
-        )
-    folder = Path(call.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-")), "refs")
-    target = settings[TARGET]
-    compiler = settings.get("compile", "")
-    torch_recorder()(target, folder, feeds, index.model, compiler=compiler)
-    if compiler:
-        torch_recorder()(target, eager_beside(folder), folder, index.model)
-    return folder
 
 
 @spelled
@@ -481,6 +338,7 @@ def rank(
         )
     with Call(html=html, node_data=node_data, force=force, **how) as call:
         child = call.child()
+        from onnxsurgeon_lite.api import bisecting
         from onnxsurgeon_lite.debug.ranking import rank as ranking
 
         index = call.index(model)
@@ -502,16 +360,16 @@ def rank(
 
             given = _one(call, index, feeds)
             return call.done(float16_risk(index, given, runtime, call.progress))
-        job = judging(call, index, reference, feeds)
+        job = bisecting.judging(call, index, reference, feeds)
         if job.several and by == "node":
             float_model = None if against is None else call.index(against).model
             return call.done(_ranked_samples(call, job, float_model, below))
         if reference is not None:
-            stored, given = first_sample(call, index, job)
+            stored, given = bisecting.first_sample(call, index, job)
         else:
-            _, given = first_sample(call, index, job)
+            _, given = bisecting.first_sample(call, index, job)
             other = call.index(against)
-            stored = call.stack.enter_context(other_side(other, given, runtime.options))
+            stored = call.stack.enter_context(bisecting.other_side(other, given, runtime.options))
         if by == "output":
             from onnxsurgeon_lite.debug.ranking.blame import blame
 
