@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from onnxsurgeon_lite.api.asked import Given, Searching, Writing
+from onnxsurgeon_lite.api.asked import Searching, Writing
 from onnxsurgeon_lite.api.call import Call, Progress
 from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.run import torch_recorder
@@ -34,7 +34,6 @@ from onnxsurgeon_lite.matching.samples import Sample
 from onnxsurgeon_lite.matching.sets import compare_sets
 from onnxsurgeon_lite.matching.values import (
     Alignment,
-    aligned,
     aligned_models,
     alignment,
     feeds_in_order,
@@ -51,10 +50,11 @@ from onnxsurgeon_lite.runtime.options import (
 )
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, type_of
-from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, open_references
+from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, present, type_of
+from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
+Given = Tensors | Sequence[Tensors] | None
 Opened = tuple[ReferenceSet, Feeds]
 
 
@@ -169,7 +169,7 @@ class Bisecting:
         for side, full in zip(sides, switched, strict=True) if any(switched) else ():
             with runtime_of(full or side) as runtime:
                 values = run(self.index, given, runtime)
-                made.append({name: v for name, v in values.items() if v is not None})
+                made.append(present(values))
         says = "no switch is known here that turns it off"
         if made:
             right = ReferenceSet.of(made[-1]) if self.other else stored
@@ -258,7 +258,9 @@ class Bisecting:
         """Search the explained sample with further references."""
         stored, feeds = self.explained
         # a recording counts its names: those of an export count alike only by chance
-        more = aligned(operators, self.index, feeds, self.runtime, "auto", self.call.progress)
+        tell = self.call.progress
+        how = alignment(operators, self.index, feeds, self.runtime, "auto", tell)
+        more = how.of(operators, self.index)
         both = replace(stored, entries={**more.entries, **stored.entries}, prefetch=lambda _: None)
         return self._bisect((both, feeds), self.search)
 
@@ -266,7 +268,8 @@ class Bisecting:
         """Yield how far the compiled module and the export are from the eager module, which is recorded in a folder."""
         compiled, given = self.explained
         how = self.runtime, self.mapping, self.call.progress
-        eager = aligned(open_references(folder), self.index, given, *how)
+        eager = open_references(folder)
+        eager = alignment(eager, self.index, given, *how).of(eager, self.index)
         rule = ValueRule.of(self.index, self.search.tolerance)
         export = run(self.index, given, self.optimized or self.runtime)
         for name in (n for n in self.index.outputs if n in eager and n in compiled):

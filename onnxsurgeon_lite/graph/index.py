@@ -273,6 +273,10 @@ class GraphIndex:
         """Node -> its place in the topological order."""
         return {position: place for place, position in enumerate(self.order)}
 
+    def in_order(self, positions: Iterable[int]) -> list[int]:
+        """Return nodes in the topological order."""
+        return sorted(positions, key=self.places.__getitem__)
+
     @cached_property
     def rank(self) -> dict[str, int]:
         """Produced value -> the place of its node in the topological order."""

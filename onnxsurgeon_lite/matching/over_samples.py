@@ -21,6 +21,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
+from onnxsurgeon_lite.tensors.dtypes import present
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples
 
 _WORST = 8  # samples that are shown
@@ -216,7 +217,7 @@ class SampleComparing:
         way, place = self.job.other_options or self.job.options, str(other.model.path or "")
         return [
             ReferenceSet.of(
-                {name: value for name, value in values.items() if value is not None},
+                present(values),
                 place or "the other model",
             )
             for values in self._run(other, given, fetch or list(other.outputs), way)

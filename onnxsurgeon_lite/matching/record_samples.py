@@ -17,7 +17,7 @@ from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.pool import Pool
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in
+from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, present
 from onnxsurgeon_lite.tensors.references import FolderWriter
 
 
@@ -65,7 +65,7 @@ class _Recording:
         job = self.job
         if job.together:
             made = self._session.run(feeds)
-            return {**feeds, **{name: v for name, v in made.items() if v is not None}}
+            return {**feeds, **present(made)}
         given = self.index, feeds, self._runtime, job.values
         return dict(computed_wide(*given) if job.wide else computed(*given, budget=job.budget))
 

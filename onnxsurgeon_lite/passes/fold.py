@@ -306,7 +306,7 @@ class _Constants:
         """Keep the nodes whose results are large, and those that read them."""
         types = self._types_of(self.runs)
         kept: set[str] = set()
-        for position in sorted(self.runs, key=self.index.places.__getitem__):
+        for position in self.index.in_order(self.runs):
             row = self.index.row(position)
             sizes = [_size(types.get(name) or self.type_of(name)) for name in row.outputs if name]
             fits = all(size is not None and size <= self.limit for size in sizes)
@@ -418,7 +418,7 @@ def _computed(
         count: takes the nodes that the runtime cannot compute, which leave `found`; with None they are an error.
     """
     made: dict[str, Array] = dict(found.shapes)
-    pending = [sorted(found.runs, key=index.places.__getitem__)] if found.runs else []
+    pending = [index.in_order(found.runs)] if found.runs else []
     everything = False
     while pending:
         group = pending.pop()
@@ -456,7 +456,7 @@ def _run(
 
     if not wanted:
         return {}
-    nodes = sorted(index.ancestors(wanted, found.shapes), key=index.places.__getitem__)
+    nodes = index.in_order(index.ancestors(wanted, found.shapes))
     fed = {name for p in nodes for name in index.reads[p] if name in found.shapes}
     index.types.update((name, kind) for name in fed | wanted if (kind := found.type_of(name)))
     part = submodel(index, Cut(tuple(sorted(fed)), tuple(sorted(wanted)), tuple(nodes), ()))

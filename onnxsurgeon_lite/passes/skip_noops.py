@@ -99,7 +99,7 @@ class _Noops:
             begin_types(self.index)
         every = sorted(chain.from_iterable(candidates.values()))
         self.index.read_rows(every)
-        for position in sorted(every, key=self.index.places.__getitem__):
+        for position in self.index.in_order(every):
             row = self.index.row(position)
             if row.domain or self._uses_more(row.outputs):
                 continue

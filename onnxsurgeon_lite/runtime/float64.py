@@ -100,7 +100,7 @@ class Float64:
         ops = {self.observer.index.nodes[position].op_type for position in positions}
         if ops & self._refused:
             return None
-        part = self.observer.part(positions, _types(inputs), [output])
+        part = self.observer.part(positions, dtypes.types_of(inputs), [output])
         if not _widen(part):
             return None
         try:
@@ -132,7 +132,7 @@ class Float64:
     ) -> Array | None:
         if any(_beyond_evaluator(self.observer.index.nodes[position]) for position in positions):
             return None
-        part = self.observer.part(positions, _types(inputs), [output])
+        part = self.observer.part(positions, dtypes.types_of(inputs), [output])
         names = [declared.name for declared in part.graph.input]
         if self._evaluator is None:
             evaluator = RuntimeOptions(runtime=REFERENCE, timeout=self.seconds)
@@ -261,10 +261,6 @@ def _narrowed(value: RunValue, kind: TypeProto | None) -> RunValue:
         return value
     declared = kind.tensor_type.elem_type if kind is not None else 0
     return value.astype(dtypes.numpy_dtype(declared or TensorProto.FLOAT))
-
-
-def _types(inputs: Mapping[str, Array]) -> dict[str, TypeProto]:
-    return {name: dtypes.type_of(value) for name, value in inputs.items()}
 
 
 def _widened(array: Array) -> Array:

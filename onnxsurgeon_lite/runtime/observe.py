@@ -14,7 +14,7 @@ from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Held, Runtime
 from onnxsurgeon_lite.surgery.edits import clear_bodies
-from onnxsurgeon_lite.tensors.dtypes import RunValue, arrays_in, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, arrays_in, types_of
 
 BUDGET = 64 << 20  # bytes
 _PART, _LARGE_PART = 64, 512  # values of a sweep that are computed in one part; with a budget
@@ -221,7 +221,7 @@ class Observer:
         self, positions: Sequence[int], missing: list[str], new: list[str]
     ) -> Iterator[tuple[str, RunValue]]:
         """Compute the values of one node after the other, each with a model that ends at it."""
-        for position in sorted(positions, key=self.index.places.__getitem__):
+        for position in self.index.in_order(positions):
             made = self.index.nodes[position].output
             fetched, kept = [n for n in made if n in missing], [n for n in made if n in new]
             if fetched or kept:
@@ -293,8 +293,8 @@ class Observer:
         self, positions: Sequence[int], inputs: Mapping[str, RunValue], outputs: Sequence[str]
     ) -> dict[str, RunValue]:
         """Compute outputs of some nodes from these inputs, ignoring kept values."""
-        types = {name: type_of(value) for name, value in inputs.items() if value is not None}
-        return self.run_part(self.part(positions, types, outputs), inputs, outputs)
+        part = self.part(positions, types_of(inputs), outputs)
+        return self.run_part(part, inputs, outputs)
 
     def run_part(
         self, part: ModelProto, inputs: Mapping[str, RunValue], outputs: Sequence[str]

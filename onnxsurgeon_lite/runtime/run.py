@@ -15,7 +15,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import Exposed, expose_inner
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue, present
 from onnxsurgeon_lite.tensors.references import save_tensors
 from onnxsurgeon_lite.tensors.statistics import Statistics, statistics
 
@@ -45,7 +45,7 @@ class RunResult(Shown, dict[str, RunValue]):
 
     def save(self, path: str | Path) -> None:
         """Store the tensors in a folder, `.npz` or `.safetensors`."""
-        save_tensors(Path(path), {name: v for name, v in self.items() if v is not None})
+        save_tensors(Path(path), present(self))
 
 
 def run(

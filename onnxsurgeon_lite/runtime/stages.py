@@ -20,7 +20,7 @@ from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
 from onnxsurgeon_lite.runtime.protocol import Abilities
 from onnxsurgeon_lite.runtime.session import Held, Ran, Runtime, named_pairs
 from onnxsurgeon_lite.surgery.expansion import is_expandable
-from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of, types_of
 
 _PREFIX = "\x02"  # of values between the stages; model names are unlikely to contain it
 
@@ -135,7 +135,7 @@ class Stages(Runtime):
         wanted = list(dict.fromkeys([*fetch, *keep]))
         left = index.ancestors(wanted, stop=observer.kept)
         try:
-            for position in sorted(left, key=index.places.__getitem__):
+            for position in index.in_order(left):
                 if self._is_lacked(index.model, index.nodes[position]):
                     needed = [n for n in index.reads[position] if n not in index.initializers]
                     given = self._advance(observer, left, needed, wanted)
@@ -163,7 +163,7 @@ class Stages(Runtime):
     def _evaluate(self, observer: Observer, position: int, given: Mapping[str, RunValue]) -> None:
         """Compute a node with the evaluator, and go on with what it gives."""
         index, evaluator = observer.index, self._evaluator
-        types = {name: type_of(value) for name, value in given.items() if value is not None}
+        types = types_of(given)
         outputs = [name for name in index.nodes[position].output if name]
         evaluator.open(index.model.with_proto(observer.part([position], types, outputs)))
         for name, value in given.items():

@@ -6,7 +6,7 @@ little-endian, sub-byte elements packed from the low bits up.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 import numpy as np
@@ -101,6 +101,16 @@ def type_of(value: Array | list[Array]) -> TypeProto:
         return helper.make_tensor_type_proto(data_type_of_numpy(value.dtype), None)
     element = value[0] if value else np.empty(0, np.float32)
     return helper.make_sequence_type_proto(type_of(element))
+
+
+def types_of(values: Mapping[str, RunValue]) -> dict[str, TypeProto]:
+    """Return the types of values, as `type_of` has them; without those that are absent."""
+    return {name: type_of(value) for name, value in present(values).items()}
+
+
+def present(values: Mapping[str, RunValue]) -> dict[str, Stored]:
+    """Return the values that are not absent."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def fits(kind: TypeProto | None, value: Array | list[Array]) -> bool:

@@ -100,8 +100,12 @@ def is_biased(steps: Wide) -> bool:
     """Return whether differences have a mean that rounding does not make."""
     if not steps.size:
         return False
-    noise = float(np.sqrt(np.mean(np.square(steps)) / steps.size))
-    return abs(float(steps.mean())) > _SURE * noise
+    return bool(abs(steps.mean()) > _SURE * rms(steps) / steps.size**0.5)
+
+
+def rms(numbers: NDArray[Any]) -> float:
+    """Return the root of the mean square; 0.0 of nothing."""
+    return float(np.sqrt(np.mean(np.square(numbers)))) if numbers.size else 0.0
 
 
 def _wide(array: NDArray[Any]) -> Wide:

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxsurgeon_lite import Model, load, save
 from onnxsurgeon_lite.atomic import NewFolder
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.debug.bisection import bisect, write_reproducer
+from onnxsurgeon_lite.debug.bisection import bisect, finished, reproducing
 from onnxsurgeon_lite.errors import OutputExistsError, SourceChangedError, SurgeonError
 from onnxsurgeon_lite.model.storage import list_data
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
@@ -245,7 +245,7 @@ def test_a_reproducer_is_whole_whatever_ends_its_writing(folder):
 
     check_every_fault(
         folder,
-        lambda: write_reproducer(load("m.onnx"), result, Path("culprit"), verify=False),
+        lambda: finished(reproducing(load("m.onnx"), result, Path("culprit"), verify=False)),
         state,
     )
 

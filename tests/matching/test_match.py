@@ -14,7 +14,7 @@ from onnxsurgeon_lite import ReferenceSet, load, open_references, save_tensors
 from onnxsurgeon_lite.debug.bisection import bisect
 from onnxsurgeon_lite.errors import FeedsError, GraphError, ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.values import aligned, feeds_in_order
+from onnxsurgeon_lite.matching.values import alignment, feeds_in_order
 from onnxsurgeon_lite.matching.values.contents import agreeing
 from onnxsurgeon_lite.matching.values.facts import Fact, side_of_model
 from onnxsurgeon_lite.matching.values.renumbered import renumbered
@@ -185,7 +185,7 @@ def test_a_module_that_the_model_has_not_is_said_with_the_closest(torch_refs, ru
     index = index_of(FIXTURES / "faulty_attribute.onnx")
     renamed = called_otherwise(torch_refs, "convs3", "conv3")
 
-    fitted = aligned(renamed, index, feeds_in_order(index, renamed), runtime)
+    fitted = alignment(renamed, index, feeds_in_order(index, renamed), runtime).of(renamed, index)
 
     assert any("'conv3' (closest names: 'convs3'" in doubt for doubt in fitted.doubts)
 
@@ -200,7 +200,7 @@ def test_a_missing_module_is_told_only_where_something_mismatches(
         (faulty, called_otherwise(torch_refs, "convs3", "conv3")),
     ):
         feeds = feeds_in_order(index, stored)
-        fitted = aligned(stored, index, feeds, runtime)
+        fitted = alignment(stored, index, feeds, runtime).of(stored, index)
         assert fitted.doubts
         results.append(bisect(index.model, fitted, feeds, runtime))
 
@@ -557,7 +557,7 @@ def test_models_of_other_inputs_are_not_matched(models, model_of, runtime):
 
 def bisected(index: GraphIndex, references: ReferenceSet, runtime: Runtime, how: str | None = None):
     feeds = feeds_in_order(index, references)
-    named = aligned(references, index, feeds, runtime, how)
+    named = alignment(references, index, feeds, runtime, how).of(references, index)
     return bisect(index.model, named, feeds, runtime)
 
 

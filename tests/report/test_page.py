@@ -28,7 +28,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.report.page import Sight
 from onnxsurgeon_lite.report.page.drawing import _layout
-from onnxsurgeon_lite.report.page.graph import graph_part
+from onnxsurgeon_lite.report.page.graph import graph_parts
 from onnxsurgeon_lite.report.page.tensors import tensor_part
 from onnxsurgeon_lite.report.results import data as plain
 
@@ -132,7 +132,7 @@ def chain(names, tmp_path):
 
 
 def test_no_drawing_of_a_flat_model_has_more_boxes_than_can_be_read(tmp_path):
-    graph = graph_part(chain([f"v{i}" for i in range(5000)], tmp_path), "chain")
+    graph = graph_parts(chain([f"v{i}" for i in range(5000)], tmp_path), "chain")[0]
 
     assert max(len(drawing.boxes) for drawing in boxes(graph)) <= MOST
     drawn = [number for d in boxes(graph) for kind, number in d.boxes if kind == "node"]
@@ -142,7 +142,7 @@ def test_no_drawing_of_a_flat_model_has_more_boxes_than_can_be_read(tmp_path):
 
 def test_modules_hold_their_nodes_and_lines_cross_their_borders(tmp_path):
     names = [f"/part{i}/Neg_output_0" for i in range(3)]
-    graph = graph_part(chain(names, tmp_path), "chain")
+    graph = graph_parts(chain(names, tmp_path), "chain")[0]
     top, *layers = graph.modules
 
     assert [module.path for module in layers] == ["part0", "part1", "part2"]
@@ -165,7 +165,7 @@ def test_a_graph_that_differs_in_attributes_alone_shares_the_drawing(tmp_path):
     one, other = sight.graphs(2)
 
     assert other.modules is one.modules
-    assert plain(other) == plain(graph_part(sight.models[1], other.title))
+    assert plain(other) == plain(graph_parts(sight.models[1], other.title)[0])
     osl.diff(right, wrong, html=tmp_path / "page.html")
     assert data_of(tmp_path / "page.html")["graphs"] == json.loads(json.dumps(plain([one, other])))
 
@@ -185,7 +185,7 @@ def test_a_graph_of_another_structure_has_its_own_drawing(other):
 
     _, drawn = sight.graphs(2)
 
-    assert plain(drawn) == plain(graph_part(sight.models[1], drawn.title))
+    assert plain(drawn) == plain(graph_parts(sight.models[1], drawn.title)[0])
 
 
 WITH_BODIES = """g (float[4] x, int64 n, bool c) => (float[4] y) {
@@ -197,7 +197,7 @@ WITH_BODIES = """g (float[4] x, int64 n, bool c) => (float[4] y) {
 
 
 def test_bodies_are_modules_that_captured_values_enter():
-    graph = graph_part(GraphIndex.of(osl.build(WITH_BODIES)), "bodies")
+    graph = graph_parts(GraphIndex.of(osl.build(WITH_BODIES)), "bodies")[0]
     ids = [f"@{n}" for n in range(4)] + graph.inner_ids
 
     assert graph.inner_ids[:3] == ["@2/body/@0", "@2/body/@1", "@2/body/@2"]
@@ -217,7 +217,7 @@ def test_bodies_are_modules_that_captured_values_enter():
 def test_bodies_that_are_too_many_are_counted(monkeypatch):
     monkeypatch.setattr("onnxsurgeon_lite.report.page.graph._MOST_INNER", 2)
 
-    graph = graph_part(GraphIndex.of(osl.build(WITH_BODIES)), "bodies")
+    graph = graph_parts(GraphIndex.of(osl.build(WITH_BODIES)), "bodies")[0]
 
     assert len(graph.bodies) == 1
     assert graph.left_out == 2

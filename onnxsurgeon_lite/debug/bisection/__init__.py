@@ -3,7 +3,7 @@
 from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
 from onnxsurgeon_lite.debug.bisection.find import find
 from onnxsurgeon_lite.debug.bisection.parts import agreeing_in_parts
-from onnxsurgeon_lite.debug.bisection.reproducer import strip_weights, write_reproducer
+from onnxsurgeon_lite.debug.bisection.reproducer import finished, reproducing, strip_weights
 from onnxsurgeon_lite.debug.bisection.samples import (
     agreeing,
     explain_samples,
@@ -27,5 +27,6 @@ __all__ = [
     "computed_references",
     "find",
     "strip_weights",
-    "write_reproducer",
+    "finished",
+    "reproducing",
 ]

@@ -27,7 +27,7 @@ def crashing_node(
         targets: values whose computation crashes.
         given: values that are replayed instead of computed.
     """
-    nodes = sorted(index.ancestors(targets, stop=given), key=index.places.__getitem__)
+    nodes = index.in_order(index.ancestors(targets, stop=given))
     part = _Prefix(index, feeds, runtime, nodes, given)
     if part.runs(len(nodes)):
         return None

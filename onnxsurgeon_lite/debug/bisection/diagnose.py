@@ -23,7 +23,14 @@ from onnxsurgeon_lite.graph.text import attribute_texts, node_title
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Stored, is_array, is_float, type_of
+from onnxsurgeon_lite.tensors.dtypes import (
+    Array,
+    RunValue,
+    Stored,
+    is_array,
+    is_float,
+    types_of,
+)
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
 _LACKING = 8  # reported names
@@ -209,13 +216,12 @@ class Diagnosis:
             node.domain or node.op_type.startswith("QLinear") for node in nodes
         ):
             return None
-        given = {name: value for name, value in referenced.items() if value is not None}
-        types = {name: type_of(value) for name, value in given.items()}
-        part = self.observer.part(self._positions(culprit), types, [culprit.value])
+        positions = self._positions(culprit)
+        part = self.observer.part(positions, types_of(referenced), [culprit.value])
         share = last_places(self.result.tensors[culprit.value][1])
         stirred, (noise,) = shaken(part, Quantizers.of(self.space.index), 1, share)
         try:
-            return self.observer.run_part(stirred, {**given, **noise}, [culprit.value])[
+            return self.observer.run_part(stirred, {**referenced, **noise}, [culprit.value])[
                 culprit.value
             ]
         except RuntimeFailure:
@@ -224,9 +230,7 @@ class Diagnosis:
     def _positions(self, culprit: Culprit) -> list[int]:
         """Return the nodes of the region, with those that make its constants."""
         index = self.space.index
-        return sorted(
-            index.ancestors(culprit.outputs, stop=culprit.inputs), key=index.places.__getitem__
-        )
+        return index.in_order(index.ancestors(culprit.outputs, stop=culprit.inputs))
 
     def _locally(
         self, culprit: Culprit, referenced: Mapping[str, RunValue]

@@ -77,7 +77,7 @@ def _operators(culprit: Culprit, other: Culprit, space: Space) -> list[str]:
     """Return the operators of a region, in order, without those of another, constants and quantizers."""
     alone = {*culprit.region}.difference(other.region)
     positions = (int(node[1:]) for node in alone if not _is_constant(node, space))
-    order = sorted(positions, key=space.index.places.__getitem__)
+    order = space.index.in_order(positions)
     found = (space.index.nodes[position].op_type for position in order)
     return [op_type for op_type in found if op_type not in QUANTIZERS]
 
@@ -102,12 +102,11 @@ def _merged(fork: Sequence[Culprit], space: Space) -> Culprit:
     """Return the culprit of the nodes that all regions share; the last one of them stands for it."""
     if len(fork) == 1:
         return fork[0]
-    places = space.index.places
     first = min(fork, key=lambda culprit: (len(culprit.region), space.number[culprit.value]))
     seen = [culprit.value for culprit in fork if culprit is not first]
     merged = replace(first, seen=sorted(seen, key=space.number.__getitem__))
     shared = set.intersection(*({*culprit.region} for culprit in fork))
-    order = sorted((int(node[1:]) for node in shared), key=places.__getitem__)
+    order = space.index.in_order(int(node[1:]) for node in shared)
     computing = [p for p in order if not _is_constant(f"@{p}", space)]
     if not computing:  # they share a scale, or what is missing before them
         return merged

@@ -22,8 +22,8 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.optimized import RULES
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import smallest
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, type_of
-from onnxsurgeon_lite.tensors.grid import is_biased
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, types_of
+from onnxsurgeon_lite.tensors.grid import is_biased, rms
 
 _SAMPLES = 3
 _RUNS = 8  # with other quanta
@@ -98,7 +98,7 @@ def _explain_rounding(
         return
     if actual.shape != unoptimized.shape or actual.dtype.kind in "OUSb":
         return
-    types = {name: type_of(value) for name, value in inputs.items() if value is not None}
+    types = types_of(inputs)
     error = _wide(actual) - _wide(unoptimized)
     quantized = _quantization_rounds(culprit, original.index, error)
     if quantized:
@@ -119,9 +119,9 @@ def _explain_rounding(
         if not is_array(shaken):
             return
         moved = np.abs(_wide(shaken) - _wide(unoptimized))
-        typical = max(typical, float(np.sqrt(np.mean(np.square(moved)))))
+        typical = max(typical, rms(moved))
         largest = max(largest, float(moved.max(initial=0.0)))
-    off = float(np.sqrt(np.mean(np.square(error))))
+    off = rms(error)
     if off <= _NOISE * typical and float(np.abs(error).max(initial=0.0)) <= _NOISE * largest:
         because = (
             f"the error (RMS {off:.3g}) is at most {_NOISE:g} times the effect of rounding the results "
@@ -155,8 +155,7 @@ def _quantizers_round(
     index, positions = original.index, _covered(culprit, original.index)
     if all(index.nodes[position].op_type != QUANTIZE for position in positions):
         return False
-    types = {name: type_of(given) for name, given in inputs.items() if given is not None}
-    part = original.part(positions, types, [culprit.value])
+    part = original.part(positions, types_of(inputs), [culprit.value])
     moved, noise = shaken(part, Quantizers.of(index), _RUNS)
     usual = []
     try:
@@ -166,7 +165,7 @@ def _quantizers_round(
             usual.append(Errors.of(_wide(other) - value, value, -1))
     except RuntimeFailure:
         return False
-    size = float(np.sqrt(np.mean(np.square(value))))
+    size = rms(value)
     return Errors.of(error, value, -1).excess(usual, 0.0, size, error.size) <= 1
 
 
@@ -214,8 +213,8 @@ def blame(
     groups = [name for name in candidates if _GROUP in name]
     single = [name for name in candidates if _GROUP not in name] + [*RULES] * bool(groups)
     positions = _covered(culprit, original.index)
-    types = {name: type_of(value) for name, value in inputs.items() if value is not None}
-    part = original.index.model.with_proto(original.part(positions, types, [culprit.value]))
+    region = original.part(positions, types_of(inputs), [culprit.value])
+    part = original.index.model.with_proto(region)
     for model, given in ((part, inputs), (_with_output(original.index, culprit.value), feeds)):
         trial = _Trial(optimized, model, given, judge, culprit.value)
         if not trial.agrees(()):

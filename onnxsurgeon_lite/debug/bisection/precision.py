@@ -12,6 +12,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.runtime.float64 import convolve
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array
+from onnxsurgeon_lite.tensors.grid import rms
 
 _Wide = NDArray[np.float64]
 
@@ -95,17 +96,13 @@ def _errors(
         again = product(node, [_wide(array) for array in coarse])
         assert again is not None
         kept = _wide(rounded(again))  # by a device that keeps results so, too
-        sizes = [_size(_wide(made) - each) for each in (again, kept)]
-        left[name] = min(sizes) / _size(error)
+        sizes = [rms(_wide(made) - each) for each in (again, kept)]
+        left[name] = min(sizes) / rms(error)
     return float((np.abs(error) / np.maximum(scale, _TINY)).max()), left
 
 
 def _wide(array: Array) -> _Wide:
     return array.astype(np.float64)
-
-
-def _size(error: _Wide) -> float:
-    return float(np.sqrt(np.mean(np.square(error))))
 
 
 def _conv(node: NodeProto, read: Sequence[_Wide]) -> _Wide | None:

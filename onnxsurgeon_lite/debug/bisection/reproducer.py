@@ -30,7 +30,7 @@ from onnxsurgeon_lite.runtime.script import running_script
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import versions
 from onnxsurgeon_lite.tensors.comparison import Tolerance, texts, titles
-from onnxsurgeon_lite.tensors.dtypes import Stored, is_array, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.dtypes import Stored, is_array, numpy_dtype, present, type_of
 from onnxsurgeon_lite.tensors.references import open_references, write_test_data
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
@@ -88,20 +88,6 @@ class Reproducer:
     shows: bool
 
 
-def write_reproducer(
-    model: Model,
-    result: BisectResult,
-    folder: Path,
-    verify: bool = True,
-    runtime: Sequence[str] = (),
-) -> Reproducer:
-    """Write the folder of the first (innermost) culprit; with `verify`, run what reproduces it.
-
-    See `reproducing`.
-    """
-    return finished(reproducing(model, result, folder, verify, runtime))
-
-
 def finished(begun: Generator[None, None, _Made]) -> _Made:
     """Go on to the end, and return what was made."""
     while True:
@@ -139,7 +125,7 @@ def reproducing(
             index.types.setdefault(name, type_of(actual))
     part = submodel(index, close(index, tuple(inputs), tuple(outputs) or (culprit.value,)))
     part.proto.graph.name = f"culprit {culprit.id}"
-    given = {name: value for name, value in inputs.items() if value is not None}
+    given = present(inputs)
     actuals = {n: v for n in outputs if (v := result.tensors[n][1]) is not None}
     with NewFolder(folder, _FILES) as new:
         save(part, new.path / "model.onnx", movable(part))
@@ -199,7 +185,7 @@ def _expected(
         if leading == "optimizer":
             observer.feed(dict(inputs))
             found = observer.fetch(list(index.outputs))
-            return {name: value for name, value in found.items() if value is not None}
+            return present(found)
         expected: dict[str, Stored] = {}
         with Float64(observer) as float64:
             for name in index.outputs:

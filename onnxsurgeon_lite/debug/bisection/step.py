@@ -1,14 +1,14 @@
 """Name the operation that makes one tensor of another."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
+from onnxsurgeon_lite.debug.causes.formulas import FORMULAS
 from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.grid import Wide
 
-_Wide = NDArray[Any]
 _NEAR = 1e-3  # of the largest magnitude: enough for a name
 
 
@@ -19,38 +19,32 @@ def step_between(before: Array, after: Array, others: Iterable[tuple[str, Array]
         others: tensors that may have been added, by name.
     """
     x, y = before.astype(np.float64), after.astype(np.float64)
+    known = ((name, made(x)) for name, made in FORMULAS.items() if name != "Identity")
+    fitted = ((name, made(x, y)) for name, made in _FITTED.items())
+    added = ((f"Add of {name!r}", x + other.astype(np.float64)) for name, other in others)
+    tried = chain(known, fitted, added) if x.ndim > 1 else added
     with np.errstate(all="ignore"):
-        for name, makes in _STEPS.items():
-            if x.ndim > 1 and _near(makes(x, y), y):
-                return name
-        return next(
-            (f"Add of {n!r}" for n, other in others if _near(x + other.astype(np.float64), y)),
-            "an operation",
-        )
+        return next((name for name, made in tried if _near(made, y)), "an operation")
 
 
-def _near(a: _Wide, b: _Wide) -> bool:
+def _near(a: Wide, b: Wide) -> bool:
     return bool(np.abs(a - b).max(initial=0) <= _NEAR * np.abs(b).max(initial=0))
 
 
-def _gelu(x: _Wide, _: _Wide) -> _Wide:
-    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
-
-
-def _softmax(x: _Wide, _: _Wide) -> _Wide:
+def _softmax(x: Wide, _: Wide) -> Wide:
     made = np.exp(x - x.max(-1, keepdims=True))
     return np.asarray(made / made.sum(-1, keepdims=True))
 
 
-def _scaled(x: _Wide, y: _Wide) -> _Wide:
+def _scaled(x: Wide, y: Wide) -> Wide:
     return np.asarray(x * ((x * y).sum() / (x * x).sum()))
 
 
-def _shifted(x: _Wide, y: _Wide) -> _Wide:
+def _shifted(x: Wide, y: Wide) -> Wide:
     return np.asarray(x + (y - x).mean(tuple(range(x.ndim - 1))))
 
 
-def _normalized(x: _Wide, y: _Wide) -> _Wide:
+def _normalized(x: Wide, y: Wide) -> Wide:
     axes = tuple(range(x.ndim - 1))
     z = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
     centered = z - z.mean(axes)
@@ -58,13 +52,7 @@ def _normalized(x: _Wide, y: _Wide) -> _Wide:
     return np.asarray(centered * scale + y.mean(axes))
 
 
-_STEPS: Mapping[str, Callable[[_Wide, _Wide], _Wide]] = {
-    "Relu": lambda x, _: np.maximum(x, 0),
-    "Tanh": lambda x, _: np.tanh(x),
-    "Sigmoid": lambda x, _: 1 / (1 + np.exp(-x)),
-    "Gelu": _gelu,
-    "Sqrt": lambda x, _: np.sqrt(x),
-    "Neg": lambda x, _: -x,
+_FITTED: Mapping[str, Callable[[Wide, Wide], Wide]] = {
     "Softmax": _softmax,
     "Mul by a constant": _scaled,
     "Add of a bias": _shifted,

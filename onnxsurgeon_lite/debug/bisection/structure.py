@@ -31,7 +31,14 @@ from onnxsurgeon_lite.passes.set_attr import SetAttr
 from onnxsurgeon_lite.passes.set_op import SetOp
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import agrees
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float, type_of
+from onnxsurgeon_lite.tensors.dtypes import (
+    Array,
+    RunValue,
+    is_array,
+    is_float,
+    present,
+    types_of,
+)
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _TRIED = 256  # changes of one region
@@ -138,8 +145,7 @@ class Region:
             return other.shape == self.expected.shape and agrees(other, self.expected, allowed)
         rest = [p for p in self.positions if p != position]
         given = {**self.given, made: other}
-        types = {name: type_of(value) for name, value in given.items() if value is not None}
-        part = self.observer.part(rest, types, [self.value])
+        part = self.observer.part(rest, types_of(given), [self.value])
         with (
             contextlib.suppress(RuntimeFailure),
             self.observer.opened(part, given, [self.value]) as run,
@@ -180,7 +186,7 @@ class Region:
         found: dict[str, RunValue] = {}
         with contextlib.suppress(RuntimeFailure):
             found = self.observer.fetch(names[-_SOURCES:])
-        return ReferenceSet.of({name: v for name, v in found.items() if v is not None})
+        return ReferenceSet.of(present(found))
 
     def _inputs(self) -> Iterator[tuple[str, Array]]:
         for name, value in self.given.items():
@@ -196,8 +202,7 @@ class Region:
         """Return the first (input, its value, another) that gives what is expected, and what it makes of both."""
         if not tried:
             return None
-        types = {name: type_of(value) for name, value in self.given.items() if value is not None}
-        part = self.observer.part(self.positions, types, [self.value])
+        part = self.observer.part(self.positions, types_of(self.given), [self.value])
         with (
             contextlib.suppress(RuntimeFailure),
             self.observer.opened(part, self.given, [self.value]) as run,

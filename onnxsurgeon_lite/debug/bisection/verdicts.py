@@ -15,7 +15,7 @@ from onnxsurgeon_lite.debug.result import OWN, Finding, Verdict, in_order
 from onnxsurgeon_lite.matching.judge import largest_of
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float
-from onnxsurgeon_lite.tensors.grid import is_biased
+from onnxsurgeon_lite.tensors.grid import is_biased, rms
 
 Wide = NDArray[Any]
 """Numbers widened for arithmetic: float64 or complex128."""
@@ -247,10 +247,7 @@ def _only_flips(e: Evidence) -> bool:
     """Return whether no more elements are rounded to the other neighbor than last places bring over the border."""
     if e.local is None or not is_array(e.stirred):
         return True
-    error, usual = (
-        float(np.sqrt(np.mean(np.square((_wide(v) - _wide(e.local)) / e.quantum))))
-        for v in (e.reference, e.stirred)
-    )
+    error, usual = (rms((_wide(v) - _wide(e.local)) / e.quantum) for v in (e.reference, e.stirred))
     return bool(error <= 2 * max(usual, last_places(e.local) ** 0.5, e.local.size**-0.5))
 
 
@@ -280,11 +277,8 @@ def _cancels(e: Evidence) -> bool:
 
 def _lost(e: Evidence) -> float:
     """Return the typical error, as a share of the typical magnitude."""
-    error, size = (
-        np.sqrt(np.mean(np.square(v)))
-        for v in (_wide(e.actual) - _wide(e.reference), _wide(e.reference))
-    )
-    return float(error / size) if size else 0.0
+    size = rms(_wide(e.reference))
+    return rms(_wide(e.actual) - _wide(e.reference)) / size if size else 0.0
 
 
 def _kernel(e: Evidence) -> str:

@@ -24,7 +24,7 @@ from onnxsurgeon_lite.graph.bodies import at
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.selecting.select import required, select_node
 from onnxsurgeon_lite.matching.given import require_same_inputs
-from onnxsurgeon_lite.matching.values import aligned, feeds_in_order, needs_alignment
+from onnxsurgeon_lite.matching.values import alignment, feeds_in_order, needs_alignment
 from onnxsurgeon_lite.model import Model, ModelLike, loaded
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed, required_inputs
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
@@ -414,7 +414,7 @@ def _fitted(
     if stored is not None and needs_alignment(stored, index, how):
         fed = feeds_in_order(index, given)
         require_same_inputs(index, stored, fed)
-        return aligned(stored, index, fed, runtime, how), fed
+        return alignment(stored, index, fed, runtime, how).of(stored, index), fed
     own = list(feeds) if isinstance(feeds, Mapping) else [n for n in index.inputs if n in given]
     fed = {name: given.read(name) for name in own}
     return stored, fed if stored is None else require_same_inputs(index, stored, fed)

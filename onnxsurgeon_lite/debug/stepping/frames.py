@@ -164,7 +164,7 @@ class Frame:
         wanted = {name for name in names if name in index.producer and name not in kept}
         if not wanted:
             return
-        region = sorted(index.ancestors(wanted, stop=kept), key=index.places.__getitem__)
+        region = index.in_order(index.ancestors(wanted, stop=kept))
         start, length = 0, 8
         while start < len(region):
             part = self._together(region[start : start + length])

@@ -237,7 +237,7 @@ class Graph:
             values -= index.initializers.keys()
             edge = set(chain.from_iterable(map(self._neighbors, values))) - near
             near |= edge
-        return Nodes(self, sorted(near, key=index.places.__getitem__))
+        return Nodes(self, index.in_order(near))
 
     def path(self, start: str, end: str) -> Nodes:
         """Return the nodes of a shortest path between two values or nodes, along the edges.

@@ -10,7 +10,6 @@ from onnxsurgeon_lite.matching.values.mapping import (
 from onnxsurgeon_lite.matching.values.pairing import lost_note
 from onnxsurgeon_lite.matching.values.references import (
     Alignment,
-    aligned,
     aligned_models,
     alignment,
     needs_alignment,
@@ -18,6 +17,6 @@ from onnxsurgeon_lite.matching.values.references import (
 from onnxsurgeon_lite.matching.values.two_sets import set_alignment
 
 __all__ = [
-    "Alignment", "Pair", "aligned", "alignment", "aligned_models", "feeds_in_order",
+    "Alignment", "Pair", "alignment", "aligned_models", "feeds_in_order",
     "feeds_of_other", "load_map", "lost_note", "needs_alignment", "save_map", "set_alignment",
 ]  # fmt: skip

@@ -74,18 +74,6 @@ class Alignment:
         )
 
 
-def aligned(
-    references: ReferenceSet,
-    index: GraphIndex,
-    feeds: Feeds,
-    runtime: Runtime,
-    how: str | None = None,
-    progress: Progress = lambda _: None,
-) -> ReferenceSet:
-    """Return the references under the model's names; arguments and errors as of `alignment`."""
-    return alignment(references, index, feeds, runtime, how, progress).of(references, index)
-
-
 def alignment(
     references: ReferenceSet,
     index: GraphIndex,
@@ -234,7 +222,7 @@ def aligned_models(
     how: str | None = None,
     progress: Progress = lambda _: None,
 ) -> ReferenceSet:
-    """Return the values that another model computes under the model's names; arguments and errors as of `aligned`."""
+    """Return the values that another model computes under the model's names; arguments and errors as of `alignment`."""
     if how == "names" or (how is None and names_settle(index, other)):
         return _of_equal_names(references, index, other)
     if how is not None and how != "auto":

@@ -22,21 +22,6 @@ _MOST_INNER = 20_000  # nodes in bodies, at which no further one is drawn
 _TYPED = 64  # bodies whose types are inferred
 
 
-def graph_part(
-    index: GraphIndex,
-    title: str,
-    close: Iterable[int | str] = (),
-    typed: Callable[[], Texts] | None = None,
-) -> GraphPart:
-    """Return a graph, laid out, with the bodies of its nodes.
-
-    Args:
-        close: nodes whose neighborhood is drawn open, those in bodies by their ids.
-        typed: waits for the types of its values; by default they are inferred.
-    """
-    return graph_parts(index, title, close, typed)[0]
-
-
 def graph_parts(
     index: GraphIndex,
     title: str,
@@ -44,7 +29,13 @@ def graph_parts(
     typed: Callable[[], Texts] | None = None,
     alike: Iterable[tuple[GraphIndex, str, Callable[[], Texts]]] = (),
 ) -> list[GraphPart]:
-    """Return a graph as `graph_part` does, then graphs that are drawn alike, given with their titles and types."""
+    """Return a graph, laid out, with the bodies of its nodes; then graphs that are drawn alike.
+
+    Args:
+        close: nodes whose neighborhood is drawn open, those in bodies by their ids.
+        typed: waits for the types of its values; by default they are inferred.
+        alike: graphs that differ in weights and attributes alone, with their titles and types.
+    """
     op_types = Numbers[str]()
     sources = Numbers[str]()
     types = Numbers[str]()

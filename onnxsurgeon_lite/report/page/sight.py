@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onnxsurgeon_lite.graph.beside import begin
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.report.page.data import GraphPart, Mark, Measure, TensorPart
-from onnxsurgeon_lite.report.page.graph import graph_part, graph_parts, is_alike
+from onnxsurgeon_lite.report.page.graph import graph_parts, is_alike
 from onnxsurgeon_lite.report.page.types import Texts, begin_types, inferred
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Sight:
 
 def _begin_drawing(index: GraphIndex) -> Callable[[], GraphPart]:
     def drawn() -> GraphPart:
-        return graph_part(index, _title_of(index), typed=partial(inferred, index))
+        return graph_parts(index, _title_of(index), typed=partial(inferred, index))[0]
 
     return begin("a drawing", drawn, index.model.proto.ByteSize(), otherwise=drawn)
 

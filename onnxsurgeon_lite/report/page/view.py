@@ -14,7 +14,7 @@ from onnxsurgeon_lite.debug.stepping import Debugger
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.report.page import data, stored
-from onnxsurgeon_lite.report.page.graph import graph_part
+from onnxsurgeon_lite.report.page.graph import graph_parts
 from onnxsurgeon_lite.report.page.measures import position_of
 from onnxsurgeon_lite.report.page.server import PageServer
 from onnxsurgeon_lite.report.page.tensors import tensor_part
@@ -91,7 +91,7 @@ def page_of_model(index: GraphIndex, result: Path | None) -> data.Page:
         "view",
         title,
         data.Verdict("facts", headlines),
-        [graph_part(index, title, [mark.node for mark in marks[:1]])],
+        graph_parts(index, title, [mark.node for mark in marks[:1]]),
         measures,
         marks,
         result=found or None,

@@ -12,7 +12,7 @@ from onnx import ModelProto, helper, numpy_helper, parser
 
 from kit import FIXTURES
 from onnxsurgeon_lite import load, open_references, save_tensors
-from onnxsurgeon_lite.debug.bisection import Search, bisect, write_reproducer
+from onnxsurgeon_lite.debug.bisection import Search, bisect, finished, reproducing
 from onnxsurgeon_lite.errors import FeedsError, OutputExistsError, ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Recipe, feeds_from, make_feeds
@@ -251,7 +251,7 @@ def test_the_reproducer_holds_the_culprit_alone_and_shows_the_mismatch(tmp_path,
     references = open_references(REFERENCES)
     result = bisect(model, references, feeds_from(GraphIndex.of(model), references), runtime)
 
-    made = write_reproducer(model, result, tmp_path / "culprit")
+    made = finished(reproducing(model, result, tmp_path / "culprit"))
 
     folder = made.folder
     assert made.shows

@@ -11,7 +11,13 @@ from onnx import parser
 import onnxsurgeon_lite as osl
 from kit.bodies import BRANCH, CALLS, LOOP, PLANTED, loaded
 from onnxsurgeon_lite import Model, SetOp, load, open_references
-from onnxsurgeon_lite.debug.bisection import bisect, computed_references, find, write_reproducer
+from onnxsurgeon_lite.debug.bisection import (
+    bisect,
+    computed_references,
+    find,
+    finished,
+    reproducing,
+)
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.causes.finding import Finder
 from onnxsurgeon_lite.errors import RuntimeFailure
@@ -69,7 +75,7 @@ def test_the_reproducer_is_of_the_innermost_culprit(runtime, tmp_path):
     faulty = SetOp((node,), operator).apply(good).model
     result = bisect(faulty, recorded(good, feeds, runtime, tmp_path), feeds, runtime)
 
-    made = write_reproducer(faulty, result, tmp_path / "out")
+    made = finished(reproducing(faulty, result, tmp_path / "out"))
 
     assert [n.op_type for n in load(made.folder / "model.onnx").proto.graph.node] == [operator]
     report = (made.folder / "report.md").read_text()
@@ -128,7 +134,7 @@ def test_what_makes_nan_is_found_inside(runtime, tmp_path, case):
     found = innermost(result.culprits[0])
     assert (found.op_type, found.value) == (operator, value)
     assert "computed from" in found.findings[0].because
-    made = write_reproducer(model, result, tmp_path / "out")
+    made = finished(reproducing(model, result, tmp_path / "out"))
     assert [n.op_type for n in load(made.folder / "model.onnx").proto.graph.node] == [operator]
 
 

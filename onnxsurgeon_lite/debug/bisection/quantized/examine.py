@@ -32,7 +32,7 @@ from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array
-from onnxsurgeon_lite.tensors.grid import Grid, Wide
+from onnxsurgeon_lite.tensors.grid import Grid, Wide, rms
 
 _RUNS = 8  # with noise
 _CHANNELED = {"Conv", "ConvTranspose"}  # their channels are axis 1
@@ -231,7 +231,7 @@ class Examination:
         error, reference = _difference(value, reference), _finite(reference)
         floor = self.floors[name]
         measured = Errors.of(error, reference, self._axis(name), floor.shifts)
-        size = float(np.sqrt(np.mean(np.square(reference)))) if reference.size else 0.0
+        size = rms(reference)
         assert is_array(actual)
         assert is_array(expected)
         floor.allowed = self._allowed(name, actual, expected, size)
@@ -336,7 +336,7 @@ class Examination:
             parameter = scale_of(self.values.index, scaled)
             part = parameter.put(part, parameter.scaled(factor))
         pair = self._pair(name, next(isolated.run(part))[name], self.values.read(name))
-        return float(np.sqrt(np.mean(np.square(_difference(*pair))))) if pair else float("inf")
+        return rms(_difference(*pair)) if pair else float("inf")
 
     def _why(self, name: str) -> list[Finding]:
         """Return the scale or zero point that is wrong, if another one explains the reference."""

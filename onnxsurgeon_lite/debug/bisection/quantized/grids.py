@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.result import Finding
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZE, grid_of
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float, numpy_dtype
-from onnxsurgeon_lite.tensors.grid import Grid, Wide
+from onnxsurgeon_lite.tensors.grid import Grid, Wide, rms
 
 _EXACT = 1e-4  # relative difference of scales that are equal
 _HALF = 0.5 + 1e-3  # quanta
@@ -139,9 +139,9 @@ def _saturation(node: NodeProto, grid: Grid, stored: Array) -> Saturation | None
     if not count or not np.isfinite(wide).all():
         return None
     clipped = wide - grid.clipped(wide)
-    rounding = float(np.sqrt(np.mean(np.square(grid.quantum(wide.shape))))) * _UNIFORM
+    rounding = rms(grid.quantum(wide.shape)) * _UNIFORM
     much = count > 1 and count >= _SHARE * wide.size
-    fault = much and float(np.sqrt(np.mean(np.square(clipped)))) > _CLIPS * rounding
+    fault = much and rms(clipped) > _CLIPS * rounding
     low, high = (float(end.reshape(-1)[0]) for end in grid.range(wide.shape))
     needed = min(float(wide.min()), 0.0), max(float(wide.max()), 0.0)
     scale = (needed[1] - needed[0]) / (grid.high - grid.low)

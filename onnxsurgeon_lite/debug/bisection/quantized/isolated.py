@@ -174,7 +174,7 @@ class Isolated:
     @cached_property
     def positions(self) -> list[int]:
         found = set[int]().union(*map(self.values.region, self.names))
-        return sorted(found, key=self.values.index.places.__getitem__)
+        return self.values.index.in_order(found)
 
     @cached_property
     def inputs(self) -> list[str]:
