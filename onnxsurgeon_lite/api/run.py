@@ -117,21 +117,22 @@ def _with_node(
     names: "Sequence[str]",
 ) -> RuntimeTimeout:
     """Return the error with the node that does not end; a program may never answer, whatever the node."""
-    from dataclasses import replace
-
-    from onnxsurgeon_lite.debug.bisection.crash import crashing_node
-    from onnxsurgeon_lite.graph.text import node_title
+    from onnxsurgeon_lite.debug.bisection.crash import crash_of
+    from onnxsurgeon_lite.debug.search_space import Space
     from onnxsurgeon_lite.runtime.options import ORT
+    from onnxsurgeon_lite.tensors.references import ReferenceSet
 
     if runtime.options.runtime != ORT:
         return error
     runtime.options = replace(runtime.options, opt="none")
     wanted = [name for name in names or index.outputs if name in index.producer]
-    position = crashing_node(index, feeds, runtime, wanted or list(index.outputs), {})
-    if position is None:
+    targets = wanted or list(index.outputs)
+    try:
+        culprit, _ = crash_of(error, Space(index), feeds, runtime, targets, ReferenceSet("", {}))
+    except RuntimeTimeout:
         return error
-    node = f"{node_title(index.nodes[position])} (@{position})"
-    return RuntimeTimeout(f"{error.message}: it was in {node}", error.hint)
+    node, because = f"{culprit.nodes[culprit.id]} ({culprit.id})", culprit.findings[0].because
+    return RuntimeTimeout(f"{because}: it was in {node}", error.hint)
 
 
 @spelled

@@ -338,6 +338,7 @@ class BisectResult(Shown):
         """Return a failing input: the reference if it has the model's dtype and fails, else the actual value."""
         stored, actual = self.tensors[name]
         right = any(v.introduced is not None and v.introduced.match for v in culprit.values)
+        right |= any(finding.verdict == "crash" for finding in culprit.findings)
         if is_array(stored) and is_array(actual):
             same = stored.dtype == actual.dtype and stored.shape == actual.shape
             return stored if same and not right else actual

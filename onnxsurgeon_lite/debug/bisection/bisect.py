@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch, Sample
-from onnxsurgeon_lite.debug.bisection.crash import crashing_node
-from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis, culprit_at
+from onnxsurgeon_lite.debug.bisection.crash import crash_of
+from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis
 from onnxsurgeon_lite.debug.bisection.fork import first_to_blame, one_for_each_fault
 from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
@@ -26,7 +26,7 @@ from onnxsurgeon_lite.debug.judge import AgainstReferences, cast_like, unlike
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit, Finding, Look, settle
 from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.debug.targets import require_same_sizes, targets_of
-from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost
+from onnxsurgeon_lite.errors import RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
 from onnxsurgeon_lite.matching.judge import HALF
@@ -209,10 +209,15 @@ class _Bisection:
                     break  # no reference leads around it
                 crashed.append(found)
                 replay += self._around(found)
+        self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
         if crashed:
             self.result.verdict = "mismatch"
             self.result.culprits[:0] = crashed
-        self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
+            # what depends on a crash was computed from references
+            behind = self.space.below([name for each in crashed for name in each.outputs])
+            lost = behind.union(*(each.outputs for each in crashed))
+            self.result.outputs = {n: c for n, c in self.result.outputs.items() if n not in lost}
+            self.result.masked = []
         tell_precision(self.result, self.index, self.search.sides)
         self._settle()
         self.result.notes += filter(None, [self.journal.lost])
@@ -299,28 +304,12 @@ class _Bisection:
             self.result.notes.append(note)
         return [*behind, *(name for name in crashed.outputs if name in known)]
 
-    def _crash(self, error: RuntimeFailure, replay: Sequence[str]) -> Culprit:
-        """Return the node that crashes the runtime or never ends.
-
-        Raises:
-            RuntimeFailure: `error`, when it does not happen again.
-        """
+    def _crash(self, error: RuntimeLost, replay: Sequence[str]) -> Culprit:
+        """Return the node that crashes the runtime or never ends; errors as of `crash_of`."""
         self.progress("searching the node that crashes the runtime")
-        given = {name: self.judge.references.read(name) for name in replay}
-        position = crashing_node(self.index, self.feeds, self.runtime, self.targets, given)
-        if position is None:
-            raise error
-        made = next(name for name in self.index.nodes[position].output if name)
-        culprit = culprit_at(self.space, self.space.number[made])
-        culprit.findings = [Finding("crash", error.message)]
-        before = Observer(self.index, self.runtime)
-        before.feed(self.feeds)
-        entering = before.fetch(culprit.inputs)
-        before.forget(list(before.kept))
-        self.result.tensors |= {name: (None, value) for name, value in entering.items()}
-        for name in culprit.outputs:
-            stored = self.judge.references.read(name) if self.judge.can_judge(name) else None
-            self.result.tensors[name] = stored, None
+        given = self.space, self.feeds, self.runtime, self.targets, self.judge.references, replay
+        culprit, tensors = crash_of(error, *given)
+        self.result.tensors |= tensors
         return culprit
 
     def _walk_over(

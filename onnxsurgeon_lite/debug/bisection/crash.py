@@ -4,14 +4,72 @@ The runtime's log does not name the node, so a probe fails when the process died
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from onnxsurgeon_lite.errors import RuntimeLost
+import numpy as np
+from onnx import NodeProto
+
+from onnxsurgeon_lite.debug.bisection.diagnose import culprit_at
+from onnxsurgeon_lite.debug.result import Culprit, Finding
+from onnxsurgeon_lite.debug.search_space import Space
+from onnxsurgeon_lite.errors import RuntimeLost, RuntimeTimeout
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import Stored, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored, type_of
+from onnxsurgeon_lite.tensors.references import ReferenceSet
+
+
+def crash_of(
+    error: RuntimeLost,
+    space: Space,
+    feeds: Feeds,
+    runtime: Runtime,
+    targets: Sequence[str],
+    references: ReferenceSet,
+    replay: Sequence[str] = (),
+) -> tuple[Culprit, dict[str, tuple[Stored | None, RunValue]]]:
+    """Return (the node at which the runtime was lost, (reference, actual) of what it reads and makes).
+
+    Args:
+        targets: values whose computation crashes.
+        replay: references that are replayed instead of computed.
+
+    Raises:
+        RuntimeLost: `error`, when it does not happen again.
+    """
+    index, given = space.index, {name: references.read(name) for name in replay}
+    position = crashing_node(index, feeds, runtime, targets, given)
+    if position is None:
+        raise error
+    node = index.nodes[position]
+    culprit = culprit_at(space, next(space.number[name] for name in node.output if name))
+
+    # what it reads is computed without it
+    before = Observer(index, runtime)
+    before.feed(feeds)
+    for name, value in given.items():
+        before.put(name, value, type_of(value))
+    read = before.fetch([*culprit.inputs, *filter(index.initializers.__contains__, node.input[:1])])
+    before.forget(list(before.kept))
+    names = {*read, *culprit.outputs}
+    known = {name: references.read(name) for name in names if name in references}
+    tensors = {name: (known.get(name), read.get(name)) for name in names}
+    endless = isinstance(error, RuntimeTimeout) and node.op_type == "Loop"
+    limit = _limit(node, tensors) if endless else ""
+    culprit.findings = [Finding("crash", f"{error.message}{limit}")]
+    return culprit, tensors
+
+
+def _limit(node: NodeProto, tensors: Mapping[str, tuple[Stored | None, RunValue]]) -> str:
+    """Say what limits the iterations of a Loop."""
+    if not node.input[0]:
+        ends = next(a.g.output[0].name for a in node.attribute if a.name == "body")
+        return f"; it has no trip count: {ends!r} in its body must end it"
+    stored, actual = (None if v is None else int(np.ravel(v)[0]) for v in tensors[node.input[0]])
+    other = f", the reference {stored}" if stored not in (None, actual) else ""
+    return f"; its trip count {node.input[0]!r} is {actual}{other}"
 
 
 def crashing_node(

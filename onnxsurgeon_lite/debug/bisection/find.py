@@ -6,6 +6,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.bisection.bisect import ENTERED, Search
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
+from onnxsurgeon_lite.debug.bisection.crash import crash_of
 from onnxsurgeon_lite.debug.bisection.diagnose import culprit_at
 from onnxsurgeon_lite.debug.bisection.verdicts import operands
 from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
@@ -18,12 +19,14 @@ from onnxsurgeon_lite.debug.result import (
     Verdict,
 )
 from onnxsurgeon_lite.debug.search_space import Space
+from onnxsurgeon_lite.errors import RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import is_array
+from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 
 def find(
@@ -51,10 +54,17 @@ def find(
         space, observer, judge, search.look or "unoptimized", search.memory, progress=progress
     )
     result = BisectResult("agrees", look=search.look or "unoptimized", kind=kind)
-    for origins in walk.every(lambda found: found):
-        result.verdict = "mismatch"
-        result.culprits = list(_culprits(space, observer, judge, [o.bad for o in origins], result))
-        break
+    try:
+        for origins in walk.every(lambda found: found):
+            bads = [origin.bad for origin in origins]
+            result.culprits = list(_culprits(space, observer, judge, bads, result))
+            result.verdict = "mismatch"
+            break
+    except RuntimeLost as error:
+        none = ReferenceSet("", {})
+        culprit, result.tensors = crash_of(error, space, feeds, runtime, space.values, none)
+        result.verdict, result.culprits = "mismatch", [culprit]
+        return result
     for culprit in result.culprits[:ENTERED]:
         given = {name: result.tensors[name][1] for name in culprit.inputs}
         found, why = BodySearch(observer, culprit, given).find(

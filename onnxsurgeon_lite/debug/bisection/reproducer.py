@@ -198,7 +198,7 @@ def _expected(
 
 
 def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored]) -> str:
-    if result.kind:
+    if result.kind and not _crashes(culprit):
         over = f"np.abs(a) > {LARGEST.get(result.kind.partition(':')[2])}"
         same = f"[not ({_FREE.get(result.kind, over)}).any() for a in actual.values()]"
         return _SCRIPT.format(level="ORT_DISABLE_ALL", same=same, limit="")
