@@ -18,7 +18,7 @@ from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import first_version
 from onnxsurgeon_lite.graph.table import FEW
-from onnxsurgeon_lite.model import Model, plain_domain
+from onnxsurgeon_lite.model import Model, is_standard, plain_domain
 from onnxsurgeon_lite.model.model import refers
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 
@@ -101,7 +101,7 @@ def _checkable(model: Model) -> tuple[bytes, str]:
 def _explained(index: GraphIndex) -> str:
     """Return what the checker refuses, with its name and what to do; '' where its own message says more."""
     versions = opset_versions(index.model.proto.opset_import)
-    if "" not in versions and any(not plain_domain(node.domain) for node in index.nodes):
+    if "" not in versions and any(is_standard(node) for node in index.nodes):
         return "the model imports no version of 'ai.onnx': onnxdbg edit fix"
     graph = index.model.proto.graph
     for kind, values in (("input", graph.input), ("output", graph.output)):

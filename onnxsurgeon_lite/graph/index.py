@@ -37,7 +37,7 @@ from onnxsurgeon_lite.graph.native import (
 )
 from onnxsurgeon_lite.graph.scopes import Provenances, Values, values_of
 from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable, captured
-from onnxsurgeon_lite.model import Model, copied, function_key, plain_domain, walk
+from onnxsurgeon_lite.model import Model, copied, function_key, is_standard, plain_domain, walk
 from onnxsurgeon_lite.model.calls import FunctionKey, call_key, check_functions
 from onnxsurgeon_lite.model.wire import len_field
 
@@ -424,7 +424,7 @@ class GraphIndex:
         """
         states = {}
         for node in (self.nodes[position] for position in positions):
-            if node.op_type != "Loop" or node.domain not in ("", "ai.onnx"):
+            if node.op_type != "Loop" or not is_standard(node):
                 continue
             declared = [result for _, body in walk.bodies(node) for result in body.output[1:]]
             for name, initial, result in zip(node.output, node.input[2:], declared, strict=False):

@@ -17,6 +17,7 @@ from onnxsurgeon_lite.graph.index import (
 )
 from onnxsurgeon_lite.graph.schemas import normalizes_by_batch
 from onnxsurgeon_lite.graph.text import shape_text, type_text
+from onnxsurgeon_lite.model import is_standard
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ def _training_mode(index: GraphIndex) -> Iterator[LintFinding]:
 
 def trains(index: GraphIndex, node: NodeProto) -> bool:
     """Return whether a Dropout or a BatchNormalization computes what it does in training."""
-    if node.domain not in ("", "ai.onnx"):
+    if not is_standard(node):
         return False
     if node.op_type == "BatchNormalization":
         return normalizes_by_batch(node, onnx_opset(index.model.proto))

@@ -29,7 +29,7 @@ from onnxsurgeon_lite.graph.index import (
 )
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
-from onnxsurgeon_lite.model import Model, function_key, is_external, plain_domain, walk
+from onnxsurgeon_lite.model import Model, function_key, is_external, is_standard, plain_domain, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -405,7 +405,7 @@ def constant(index: GraphIndex, name: str) -> TensorProto | None:
 
 def constant_of(node: NodeProto) -> TensorProto | None:
     """Return the tensor of a Constant node that holds a tensor, number or string, unless calls decide it."""
-    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+    if node.op_type != "Constant" or not is_standard(node):
         return None
     held = (_held(attribute) for attribute in node.attribute if not attribute.ref_attr_name)
     return next((tensor for tensor in held if tensor is not None), None)

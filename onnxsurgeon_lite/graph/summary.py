@@ -16,7 +16,7 @@ from onnxsurgeon_lite.graph.printing import print_model
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
-from onnxsurgeon_lite.model import Model, copied, function_key, walk
+from onnxsurgeon_lite.model import Model, copied, entries, function_key, walk
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -131,7 +131,7 @@ def summarize(model: Model) -> ModelSummary:
         functions=["::".join(filter(None, function_key(f))) for f in proto.functions],
         subgraphs=len(graphs) - 1,
         dynamic_dims=list(dict.fromkeys(filter(None, symbols))),
-        metadata={entry.key: entry.value for entry in proto.metadata_props},
+        metadata=entries(proto.metadata_props),
         doc_string=proto.doc_string,
     )
 
@@ -154,7 +154,7 @@ def summarize_node(index: GraphIndex, position: int) -> NodeSummary:
         class_name=origin.class_name,
         source=origin.source,
         doc_string=node.doc_string,
-        metadata={entry.key: entry.value for entry in node.metadata_props},
+        metadata=entries(node.metadata_props),
     )
 
 

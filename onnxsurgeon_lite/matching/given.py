@@ -8,7 +8,7 @@ import numpy as np
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import schema_of
-from onnxsurgeon_lite.model import plain_domain
+from onnxsurgeon_lite.model import is_standard
 from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
 from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array, is_float
 from onnxsurgeon_lite.tensors.references import ReferenceSet
@@ -90,9 +90,7 @@ def unlike_models(index: GraphIndex, other: GraphIndex) -> Iterator[str]:
         names, given = (", ".join(map(repr, each)) for each in (theirs, ours))
         yield f"the other model's inputs are fed in order: {names} get {given}"
     opsets = onnx_opset(index.model.proto), onnx_opset(other.model.proto)
-    sides = [
-        {n.op_type: n for n in i.nodes if plain_domain(n.domain) == ""} for i in (index, other)
-    ]
+    sides = [{n.op_type: n for n in i.nodes if is_standard(n)} for i in (index, other)]
     for op_type in sorted(sides[0].keys() & sides[1].keys()) if len({*opsets}) > 1 else ():
         written = [{a.name for a in side[op_type].attribute} for side in sides]
         schemas = [

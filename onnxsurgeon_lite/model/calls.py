@@ -3,7 +3,7 @@
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 
-from onnx import FunctionProto, ModelProto, NodeProto
+from onnx import FunctionProto, ModelProto, NodeProto, OperatorSetIdProto
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.model import walk
@@ -18,6 +18,11 @@ _MOST_INLINED = 250_000  # nodes
 def plain_domain(domain: str) -> str:
     """Return a domain as most files write it: ONNX's own has two names."""
     return "" if domain == "ai.onnx" else domain
+
+
+def is_standard(named: NodeProto | OperatorSetIdProto) -> bool:
+    """Return whether a node or an import is of ONNX's own domain."""
+    return not plain_domain(named.domain)
 
 
 def function_key(function: FunctionProto) -> FunctionKey:

@@ -11,6 +11,7 @@ from onnx import ModelProto, TensorProto
 from onnxsurgeon_lite.errors import ExternalDataError, ModelFileError, SurgeonError, UsageError
 from onnxsurgeon_lite.model.calls import check_functions
 from onnxsurgeon_lite.model.datafile import DataFile, locate
+from onnxsurgeon_lite.model.messages import entries
 from onnxsurgeon_lite.model.model import Model, external_tensors, refer, refers
 from onnxsurgeon_lite.model.utf8 import is_utf8, not_utf8
 from onnxsurgeon_lite.model.wire import skeleton
@@ -155,8 +156,8 @@ def _parse(data: bytes, path: Path) -> ModelProto:
 
 def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
     """Point an external tensor to a key of `Model.files`, and check that its bytes exist."""
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
+    place = entries(tensor.external_data)
+    location = place.get("location", "")
     if location in model.files and model.files[location].location is None:
         file = model.files[location]  # embedded: the wire scan made this reference
     else:
@@ -166,8 +167,8 @@ def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
         file = model.files.setdefault(found.key, found)
     needed = _byte_count(tensor)
     try:
-        offset = int(entries.get("offset") or 0)
-        length = int(entries.get("length") or needed)
+        offset = int(place.get("offset") or 0)
+        length = int(place.get("length") or needed)
     except ValueError as error:
         raise ExternalDataError(
             f"tensor {tensor.name!r} has an offset or length that is not a number"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableSequence
 from typing import TypeVar
 
 from google.protobuf.message import Message
-from onnx import GraphProto, TypeProto
+from onnx import GraphProto, StringStringEntryProto, TypeProto
 
 from onnxsurgeon_lite.model.wire import len_field
 
@@ -16,6 +16,11 @@ def copied(message: M) -> M:
     copy: M = type(message)()
     copy.CopyFrom(message)
     return copy
+
+
+def entries(pairs: Iterable[StringStringEntryProto]) -> dict[str, str]:
+    """Return metadata, or where external data is, as a table."""
+    return {pair.key: pair.value for pair in pairs}
 
 
 def declare(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:

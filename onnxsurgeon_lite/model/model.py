@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto, helper
 from onnxsurgeon_lite.errors import ExternalDataError
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.datafile import DataFile
-from onnxsurgeon_lite.model.messages import copied, drop_at
+from onnxsurgeon_lite.model.messages import copied, drop_at, entries
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -74,13 +74,13 @@ class Model:
         Raises:
             ExternalDataError: the tensor refers to a file that is not in `files`.
         """
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        file = self.files.get(entries.get("location", ""))
+        place = entries(tensor.external_data)
+        file = self.files.get(place.get("location", ""))
         if file is None:
             raise ExternalDataError(
-                f"tensor {tensor.name!r} refers to {entries.get('location', '')!r}, which is not a file of this model"
+                f"tensor {tensor.name!r} refers to {place.get('location', '')!r}, which is not a file of this model"
             )
-        return file, int(entries["offset"]), int(entries["length"])
+        return file, int(place["offset"]), int(place["length"])
 
     def raw(self, tensor: TensorProto) -> bytes:
         """Return the tensor's bytes, as in `raw_data`."""
@@ -197,9 +197,9 @@ def external_tensors(proto: ModelProto) -> Iterator[TensorProto]:
 
 def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
     """Point an external tensor to another place; keep its unknown entries."""
-    entries = {"location": location, "offset": str(offset), "length": str(length)}
-    unknown = [copied(entry) for entry in tensor.external_data if entry.key not in entries]
+    place = {"location": location, "offset": str(offset), "length": str(length)}
+    unknown = [copied(entry) for entry in tensor.external_data if entry.key not in place]
     del tensor.external_data[:]
-    for key, value in entries.items():
+    for key, value in place.items():
         tensor.external_data.add(key=key, value=value)
     tensor.external_data.extend(unknown)

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.printing import require_said
 from onnxsurgeon_lite.graph.text import parse_message, type_text
-from onnxsurgeon_lite.model import DataFile, Model, walk
+from onnxsurgeon_lite.model import DataFile, Model, entries, walk
 from onnxsurgeon_lite.model.model import refer
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.tensors import dtypes
@@ -46,7 +46,7 @@ def parse_text(text: str, like: ModelProto | None = None) -> Model:
 
 def _is_elided(tensor: TensorProto) -> bool:
     """Return whether a printed tensor names neither numbers nor a file."""
-    keys = {entry.key for entry in tensor.external_data}
+    keys = entries(tensor.external_data)
     return bool(keys) and "location" not in keys
 
 

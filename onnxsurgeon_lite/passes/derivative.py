@@ -192,11 +192,11 @@ class Derivative:
 
 
 def _newer(model: Model, notes: list[str]) -> Model:
-    versions = [o.version for o in model.proto.opset_import if o.domain in ("", "ai.onnx")]
-    if not versions or min(versions) >= OLDEST:
+    version = opset_versions(model.proto.opset_import).get("", OLDEST)
+    if version >= OLDEST:
         return model.copy()
     done = Opset(OLDEST).apply(model)
-    notes.extend((f"opset {min(versions)} -> {OLDEST}, which gradients need", *done.notes))
+    notes.extend((f"opset {version} -> {OLDEST}, which gradients need", *done.notes))
     return done.model
 
 

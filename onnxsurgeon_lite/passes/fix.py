@@ -23,7 +23,7 @@ from onnxsurgeon_lite.graph.declared import around_nodes, declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, tensor_type
 from onnxsurgeon_lite.graph.schemas import fitting_version, has_dangling
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
-from onnxsurgeon_lite.model import Model, function_key, plain_domain, walk
+from onnxsurgeon_lite.model import Model, function_key, is_standard, plain_domain, walk
 from onnxsurgeon_lite.model.calls import check_functions
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import command
@@ -207,7 +207,7 @@ def _single_constants(graph: GraphProto) -> Iterable[str]:
 
 
 def _constant_name(node: NodeProto) -> str:
-    constant = node.op_type == "Constant" and not plain_domain(node.domain)
+    constant = node.op_type == "Constant" and is_standard(node)
     return node.output[0] if constant and node.output else ""
 
 

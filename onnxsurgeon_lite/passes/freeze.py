@@ -10,7 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.schemas import constant, require_schemas
 from onnxsurgeon_lite.graph.text import shape_text
-from onnxsurgeon_lite.model import Model, copied, drop
+from onnxsurgeon_lite.model import Model, copied, drop, is_standard
 from onnxsurgeon_lite.names import key_text
 from onnxsurgeon_lite.passes.fold import fold
 from onnxsurgeon_lite.passes.inverse import ReplacedMessage, forget, recall, recall_types, remember
@@ -207,7 +207,7 @@ def _restore(
 
 def _is_constant(node: NodeProto, value: str) -> bool:
     known = node.op_type == "Constant" and list(node.output) == [value] and len(node.attribute) == 1
-    return known and node.domain in ("", "ai.onnx") and node.attribute[0].name.startswith("value")
+    return known and is_standard(node) and node.attribute[0].name.startswith("value")
 
 
 def _is_open(declared: ValueInfoProto) -> bool:

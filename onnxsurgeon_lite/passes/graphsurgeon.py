@@ -15,7 +15,7 @@ from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
 from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnx_graphsurgeon.logger import G_LOGGER
 
-from onnxsurgeon_lite.model import Model, copied, drop, walk
+from onnxsurgeon_lite.model import Model, copied, drop, is_standard, walk
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.surgery.edits import defined, rename_parameters
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -89,7 +89,7 @@ class Bridge:
         for domain in sorted(used - {opset.domain for opset in proto.opset_import} - {"ai.onnx"}):
             proto.opset_import.add(domain=domain, version=1)
         for opset in proto.opset_import:
-            if opset.domain in ("", "ai.onnx") and graph.opset != self._opset:
+            if is_standard(opset) and graph.opset != self._opset:
                 opset.version = graph.opset
         proto.functions.extend(map(OnnxExporter.export_function, graph.functions))
         return result

@@ -7,7 +7,7 @@ from typing import ClassVar
 from onnx import FunctionProto, GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.graph.index import described, opset_versions
-from onnxsurgeon_lite.model import Model, copied, drop, plain_domain, walk
+from onnxsurgeon_lite.model import Model, copied, drop, is_standard, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations
 
@@ -52,7 +52,7 @@ def _changed(graph: GraphProto | FunctionProto, opset: int) -> Iterator[str]:
     nodes: list[NodeProto] = []
     for place, node in enumerate(graph.node):
         nodes.append(node)
-        if node.op_type not in _OPERATORS or plain_domain(node.domain) or not _trains(node, opset):
+        if node.op_type not in _OPERATORS or not is_standard(node) or not _trains(node, opset):
             continue
         drop(node.attribute, lambda a: a.name in ("training_mode", "is_test"))
         if opset < _IS_TEST:

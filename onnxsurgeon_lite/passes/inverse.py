@@ -6,7 +6,6 @@ a promoted constant.
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
-from onnxsurgeon_lite.model import drop
+from onnxsurgeon_lite.model import drop, entries
 from onnxsurgeon_lite.surgery.types import distinct
 
 KEY = "onnxsurgeon_lite.origin"
@@ -71,25 +70,15 @@ def remember(
 
 def recall(source: TensorProto | ValueInfoProto) -> ReplacedMessage | None:
     """Return the original of a promoted or frozen `source`, None when no readable entry exists."""
-    for entry in source.metadata_props:
-        if entry.key == KEY:
-            try:
-                noted = json.loads(entry.value)
-                data = base64.b64decode(noted["data"], validate=True)
-                kind, place = str(noted["kind"]), max(0, int(noted["place"]))
-                kept = noted.get("kept")
-                held = kept if isinstance(kept, str) else None
-                return ReplacedMessage(kind, place, data, noted["typed"] is True, held)
-            except (
-                ValueError,
-                TypeError,
-                KeyError,
-                AttributeError,
-                RecursionError,
-                binascii.Error,
-            ):
-                return None
-    return None
+    try:
+        noted = json.loads(entries(source.metadata_props)[KEY])
+        data = base64.b64decode(noted["data"], validate=True)
+        kind, place = str(noted["kind"]), max(0, int(noted["place"]))
+        kept = noted.get("kept")
+        held = kept if isinstance(kept, str) else None
+        return ReplacedMessage(kind, place, data, noted["typed"] is True, held)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
 
 
 def remember_types(target: ValueInfoProto, types: Mapping[str, TypeProto]) -> None:
@@ -108,19 +97,14 @@ def remember_types(target: ValueInfoProto, types: Mapping[str, TypeProto]) -> No
 
 def recall_types(source: ValueInfoProto) -> dict[str, TypeProto]:
     """Return the stored types of values whose sizes depend on `source`."""
-    for entry in source.metadata_props:
-        if entry.key == _RELAXED:
-            try:
-                noted = json.loads(entry.value)
-                return {
-                    str(name): kind
-                    for data, names in noted.items()
-                    for kind in [TypeProto.FromString(base64.b64decode(data, validate=True))]
-                    for name in names
-                }
-            except (ValueError, TypeError, AttributeError, RecursionError, DecodeError):
-                return {}
-    return {}
+    found: dict[str, TypeProto] = {}
+    try:
+        for data, names in json.loads(entries(source.metadata_props)[_RELAXED]).items():
+            kind = TypeProto.FromString(base64.b64decode(data, validate=True))
+            found.update((str(name), kind) for name in names)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, DecodeError):
+        return {}
+    return found
 
 
 def forget(target: TensorProto | ValueInfoProto) -> None:

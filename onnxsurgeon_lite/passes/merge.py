@@ -9,7 +9,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, Valu
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.text import shape_text
-from onnxsurgeon_lite.model import Model, drop, function_key, plain_domain, walk
+from onnxsurgeon_lite.model import Model, drop, entries, function_key, plain_domain, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.wire import unknown_fields
@@ -30,7 +30,6 @@ from onnxsurgeon_lite.surgery.types import contradicts
 from onnxsurgeon_lite.tensors import dtypes
 
 WHOLE = "onnxdbg.split"  # a part's metadata: the interface of the model that it was split from
-_DOMAIN = ("", "ai.onnx")
 _REPEATED = ("node", "input", "output", "initializer", "sparse_initializer", "value_info")
 
 
@@ -170,9 +169,8 @@ def _runnable(models: Sequence[Model]) -> list[Model]:
 
 def _whole(model: Model) -> dict[str, list[str]]:
     """Return what a part says about the model that it was split from."""
-    texts = [entry.value for entry in model.proto.metadata_props if entry.key == WHOLE]
     try:
-        found = json.loads(texts[0]) if texts else {}
+        found = json.loads(entries(model.proto.metadata_props)[WHOLE])
         return {key: list(map(str, found[key])) for key in ("inputs", "outputs", "undeclared")}
     except (ValueError, KeyError, TypeError):
         return {}
@@ -216,14 +214,14 @@ def _common(one: GraphIndex, two: GraphIndex) -> Iterator[str]:
 
 def one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Model]:
     """Bring both models to one ONNX opset by converting the older; other domains must have equal versions."""
-    one, two = ({o.domain: o.version for o in m.proto.opset_import} for m in (first, second))
-    for domain in one.keys() & two.keys() - set(_DOMAIN):
+    one, two = (opset_versions(model.proto.opset_import) for model in (first, second))
+    for domain in one.keys() & two.keys() - {""}:
         if one[domain] != two[domain]:
             raise EditError(
                 f"the models import versions {one[domain]} and {two[domain]} of domain {domain!r}",
                 "export both with one version of this domain",
             )
-    versions = [next((v[d] for d in _DOMAIN if d in v), 0) for v in (one, two)]
+    versions = one.get("", 0), two.get("", 0)
     if not all(versions) or versions[0] == versions[1]:
         return first, second
     older = first if versions[0] < versions[1] else second
@@ -410,7 +408,7 @@ def add_model(proto: ModelProto, guest: ModelProto) -> None:
 
 def _add_notes(target: ModelProto | GraphProto, source: ModelProto | GraphProto, name: str) -> None:
     """Merge metadata and doc strings; a clashing key gets the graph's name as prefix."""
-    known = {entry.key: entry.value for entry in target.metadata_props}
+    known = entries(target.metadata_props)
     for entry in source.metadata_props:
         if known.get(entry.key) != entry.value:
             key = f"{name}.{entry.key}" if entry.key in known else entry.key

@@ -9,9 +9,9 @@ from onnx import ModelProto, defs, helper
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.check import problem_of
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.schemas import first_version, require_schemas
-from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model import Model, is_standard, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.conversion import (
     NoAdapterError,
@@ -57,9 +57,8 @@ class Opset:
             EditError: the conversion fails, or the version does not exist.
         """
         require_schemas(GraphIndex.of(model))
-        imports = [o for o in model.proto.opset_import if o.domain in ("", "ai.onnx")]
-        old = imports[0].version if imports else 0
-        if old == self.version or not imports:
+        old = opset_versions(model.proto.opset_import).get("", 0)
+        if old in (0, self.version):
             return PassResult(model, changed=False)
         if not 1 <= self.version <= defs.onnx_opset_version():
             raise EditError(
@@ -117,7 +116,7 @@ class Opset:
     def _set_versions(self, proto: ModelProto) -> Iterator[str]:
         """Import the version, and set the IR version that it needs; yield a note on that."""
         for imported in proto.opset_import:
-            if imported.domain in ("", "ai.onnx"):
+            if is_standard(imported):
                 imported.version = self.version
         needed = helper.find_min_ir_version_for(list(proto.opset_import), ignore_unknown=True)
         if proto.ir_version < needed:

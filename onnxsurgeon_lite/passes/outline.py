@@ -15,6 +15,7 @@ from onnxsurgeon_lite.model import Model, copied, walk
 from onnxsurgeon_lite.names import glob, is_glob
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, rename_values, settle
+from onnxsurgeon_lite.surgery.inlining import keep_names
 
 _CLASS = "class:"
 _SCOPE = "scope:"
@@ -27,7 +28,7 @@ class Outline:
 
     All modules of a class (`class:BertLayer`), or of a path with a glob (`encoder.layer.*`), that are equal but for
     their weights become one function, whose inputs the weights are. What an exporter computes once for several of them
-    stays outside. `Inline` is the inverse, except for names.
+    stays outside. `Inline` is the inverse: a call's metadata has what its own nodes and values were called.
 
     Attributes:
         scope: the module path, with a glob or not, or `class:NAME`.
@@ -60,24 +61,24 @@ class Outline:
         changes = []
         for path, inside in parts.items():
             own = self._function(index, inside)
+            call = calls[inside[-1]] = NodeProto(
+                domain=self.domain, name=path, input=own.input, output=own.output
+            )
             key = _shape_of(own)
             function = alike.get(key)
             if function is None:
                 function = alike[key] = self._named(own, path, taken)
                 what = f"{len(inside)} nodes as function {self.domain}::{function.name}"
                 changes.append(f"outlined {what}")
-            elif len(parts) > 1:
+            else:
                 changes.append(f"{path!r} calls {self.domain}::{function.name} too")
-            calls[inside[-1]] = NodeProto(
-                op_type=function.name,
-                domain=self.domain,
-                name=path,
-                input=own.input,
-                output=own.output,
-            )
+                keep_names(call, own)
+            call.op_type = function.name
         notes += self._replace(index, proto, parts, calls)
         if len(alike) < len(parts):
-            notes.append("a function's nodes have the names and metadata of its first module")
+            notes.append(
+                "a function's nodes have the names and metadata of its first module; inline gives each its own back"
+            )
         if len(alike) > 1:
             notes.append(
                 f"the modules differ in more than weights, so these are {len(alike)} functions; "

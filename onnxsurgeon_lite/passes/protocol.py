@@ -11,7 +11,7 @@ from onnx import AttributeProto, TensorProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.graph.index import opset_versions, tensor_type
 from onnxsurgeon_lite.graph.schemas import fitting_version
-from onnxsurgeon_lite.model import Model, Written, plain_domain, save, walk
+from onnxsurgeon_lite.model import Model, Written, is_standard, save, walk
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 
 _OPTIONAL_INPUTS = 4  # the IR version since which an initializer need not be an input
@@ -89,7 +89,7 @@ def _complete(result: Model, source: Model) -> None:
     opset = opset_versions(proto.opset_import).get("")
     if opset is not None and opset >= _NUMBERED_TYPES:
         return
-    own = [node for node in walk.nodes(walk.graphs(proto)) if not plain_domain(node.domain)]
+    own = [node for node in walk.nodes(walk.graphs(proto)) if is_standard(node)]
     if opset is None:
         version = fitting_version(own, "", proto.ir_version) if own else None
         proto.opset_import.extend([] if version is None else [helper.make_opsetid("", version)])

@@ -7,7 +7,7 @@ from typing import ClassVar
 from onnx import ModelProto, TensorProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.model import Model, copied, drop, loaded, walk
+from onnxsurgeon_lite.model import Model, copied, drop, entries, loaded, walk
 from onnxsurgeon_lite.model.model import external_tensors
 from onnxsurgeon_lite.passes.protocol import PassResult
 
@@ -57,7 +57,7 @@ class Restore:
             EditError: it was made for another edited model.
         """
         before = loaded(self.before)
-        edited = next((e.value for e in before.proto.metadata_props if e.key == _EDITED), None)
+        edited = entries(before.proto.metadata_props).get(_EDITED)
         if edited != _digest(model.proto):
             raise EditError(
                 "the recipe takes back an edit that did not make this model",
@@ -68,7 +68,7 @@ class Restore:
         drop(result.proto.metadata_props, lambda entry: entry.key == _EDITED)
         held = {str(place): tensor for place, tensor in enumerate(walk.tensors(model.proto))}
         for tensor in walk.tensors(result.proto):
-            place = next((e.value for e in tensor.metadata_props if e.key == _HELD), None)
+            place = entries(tensor.metadata_props).get(_HELD)
             if place is not None:
                 drop(tensor.metadata_props, lambda entry: entry.key == _HELD)
                 other = held.get(place, TensorProto())
@@ -81,7 +81,7 @@ class Restore:
 
 def _span(tensor: TensorProto) -> frozenset[tuple[str, str]]:
     """Return where a tensor's numbers are in a file; nothing if they are in memory."""
-    return frozenset((entry.key, entry.value) for entry in tensor.external_data)
+    return frozenset(entries(tensor.external_data).items())
 
 
 def _digest(proto: ModelProto) -> str:

@@ -46,7 +46,7 @@ from onnxsurgeon_lite.graph.schemas import (
 )
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.graph.text import type_text
-from onnxsurgeon_lite.model import Model, copied, drop, function_key, walk
+from onnxsurgeon_lite.model import Model, copied, drop, function_key, plain_domain, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.model.wire import unknown_fields
@@ -377,13 +377,13 @@ def _checked(
 
 def _imports(proto: ModelProto, rules: Iterable[Rule]) -> list[OperatorSetIdProto]:
     """Return the imports that replacements need and a model lacks."""
-    known = {o.domain.replace("ai.onnx", "") for o in proto.opset_import}
+    known = opset_versions(proto.opset_import)
     found = {}
     for rule in rules:
         assert rule.replacement is not None
         function = rule.replacement.function
-        versions = {o.domain: o.version for o in function.opset_import}
-        for domain in {node.domain.replace("ai.onnx", "") for node in function.node} - known:
+        versions = opset_versions(function.opset_import)
+        for domain in {plain_domain(node.domain) for node in function.node} - known.keys():
             found[domain] = helper.make_opsetid(domain, versions.get(domain, 1))
     return list(found.values())
 

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.printing import print_model, require_said
 from onnxsurgeon_lite.graph.summary import ELIDED_ABOVE
 from onnxsurgeon_lite.graph.text import parse_message
-from onnxsurgeon_lite.model import Model, copied, is_external, walk
+from onnxsurgeon_lite.model import Model, copied, entries, is_external, walk
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.names import shown_text
 from onnxsurgeon_lite.surgery.constants import describe_like
@@ -84,7 +84,7 @@ def build_with_weights(text: str, path: Path) -> Model:
             raise BuildError(f"{str(path)!r} holds no structure that can be read") from error
     require_said(edited)
     for tensor in walk.tensors(edited):
-        key = next((entry.value for entry in tensor.external_data if entry.key == _KEY), None)
+        key = entries(tensor.external_data).get(_KEY)
         if key is not None:
             _fill(tensor, key, stored)
     return Model(edited)
@@ -128,7 +128,7 @@ def _fill(tensor: TensorProto, key: str, stored: ReferenceSet) -> None:
     raw = _bytes(stored, key)
     if len(raw) != dtypes.byte_count(tensor.data_type, tensor.dims):
         raise BuildError(f"{key!r} does not have the size of tensor {tensor.name!r}")
-    is_typed = any(entry.key == _FIELD for entry in tensor.external_data)
+    is_typed = _FIELD in entries(tensor.external_data)
     del tensor.external_data[:]
     tensor.ClearField("data_location")
     if is_typed:

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import Schema, constant, schema_of
 from onnxsurgeon_lite.graph.table import captured
-from onnxsurgeon_lite.model import Model, copied
+from onnxsurgeon_lite.model import Model, copied, is_standard
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.border import border, convert, converter, take_away
 from onnxsurgeon_lite.surgery.constants import data_type_named
@@ -188,14 +188,14 @@ class _Moving:
 
     def _moves(self, node: NodeProto) -> bool:
         """Return whether a node only moves elements, in the new dtype too."""
-        schema = schema_of(self.index, node) if node.domain in ("", "ai.onnx") else None
+        schema = schema_of(self.index, node) if is_standard(node) else None
         if schema is None or node.op_type not in _MOVING:
             return False
         return _allows(schema, schema.inputs[0].type_str, self.new)
 
     def _takes(self, node: NodeProto, slot: int) -> bool:
         """Return whether a node takes the new dtype itself, and makes the same of it."""
-        schema = schema_of(self.index, node) if node.domain in ("", "ai.onnx") else None
+        schema = schema_of(self.index, node) if is_standard(node) else None
         if schema is None or not _is_lossless(self.new, self.old):
             return False
         variable = schema.inputs[min(slot, len(schema.inputs) - 1)].type_str

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.table import captured_by
-from onnxsurgeon_lite.model import Model, copied, drop, function_key, walk
+from onnxsurgeon_lite.model import Model, copied, drop, function_key, is_standard, walk
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, value_names
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.open_body import OpenBody
@@ -110,7 +110,7 @@ class _Straight:
     def written(self, position: int) -> list[NodeProto]:
         """Return a node, or what stands for it."""
         node, what = self.index.nodes[position], self.index.describe(position)
-        if node.domain in ("", "ai.onnx") and node.op_type == "If":
+        if is_standard(node) and node.op_type == "If":
             chosen = self._number(node.input[0])
             if chosen is not None:
                 branch = "then_branch" if chosen else "else_branch"
@@ -119,7 +119,7 @@ class _Straight:
                 call = self._called(dict(walk.bodies(node))[branch])
                 call.output.extend(node.output)
                 return [call]
-        if node.domain in ("", "ai.onnx") and node.op_type == "Loop" and self.most:
+        if is_standard(node) and node.op_type == "Loop" and self.most:
             count = self._count(position)
             if isinstance(count, int):
                 self.changes.append(f"{what}: replaced by its {count} iterations")

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import GraphIndex, function_path
 from onnxsurgeon_lite.graph.native import RejectedError, convert
 from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
-from onnxsurgeon_lite.model import Model, copied, drop, plain_domain, walk
+from onnxsurgeon_lite.model import Model, copied, drop, is_standard, plain_domain, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import few
 
@@ -77,7 +77,7 @@ def _redefined(nodes: Iterable[NodeProto], one: int, two: int) -> dict[str, list
     """Return the nodes, and those in their bodies, whose operators two opset versions define differently."""
     found: dict[str, list[NodeProto]] = {}
     for node in walk.with_inner(nodes):
-        if not plain_domain(node.domain) and redefined("", node.op_type, one, two):
+        if is_standard(node) and redefined("", node.op_type, one, two):
             found.setdefault(node.op_type, []).append(node)
     return found
 
@@ -93,9 +93,8 @@ def _all_fit(nodes: Sequence[NodeProto], one: int, two: int) -> bool:
 
 
 def own_nodes(proto: ModelProto) -> Iterator[NodeProto]:
-    """Yield the nodes of ONNX's own operators in the main graph and its bodies."""
-    for graph in walk.graphs(proto):
-        yield from (node for node in graph.node if not plain_domain(node.domain))
+    """Return the nodes of ONNX's own operators in the main graph and its bodies."""
+    return filter(is_standard, walk.nodes(walk.graphs(proto)))
 
 
 def _fits(node: NodeProto, schema: defs.OpSchema, other: defs.OpSchema) -> bool:
@@ -203,9 +202,10 @@ def _converted(model: Model, old: int, version: int, kept: Container[str]) -> Mo
         _restore_list(node, lists, version)
     for node in own_nodes(converted) if version < old else ():
         _drop_defaults(node, old, version)
-    for node in _hidden(converted) if hidden else ():
-        node.ClearField("domain")
-        _drop_defaults(node, old, version)
+    for node in walk.nodes(walk.graphs(converted)) if hidden else ():
+        if node.domain == _HIDDEN:
+            node.ClearField("domain")
+            _drop_defaults(node, old, version)
     return converted
 
 
@@ -237,11 +237,6 @@ def _restore_list(node: NodeProto, lists: Mapping[str, AttributeProto], version:
 def _named(part: ModelProto, operator: str) -> str:
     nodes = [node for node in own_nodes(part) if node.op_type == operator]
     return f"{operator} ({few([node.name or ''.join(node.output[:1]) for node in nodes])})"
-
-
-def _hidden(converted: ModelProto) -> Iterator[NodeProto]:
-    for graph in walk.graphs(converted):
-        yield from (node for node in graph.node if node.domain == _HIDDEN)
 
 
 def _drop_defaults(node: NodeProto, old: int, version: int) -> None:

@@ -7,7 +7,7 @@ from onnx import GraphProto, NodeProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.model import drop, is_external
+from onnxsurgeon_lite.model import drop, is_external, is_standard
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -32,7 +32,7 @@ def decide(
     known = ((name, index.types.get(name)) for name in index.inputs)
     types = {name: kind for name, kind in known if kind is not None} | dict(types)
     for node in graph.node:
-        if node.domain not in ("", "ai.onnx"):
+        if not is_standard(node):
             continue
         if node.op_type == "CastLike":
             changed += _decide_dtype(node, types)

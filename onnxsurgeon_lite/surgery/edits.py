@@ -7,7 +7,7 @@ capture it, and stops at bodies that define the name themselves. `''` is an omit
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, MutableSequence, Sequence, Set
 
-from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, NodeProto
 
 from onnxsurgeon_lite.errors import EditError, GraphError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
@@ -272,12 +272,8 @@ def importing(model: Model, domain: str | None, notes: list[str]) -> Model:
 
 def drop_declarations(graph: GraphProto, names: Container[str]) -> None:
     """Remove the types and annotations of values that no longer exist."""
-    for infos in (graph.value_info, graph.quantization_annotation):
-        drop(infos, lambda info: _declared_name(info) in names)
-
-
-def _declared_name(info: object) -> str:
-    return info.name if isinstance(info, ValueInfoProto) else str(getattr(info, "tensor_name", ""))
+    drop(graph.value_info, lambda info: info.name in names)
+    drop(graph.quantization_annotation, lambda annotation: annotation.tensor_name in names)
 
 
 def settle(before: GraphIndex, result: Model) -> GraphIndex:

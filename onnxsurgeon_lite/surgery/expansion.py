@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.schemas import schema_at
 from onnxsurgeon_lite.graph.table import captured
-from onnxsurgeon_lite.model import Model, copied, function_key, plain_domain
+from onnxsurgeon_lite.model import Model, copied, function_key, is_standard
 from onnxsurgeon_lite.model.calls import FunctionKey
 from onnxsurgeon_lite.surgery.inlining import inline
 
@@ -61,7 +61,7 @@ def expand(model: Model, wanted: Callable[[str], bool]) -> tuple[Model, Counter[
     for path, part in graphs_below(index):
         target = graph_at(result.proto, path)
         for position, node in enumerate(part.nodes):
-            if plain_domain(node.domain) or not wanted(node.op_type):
+            if not is_standard(node) or not wanted(node.op_type):
                 continue
             function = _function(part, node, version)
             if function is None:

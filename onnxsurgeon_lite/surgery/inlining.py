@@ -1,8 +1,9 @@
 """Replace calls of model-local functions by their nodes."""
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from google.protobuf.message import DecodeError
 from onnx import (
     IR_VERSION,
     FunctionProto,
@@ -16,7 +17,7 @@ from onnx import (
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import bound_nodes
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, function_path, opset_versions
-from onnxsurgeon_lite.model import Model, drop, function_key, plain_domain, walk
+from onnxsurgeon_lite.model import Model, drop, entries, function_key, plain_domain, walk
 from onnxsurgeon_lite.model.calls import FunctionKey, call_key
 from onnxsurgeon_lite.surgery.conversion import convert_graph, redefined
 from onnxsurgeon_lite.surgery.edits import (
@@ -27,6 +28,41 @@ from onnxsurgeon_lite.surgery.edits import (
     names_in,
     rename_values,
 )
+
+_KEPT = "onnxsurgeon_lite.kept"
+"""The metadata of a call that has the names and metadata of its own module, where several modules call a function."""
+
+
+def keep_names(call: NodeProto, own: FunctionProto) -> None:
+    """Let a call know what the nodes and values of its own module are called, and what they have besides."""
+    known = {info.name: info for info in own.value_info}
+    values = [known.get(name, ValueInfoProto(name=name)) for name in walk.outputs(own.node)]
+    kept = GraphProto(node=own.node, value_info=values)
+    _strip(kept.node)
+    call.metadata_props.add(key=_KEPT, value=kept.SerializeToString().hex())
+
+
+def _kept(nodes: Sequence[NodeProto], call: NodeProto) -> list[ValueInfoProto]:
+    """Give nodes, in place, the names and metadata that a call keeps for them; return the values that they make."""
+    try:
+        kept = GraphProto.FromString(bytes.fromhex(entries(call.metadata_props)[_KEPT]))
+    except (KeyError, ValueError, DecodeError):
+        return []
+    if list(map(call_key, kept.node)) != list(map(call_key, nodes)):
+        return []
+    _strip(kept.node)  # whoever wrote it
+    for node, own in zip(nodes, kept.node, strict=True):
+        for field in ("name", "doc_string", "metadata_props"):
+            node.ClearField(field)
+        node.MergeFrom(own)
+    return list(kept.value_info)
+
+
+def _strip(nodes: Iterable[NodeProto]) -> None:
+    """Remove what nodes compute, but for the operator."""
+    for node in nodes:
+        for field in ("input", "output", "attribute"):
+            node.ClearField(field)
 
 
 def inline(model: Model, keys: Collection[FunctionKey]) -> Model:
@@ -95,6 +131,9 @@ class _Caller:
     def _body(self, function: FunctionProto, call: NodeProto) -> GraphProto:
         """Return a function's nodes for one call: with the caller's names, and free ones for inner values."""
         body = GraphProto(node=bound_nodes(function, call))
+        values, own = _kept(body.node, call), {}
+        for name, info in zip(walk.outputs(body.node), values, strict=False):
+            own[name], info.name = info.name, name
         self._fit(body, function)
         clear_bodies(body.node, self.values, self.values)
         self.values.update(defined_inside(body.node))
@@ -106,8 +145,11 @@ class _Caller:
                 copies.append((name, given))
             elif given:
                 names[name] = given
-        body.value_info.extend(v for v in function.value_info if v.name not in names)
-        names |= {name: fresh(name, self.values) for name in defined(body) if name not in names}
+        for info in values or function.value_info:
+            if info.name not in names and info != ValueInfoProto(name=info.name):
+                body.value_info.append(info)
+        inner = [name for name in defined(body) if name not in names]
+        names |= {name: fresh(own.get(name) or name, self.values) for name in inner}
         rename_values(ModelProto(), body, names, self.values)
         for name, given in copies:  # an output that is an input, or another output
             body.node.append(helper.make_node("Identity", [names[name]], [given]))

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.declared import (
     declared_types,
 )
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import Model, copied, drop
+from onnxsurgeon_lite.model import Model, copied, drop, is_standard
 from onnxsurgeon_lite.surgery.types import (
     BY_SHAPE_ALONE,
     begin_infer,
@@ -121,7 +121,7 @@ def decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> b
     known = set(constants)
     for position in index.order if carried else range(len(index.nodes)):
         node = index.nodes[position]
-        if node.op_type in BY_SHAPE_ALONE and node.domain in ("", "ai.onnx"):
+        if node.op_type in BY_SHAPE_ALONE and is_standard(node):
             if carried and not carried.isdisjoint(node.input):
                 carried.update(filter(None, node.output))
         elif not (

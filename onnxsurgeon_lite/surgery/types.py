@@ -10,7 +10,7 @@ from onnxsurgeon_lite.graph.declared import OUTPUT, declare_anew, declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, is_complete, serialized_part
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, is_standard
 from onnxsurgeon_lite.model.calls import check_functions
 
 BY_SHAPE_ALONE = frozenset((
@@ -203,7 +203,7 @@ def _computes_sizes(graph: GraphProto, count: int | None = None) -> bool:
     read: set[str] = set()
     for node in nodes:
         operator = node.op_type
-        if node.domain not in ("", "ai.onnx"):
+        if not is_standard(node):
             return True
         if operator in _BY_NUMBERS_BEHIND:
             read.update(node.input[1:])

@@ -1,6 +1,7 @@
 """Modules as units: cut out, exposed, and outlined once for all that are equal."""
 
 import numpy as np
+import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -117,6 +118,32 @@ def test_equal_modules_of_a_class_become_one_function_whose_inputs_their_weights
     assert np.array_equal(results[0], results[2])
 
 
+def test_inline_gives_each_layer_its_names_docs_and_metadata_back():
+    model = osl.infer(layers()).model
+    graph = model.proto.graph
+    for number, message in enumerate((*graph.node, *graph.value_info)):
+        message.doc_string = f"doc {number}"
+        message.metadata_props.add(key="line", value=f"net.py:{number}")
+
+    back = osl.inline(osl.outline(model, "class:Layer").model).model
+
+    assert list(back.proto.graph.node) == list(graph.node)
+    declared = {info.name: info for info in graph.value_info}
+    assert {info.name: info for info in back.proto.graph.value_info} == declared
+    assert osl.diff(model, back).same
+
+
+def test_a_function_that_was_edited_is_inlined_as_it_is_now(runtime):
+    outlined = osl.outline(layers(), "class:Layer").model
+    (function,) = outlined.proto.functions
+    function.node[-1].op_type = "Abs"
+
+    flat = osl.inline(outlined).model.proto.graph
+
+    assert [node.op_type for node in flat.node].count("Abs") == 3
+    assert len({node.name for node in flat.node}) == len(flat.node)
+
+
 def test_a_module_that_differs_gets_a_function_of_its_own():
     result = osl.outline(layers(third="Abs"), "class:Layer")
 
@@ -156,3 +183,35 @@ def test_a_node_that_an_exporter_computes_once_for_all_modules_stays_outside():
 
     assert [node.op_type for node in result.model.proto.graph.node] == ["Neg", *["Layer"] * 3]
     assert result.notes[0] == "a node that several of the modules read stays outside: Neg @0"
+
+
+@pytest.mark.parametrize("kept", ["zz", "0a0100", ""])
+def test_what_a_call_keeps_is_read_only_where_it_fits(kept):
+    outlined = osl.outline(layers(), "class:Layer").model
+    plain = osl.outline(layers(), "class:Layer").model
+    for call in outlined.proto.graph.node[2:]:
+        (entry,) = call.metadata_props
+        entry.value = kept
+    for call in plain.proto.graph.node[2:]:
+        del call.metadata_props[:]
+
+    flat = osl.inline(outlined).model
+
+    assert flat.proto.graph == osl.inline(plain).model.proto.graph
+
+
+def test_names_that_a_call_keeps_never_change_what_nodes_compute():
+    outlined = osl.outline(layers(), "class:Layer").model
+    call = outlined.proto.graph.node[2]
+    kept = onnx.GraphProto.FromString(bytes.fromhex(call.metadata_props[0].value))
+    for node in kept.node:
+        node.input.append("raw")
+        node.attribute.add(name="axis", i=1, type=onnx.AttributeProto.INT)
+    for value in kept.value_info:
+        value.name = "x"
+    call.metadata_props[0].value = kept.SerializeToString().hex()
+
+    flat = osl.inline(outlined).model
+
+    assert [list(node.attribute) for node in flat.proto.graph.node] == [[]] * 10
+    assert osl.diff(layers(), flat).same

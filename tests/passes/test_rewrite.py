@@ -235,6 +235,15 @@ def test_a_pattern_has_several_outputs_and_a_path_around_it_refuses_it():
     assert list(result.model.proto.graph.node[0].output) == ["a", "b"]
     assert ("own", 1) in {(o.domain, o.version) for o in result.model.proto.opset_import}
 
+
+def test_the_domain_of_an_operator_of_onnx_ml_is_imported_by_its_whole_name():
+    model = osl.build("g (float[4] x) => (float[4] y) { y = Ceil(x) }")
+    rule = "pattern (x) => (y) { y = Ceil(x) } replacement (x) => (y) { y = ai.onnx.ml.Binarizer(x) }"
+
+    imported = osl.rewrite(model, rule).model.proto.opset_import
+
+    assert "ai.onnx.ml" in {opset.domain for opset in imported}
+
     circle = """pattern (x, z) => (a, b) { a = Neg(x) b = Add(x, z) }
                 replacement (x, z) => (a, b) { a, b = own.Both(x, z) }"""
     around = "g (float[4] x) => (float[4] b) { a = Neg(x) z = Abs(a) b = Add(x, z) }"

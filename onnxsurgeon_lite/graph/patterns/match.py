@@ -15,7 +15,7 @@ from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN, Budget, Condit
 from onnxsurgeon_lite.graph.patterns.rule import Rule
 from onnxsurgeon_lite.graph.schemas import TRAINING_IS_ATTRIBUTE, constant, normalizes_by_batch
 from onnxsurgeon_lite.graph.table import FEW
-from onnxsurgeon_lite.model import copied, plain_domain
+from onnxsurgeon_lite.model import copied, is_standard, plain_domain
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -456,7 +456,7 @@ def attribute_of(name: str, value: object) -> AttributeProto:
 
 
 def _is_constant(node: NodeProto) -> bool:
-    return node.op_type == "Constant" and plain_domain(node.domain) == ""
+    return node.op_type == "Constant" and is_standard(node)
 
 
 def _made(wanted: Sequence[str], given: Sequence[str], values: dict[str, str]) -> bool:

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from onnx import NodeProto
 
+from onnxsurgeon_lite.model import entries
 from onnxsurgeon_lite.names import is_count
 
 _PREFIX = "pkg.torch.onnx."
@@ -76,7 +77,7 @@ def origin_of(node: NodeProto) -> Provenance:
     """Return the origin that a node itself states."""
     frames: tuple[tuple[str, int], ...] = ()
     if node.metadata_props:
-        metadata = {entry.key: entry.value for entry in node.metadata_props}
+        metadata = entries(node.metadata_props)
         modules, frames = _modules(metadata), _frames(metadata.get(f"{_PREFIX}stack_trace", ""))
         if modules:
             return Provenance(modules[-1][0], modules, frames, known=True, stated=True)

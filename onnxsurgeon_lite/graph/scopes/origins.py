@@ -20,6 +20,7 @@ from onnxsurgeon_lite.graph.scopes.origin import (
     fits_source,
     origin_of,
 )
+from onnxsurgeon_lite.model import is_standard
 from onnxsurgeon_lite.names import beginning, starting
 
 Key = TypeVar("Key", bound=Hashable)
@@ -98,7 +99,7 @@ class Provenances(Sequence[Provenance]):
         if not scope or (origin.known and CALL.sub("", origin.scope) != scope):
             return origin
         # a fused node has the weights of one of its parts and the value of another
-        is_whole = self._nodes[position].domain in ("", "ai.onnx")
+        is_whole = is_standard(self._nodes[position])
         return Provenance(scope, _enclosing(scope, self._class_of), (), known=is_whole)
 
     def _among_neighbors(self, position: int, origin: Provenance) -> Provenance:

@@ -10,7 +10,7 @@ from onnx import AttributeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.matching.diff.result import Change
-from onnxsurgeon_lite.model import Model, copied
+from onnxsurgeon_lite.model import Model, copied, entries
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -111,8 +111,7 @@ def text_changes(first: Message, second: Message) -> list[Change]:
         if mine == theirs:
             continue
         if name == "metadata_props":
-            tables = ({entry.key: entry.value for entry in side} for side in (mine, theirs))
-            changes += entry_changes("metadata", *tables)
+            changes += entry_changes("metadata", entries(mine), entries(theirs))
         else:
             changes.append(Change(name.replace("_", " "), _line(mine), _line(theirs)))
     if unknown_fields(first) != unknown_fields(second):

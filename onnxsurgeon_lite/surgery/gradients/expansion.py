@@ -8,7 +8,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, defs, helper
 from onnxsurgeon_lite.graph.bodies import bound_nodes
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of, schema_at
 from onnxsurgeon_lite.graph.table import captured
-from onnxsurgeon_lite.model import copied
+from onnxsurgeon_lite.model import copied, is_standard
 from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.surgery.expansion import definition
 from onnxsurgeon_lite.surgery.gradients.tape import Tape
@@ -59,7 +59,7 @@ def complete(tape: Tape, node: NodeProto) -> NodeProto:
 
 def definition_of(tape: Tape, node: NodeProto) -> FunctionProto | None:
     """Return the function by which ONNX defines an operator, for the types of a node's inputs."""
-    if node.domain not in ("", "ai.onnx") or not defs.has(node.op_type):
+    if not is_standard(node) or not defs.has(node.op_type):
         return None
     return definition(node, tape.opset, lambda: list(map(tape.type_of, node.input)))
 

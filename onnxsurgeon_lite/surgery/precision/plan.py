@@ -12,7 +12,7 @@ from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
 from onnxsurgeon_lite.graph.index import GraphIndex, function_path, opset_versions
 from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.model import Model, function_key, plain_domain, walk
+from onnxsurgeon_lite.model import Model, function_key, is_standard, walk
 from onnxsurgeon_lite.model.calls import FunctionKey
 from onnxsurgeon_lite.surgery.precision.operators import (
     Schema,
@@ -170,7 +170,7 @@ class Plan:
         floats = [site for site in (*step.inputs, *step.outputs) if site is not None]
         if not floats and not step.bodies:
             return "none", ""
-        if step.node.op_type == "Constant" and not plain_domain(step.node.domain):
+        if step.node.op_type == "Constant" and is_standard(step.node):
             return self._constant(step)
         if step.id in self.kept:
             return "wide", "kept"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.model import Model, copied, drop, plain_domain
+from onnxsurgeon_lite.model import Model, copied, drop, is_standard
 from onnxsurgeon_lite.model.narrowed import narrow_tensor
 from onnxsurgeon_lite.surgery.edits import fresh, value_names
 from onnxsurgeon_lite.surgery.precision.plan import Plan
@@ -101,7 +101,7 @@ class Rewriting:
     def _import(self, target: GraphProto | FunctionProto, nodes: Iterable[NodeProto]) -> None:
         """Import ONNX's own domain for the first Cast of a model without it."""
         holder = target if isinstance(target, FunctionProto) else self.model.proto
-        needed = any(plain_domain(node.domain) == "" for node in nodes)
+        needed = any(is_standard(node) for node in nodes)
         if needed and "" not in opset_versions(holder.opset_import):
             holder.opset_import.add(domain="", version=_SINCE)
 

@@ -14,7 +14,7 @@ from onnx import ModelProto, NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.native import RejectedError
-from onnxsurgeon_lite.model import copied, walk
+from onnxsurgeon_lite.model import copied, is_standard, walk
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, in_range, varies
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -193,10 +193,10 @@ class SizeInference:
         self, node: NodeProto, reads: Mapping[str, State], trial: int
     ) -> Sequence[Array] | None:
         """Return the numbers of the outputs; None if they are unknown or many."""
-        if node.op_type in ("Shape", "Size") and node.domain in ("", "ai.onnx"):
+        if node.op_type in ("Shape", "Size") and is_standard(node):
             return _shape_data(node, reads[node.input[0]].types[trial])
         computable = node.input and all(state.data is not None for state in reads.values())
-        if not computable or node.domain not in ("", "ai.onnx"):
+        if not computable or not is_standard(node):
             return None
         part = self._part(node, reads, trial)
         for name in node.output:
@@ -210,7 +210,7 @@ class SizeInference:
 
 def _misfit(node: NodeProto, kinds: Sequence[TypeProto]) -> str:
     """Return what a weight needs of an input that has other channels; '' if it has those, or that is not known."""
-    axes = _CHANNELS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    axes = _CHANNELS.get(node.op_type) if is_standard(node) else None
     if axes is None or len(kinds) < 2:
         return ""
     given, weight = (_size(kind, axis) for kind, axis in zip(kinds, axes, strict=True))

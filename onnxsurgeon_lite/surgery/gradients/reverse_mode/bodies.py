@@ -12,7 +12,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, 
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.schemas import RANDOM
-from onnxsurgeon_lite.model import copied, walk
+from onnxsurgeon_lite.model import copied, is_standard, walk
 from onnxsurgeon_lite.surgery.edits import names_in
 from onnxsurgeon_lite.surgery.gradients.expansion import written
 from onnxsurgeon_lite.surgery.gradients.step import is_float
@@ -322,7 +322,7 @@ def _written(tape: Tape, body: GraphProto, names: dict[str, str]) -> list[NodePr
     for tensor in body.initializer:
         names[tensor.name] = tape.tensor(tensor).name
     for node in walk.with_inner(body.node):
-        if node.op_type in RANDOM and node.domain in ("", "ai.onnx"):
+        if node.op_type in RANDOM and is_standard(node):
             raise EditError(
                 f"{node.op_type} {node.name!r} draws random numbers in a body, and would draw others in the gradient",
                 "choose values after it",

@@ -8,6 +8,7 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.table import captured
+from onnxsurgeon_lite.model import is_standard
 from onnxsurgeon_lite.surgery.gradients.expansion import Expansion, expanded, learn
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.bodies import through_if, through_loop
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.sequences import without_sequences
@@ -97,7 +98,7 @@ class Reverse:
         """Yield a gradient for each input that wants one."""
         self.tape.stage = f"gradient/{node.name or node.op_type}"
         step = GradientStep(self.tape, node, given)
-        rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        rule = RULES.get(node.op_type) if is_standard(node) else None
         if rule is None or (any(given[1:]) and node.op_type not in SEVERAL):
             yield from self._inside(node, given, wanted)
             return
@@ -115,11 +116,11 @@ class Reverse:
         self, node: NodeProto, given: Sequence[Term | None], wanted: Sequence[str]
     ) -> Iterator[tuple[str, Term]]:
         """Yield gradients through the nodes that define an operator."""
-        through = BODIES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        through = BODIES.get(node.op_type) if is_standard(node) else None
         if through is not None:
             yield from through(self.tape, node, given, wanted, _inner)
             return
-        write = WRITTEN.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        write = WRITTEN.get(node.op_type) if is_standard(node) else None
         body = expanded(self.tape, node) if write is None else _written(self.tape, node, write)
         if body is None:
             raise missing_rule(node)
@@ -166,7 +167,7 @@ def missing_rule(node: NodeProto) -> MissingRule:
 
 def is_zero(node: NodeProto) -> bool:
     """Return whether a node's outputs do not change with small changes of its inputs."""
-    return node.op_type in ZERO and node.domain in ("", "ai.onnx")
+    return node.op_type in ZERO and is_standard(node)
 
 
 def reads(node: NodeProto) -> list[str]:
