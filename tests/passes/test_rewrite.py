@@ -238,7 +238,9 @@ def test_a_pattern_has_several_outputs_and_a_path_around_it_refuses_it():
 
 def test_the_domain_of_an_operator_of_onnx_ml_is_imported_by_its_whole_name():
     model = osl.build("g (float[4] x) => (float[4] y) { y = Ceil(x) }")
-    rule = "pattern (x) => (y) { y = Ceil(x) } replacement (x) => (y) { y = ai.onnx.ml.Binarizer(x) }"
+    rule = (
+        "pattern (x) => (y) { y = Ceil(x) } replacement (x) => (y) { y = ai.onnx.ml.Binarizer(x) }"
+    )
 
     imported = osl.rewrite(model, rule).model.proto.opset_import
 
