@@ -15,7 +15,6 @@ from onnxsurgeon_lite.graph.schemas import checked, constant
 from onnxsurgeon_lite.graph.table import NodeRow
 from onnxsurgeon_lite.model import Model, is_external, walk
 from onnxsurgeon_lite.model.messages import drop_at
-from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values
 from onnxsurgeon_lite.surgery.symbolic import begin_types, infer_types
@@ -162,13 +161,15 @@ class _Noops:
         return None
 
     def _is_all(self, name: str, number: int) -> bool:
-        """Return whether a value is a small constant that holds nothing but a number."""
+        """Return whether a value is a constant in memory that holds nothing but a number."""
         key = name, number
         if name not in self.constants:
             return False
         if key not in self.neutral:
             array = self.array(name)
-            self.neutral[key] = array is not None and bool((array == number).all())
+            values = () if array is None else array.ravel()
+            alike = len(values) > 0 and values[0] == number and (values == number).all()
+            self.neutral[key] = bool(alike)
         return self.neutral[key]
 
     @cached_property
@@ -179,9 +180,9 @@ class _Noops:
         return made | self.index.initializers.keys()
 
     def array(self, name: str) -> Array | None:
-        """Return the numbers of a small constant."""
+        """Return the numbers of a constant in memory: small ones, and what was folded."""
         tensor = constant(self.index, name)
-        if tensor is None or is_external(tensor) or tensor.ByteSize() > LARGE:
+        if tensor is None or is_external(tensor):
             return None
         return dtypes.to_array(tensor)
 

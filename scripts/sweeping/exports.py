@@ -48,14 +48,14 @@ def mamba(small: bool) -> Made:
     return module, torch.randint(0, 100, (1, 6)), "last_hidden_state"
 
 
-_OWN = {"segformer": segformer, "distilbert": distilbert, "wav2vec2": wav2vec2, "mamba": mamba}
+OWN = {"segformer": segformer, "distilbert": distilbert, "wav2vec2": wav2vec2, "mamba": mamba}
 
 
 def write(folder: Path) -> None:
     """Write what is not in the folder yet: each model with its feeds beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     known: dict[str, Callable[[bool], Made]]
-    known = architectures.ARCHITECTURES | architectures.FURTHER | _OWN
+    known = architectures.ARCHITECTURES | architectures.FURTHER | OWN
     for name, make in known.items():
         for exporter in EXPORTERS:
             path = folder / f"{name}-{exporter}.onnx"

@@ -376,6 +376,17 @@ def test_a_shape_of_copied_sizes_and_a_rest_becomes_constant(runtime):
     assert agree(runtime, model, result.model, {"x": ones(2, 3, 4, 5)})
 
 
+def test_a_mask_that_masks_nothing_goes_whatever_its_size(runtime):
+    model = built("""masked (float[2,1,32,32] x) => (float[2,1,32,32] y) <int64[4] sizes = {1,1,32,32}> {
+        mask = ConstantOfShape(sizes) s = Add(x, mask) y = Exp(s)
+    }""")
+
+    result = osl.simplify(model)
+
+    assert operators(result.model) == ["Exp"]
+    assert agree(runtime, model, result.model, {"x": ones(2, 1, 32, 32)})
+
+
 PEERS = {
     "reshape of sizes": ("""g (float[2,3,4,5] x) => (float[2,3,20] y)
         <int64 i = {2}, int64 j = {3}, int64[1] a = {0}, int64[1] one = {1}, int64[1] two = {2}> {
