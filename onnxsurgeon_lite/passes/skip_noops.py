@@ -167,9 +167,8 @@ class _Noops:
             return False
         if key not in self.neutral:
             array = self.array(name)
-            values = () if array is None else array.ravel()
-            alike = len(values) > 0 and values[0] == number and (values == number).all()
-            self.neutral[key] = bool(alike)
+            same = array is not None and array.size and array.flat[0] == number
+            self.neutral[key] = bool(same) and bool(np.all(array == number))
         return self.neutral[key]
 
     @cached_property
