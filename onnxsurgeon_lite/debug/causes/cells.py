@@ -5,31 +5,28 @@ each step of each sequence.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxsurgeon_lite.debug.causes.descent import Descent, equations
 from onnxsurgeon_lite.debug.causes.place import Indices, Wide
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 SLOTS = BIAS, INPUTS, STATE = 3, 1, 2  # the fewest unknowns first
 _WRONG = 1e-5  # an error of a unit, relative to the largest state: a smaller one is noise
 _CLOSE = 1e-3  # an error that is worth a run
-_BETTER = 0.99  # times the error, at least, with each step
 _FIRST = 3  # units that are solved for before others
 _AGAIN = 6  # beginnings for units that fit from none before
 _ROUNDS = 40
-_DAMPED = 1e-2  # of the diagonal, at first
-_LEAST = 1e-12
-_FAILED = 6  # steps in a row that make the error no smaller
 _NOISE = 1e-6  # an error that few steps make smaller
-_INDEPENDENT = (
-    1e-4  # of the largest singular value: a smaller one is that of numbers that are not told apart
-)
-_DIGITS = 6  # after which floats are equal
 _WORK = 1e9  # multiplications of a step
 _HELD = 1 << 24  # slopes that are held at once
+_STEP = 1e-20  # of an imaginary number, by which slopes are exact
+
+
+Complex = NDArray[np.inexact]  # numbers, or numbers with an imaginary step
 
 
 @dataclass(frozen=True)
@@ -46,70 +43,72 @@ class Way:
     cell: Wide
     wanted: Wide
 
-
-@dataclass(frozen=True)
-class _Made:
-    """States, and how they change with the sums of the gates.
-
-    Attributes:
-        state: [steps, batch, units]. direct: [sums, steps, batch, units], the slopes of the state.
-        inner: the slopes of the cell. kept: that of the cell by the one before. outer: that of the state by the cell.
-    """
-
-    state: Wide
-    direct: Wide
-    inner: Wide | None = None
-    kept: Wide | None = None
-    outer: Wide | None = None
-
-    def slopes(self, features: Wide, sums: Sequence[int]) -> Wide:
-        """Return [units, steps * batch, sums * features]: how the states change with the weights of features."""
-        steps, batch, units = self.state.shape
-        found = np.einsum("ktnu,tnf->tnukf", self.direct[[*sums]], features)
-        if self.inner is not None and self.kept is not None and self.outer is not None:
-            cell = np.zeros(found.shape[1:])
-            for step in range(steps):
-                fresh = np.einsum("knu,nf->nukf", self.inner[[*sums], step], features[step])
-                cell = self.kept[step][:, :, None, None] * cell + fresh
-                found[step] += self.outer[step][:, :, None, None] * cell
-        by_unit = found.transpose(2, 0, 1, 3, 4)
-        return np.asarray(by_unit.reshape(units, steps * batch, -1))
+    def of(self, units: Indices) -> "Way":
+        """Return what some units compute."""
+        before, wanted = self.before[..., units], self.wanted[..., units]
+        return replace(self, before=before, cell=self.cell[:, units], wanted=wanted)
 
 
-def _lstm(sums: Wide, _: Wide, cell: Wide) -> _Made:
-    """Return what an LSTM computes from the sums of its gates, in the order of ONNX."""
+def _lstm(sums: Complex, _: Wide, cell: Complex) -> tuple[Complex, Complex]:
+    """Return (state, cell) after a step, of the sums of the gates in the order of ONNX."""
     i, o, f = _sigmoid(sums[:3])
-    g = np.tanh(sums[3])
-    cells = [cell]
-    for step in range(len(g)):
-        cells.append(f[step] * cells[-1] + i[step] * g[step])
-    before, squashed = np.array(cells[:-1]).reshape(g.shape), np.tanh(np.array(cells[1:]))
-    none = np.zeros_like(g)
-    direct = np.array([none, o * (1 - o) * squashed, none, none])
-    inner = np.array([g * i * (1 - i), none, before * f * (1 - f), i * (1 - g * g)])
-    return _Made(o * squashed, direct, inner, f, o * (1 - squashed * squashed))
+    made = f * cell + i * np.tanh(sums[3])
+    return o * np.tanh(made), made
 
 
-def _gru(sums: Wide, before: Wide, _: Wide) -> _Made:
-    """Return what a GRU computes that resets behind the product; its last sums are of inputs and of the state."""
+def _gru(sums: Complex, before: Wide, cell: Complex) -> tuple[Complex, Complex]:
+    """Return the state of a GRU that resets after the product; its last sums are of inputs and of the state."""
     z, r = _sigmoid(sums[:2])
-    h = np.tanh(sums[2] + r * sums[3])
-    by_h = (1 - z) * (1 - h * h)
-    by_z = z * (1 - z) * (before - h)
-    direct = np.array([by_z, by_h * sums[3] * r * (1 - r), by_h, by_h * r])
-    return _Made((1 - z) * h + z * before, direct)
+    return (1 - z) * np.tanh(sums[2] + r * sums[3]) + z * before, cell
 
 
-def _rnn(sums: Wide, _: Wide, __: Wide) -> _Made:
-    h = np.tanh(sums[0])
-    return _Made(h, 1 - h[None] * h)
+def _rnn(sums: Complex, _: Wide, cell: Complex) -> tuple[Complex, Complex]:
+    return np.tanh(sums[0]), cell
 
 
-def _sigmoid(sums: Wide) -> Wide:
+def _sigmoid(sums: Complex) -> Complex:
     return np.asarray(0.5 + 0.5 * np.tanh(0.5 * sums))
 
 
-_CELLS: dict[str, Callable[[Wide, Wide, Wide], _Made]] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+_CELLS: dict[str, Callable[[Complex, Wide, Complex], tuple[Complex, Complex]]] = {
+    "LSTM": _lstm,
+    "GRU": _gru,
+    "RNN": _rnn,
+}
+
+
+def _cells_before(kind: str, sums: Wide, way: Way) -> Wide:
+    """Return the cell before each step [steps, batch, units]; for what has none, the first one."""
+    cells = [way.cell]
+    for step in range(len(way.before) - 1):
+        is_lstm = kind == "LSTM"
+        made = _lstm(sums[:, step], way.before[step], cells[-1])[1] if is_lstm else way.cell
+        cells.append(made.real)
+    return np.array(cells).reshape(way.before.shape)
+
+
+def _slopes(kind: str, sums: Wide, way: Way, features: Wide, which: Sequence[int]) -> Wide:
+    """Return [units, steps * batch, sums * features]: how the states change with the weights of features.
+
+    An imaginary number added to a sum gives the slope of each step exactly.
+    """
+    cells, step_of = _cells_before(kind, sums, way), _CELLS[kind]
+    by_sum = []
+    for sum_ in which:
+        moved = sums.astype(complex)
+        moved[sum_] += 1j * _STEP
+        by_sum.append([made.imag / _STEP for made in step_of(moved, way.before, cells)])
+    found = np.einsum("ktnu,tnf->tnukf", np.array([state for state, _ in by_sum]), features)
+    if kind == "LSTM":
+        # the cell carries what earlier steps change
+        outer, kept = (m.imag / _STEP for m in _lstm(sums, way.before, cells + 1j * _STEP))
+        inner, carried = np.array([cell for _, cell in by_sum]), np.zeros(found.shape[1:])
+        for step in range(len(found)):
+            found[step] += outer[step][:, :, None, None] * carried
+            fresh = np.einsum("knu,nf->nukf", inner[:, step], features[step])
+            carried = kept[step][:, :, None, None] * carried + fresh
+    steps, batch, units = way.wanted.shape
+    return np.asarray(found.transpose(2, 0, 1, 3, 4).reshape(units, steps * batch, -1))
 
 
 @dataclass(frozen=True)
@@ -141,12 +140,9 @@ class Cells:
 
     def states(self) -> list[Wide]:
         """Return what the direction computes in each sample, from the wanted states before each step."""
-        return [self._made(way, self._sums(way)).state for way in self.ways]
+        return [states(self.kind, self.sums(way), way) for way in self.ways]
 
-    def _made(self, way: Way, sums: Wide, units: slice | Indices = slice(None)) -> _Made:
-        return _CELLS[self.kind](sums, way.before[..., units], way.cell[:, units])
-
-    def _sums(self, way: Way) -> Wide:
+    def sums(self, way: Way) -> Wide:
         """Return the sums [sums, steps, batch, units] that the gates are computed from."""
         weight, state, bias = self.numbers
         shape = (*way.wanted.shape[:2], GATES[self.kind], self.hidden)
@@ -161,35 +157,31 @@ class Cells:
         off = [np.abs(s - w.wanted) for s, w in zip(self.states(), self.ways, strict=True)]
         error = np.max([each.max(axis=(0, 1)) for each in off], axis=0)
         wrong = np.flatnonzero(~(error <= _WRONG * scale))
-        change = np.zeros(free.shape)
-        if not wrong.size:
-            return Solved(change)
+        change, least = np.zeros(free.shape), list[tuple[int, int, int, bool]]()
         rows, width = self.rows, free[0].size
         if max(rows, width) * wrong.size * float(width) ** 2 > _WORK:
             return None
-        least: tuple[int, int, int, bool] | None = None
+        numbers = self.numbers[slot - 1]
+        spread = float(numbers.std()) or float(numbers.shape[-1] ** -0.5)
         for units in _chunks(wrong, max(1, _HELD // (rows * width))):
             part = _Part(self, slot, units, free[units], scale)
-            found = part.solved(self._spread(slot))
+            found = part.solved(spread)
             if found is None:
                 return None
             change[units] = found
-            told = part.told(found)
-            least = told if least is None else min(least, told)
-        assert least is not None
-        return Solved(change, *least[1:])
+            least.append(part.told(found))
+        return Solved(change, *min(least)[1:]) if least else Solved(change)
 
-    def _spread(self, slot: int) -> float:
-        """Return by how much the numbers of a constant differ, or should."""
-        numbers = self.numbers[slot - 1]
-        return float(numbers.std()) or float(numbers.shape[-1] ** -0.5)
+
+def states(kind: str, sums: Wide, way: Way) -> Wide:
+    """Return the states after each step, from the wanted ones before it."""
+    return _CELLS[kind](sums, way.before, _cells_before(kind, sums, way))[0].real
 
 
 def _chunks(units: Indices, several: int) -> Iterator[Indices]:
     """Yield units that are solved for together, few at first: where they do not fit, no more need to."""
-    yield units[:_FIRST]
-    for start in range(_FIRST, units.size, several):
-        yield units[start : start + several]
+    for start in [0, *range(_FIRST, units.size, several)] if units.size else ():
+        yield units[start : start + (several if start else _FIRST)]
 
 
 class _Part:
@@ -201,13 +193,11 @@ class _Part:
         self.cells, self.slot, self.units = cells, slot, units
         self.free, self.scale = free, scale
         self.which = sums_of(cells.kind, slot)
-        ones = [np.ones((*way.wanted.shape[:2], 1)) for way in cells.ways]
-        named = {INPUTS: [w.given for w in cells.ways], STATE: [w.before for w in cells.ways]}
-        self.features = named.get(slot, ones)
-        self.sums = [cells._sums(way)[..., units] for way in cells.ways]
-        self.wanted = np.concatenate(
-            [way.wanted[..., units].reshape(-1, units.size) for way in cells.ways]
-        ).T
+        self.parts = []
+        for way in cells.ways:
+            ones = np.ones((*way.wanted.shape[:2], 1))
+            features = {INPUTS: way.given, STATE: way.before}.get(slot, ones)
+            self.parts.append((way.of(units), cells.sums(way)[..., units], features))
 
     def solved(self, spread: float) -> Wide | None:
         """Return the change [units, sums, features]; None where it does not fit.
@@ -226,86 +216,48 @@ class _Part:
                 stuck = stuck[again._stuck(change[stuck])]
         return None if stuck.size else change
 
+    def _descended(self, start: Wide) -> Wide:
+        steps, flat = Descent(_ROUNDS, _NOISE * self.scale), start.reshape(len(start), -1)
+        return steps(flat, self._left, self._slopes).reshape(start.shape)
+
     def _stuck(self, change: Wide) -> Indices:
         """Return the units that do not fit."""
-        error = np.abs(self._at(change)[0]).max(axis=1)
+        error = np.abs(self._left(change)).max(axis=1)
         return np.flatnonzero(~(error <= _CLOSE * self.scale))
-
-    def _descended(self, start: Wide) -> Wide:
-        """Return the change at which Levenberg-Marquardt steps end.
-
-        Source: Marquardt, "An algorithm for least-squares estimation of nonlinear parameters", 1963.
-        """
-        change = start.reshape(len(start), -1)
-        left, slopes = self._at(start)
-        error, damped = _root_mean_square(left), np.full(len(change), _DAMPED)
-        failed, done = np.zeros(len(change)), np.zeros(len(change), bool)
-        for _ in range(_ROUNDS):
-            lengths = np.linalg.norm(slopes, axis=1)
-            lengths[lengths == 0] = 1
-            scaled = slopes / lengths[:, None]
-            normal = scaled.transpose(0, 2, 1) @ scaled
-            normal += damped[:, None, None] * np.eye(change.shape[1])
-            along = np.einsum("urp,ur->up", scaled, left)
-            tried = change + np.linalg.solve(normal, along[..., None])[..., 0] / lengths
-            left_then, slopes_then = self._at(tried.reshape(start.shape))
-            error_then = _root_mean_square(left_then)
-            better = error_then < error
-            damped = np.maximum(np.where(better, damped / 10, damped * 10), _LEAST)
-            failed = np.where(better, 0, failed + 1)
-            ended = better & (error_then > _BETTER * error) & (error <= _NOISE * self.scale)
-            done |= (failed >= _FAILED) | ended
-            change = np.where(better[:, None], tried, change)
-            left[better], slopes[better] = left_then[better], slopes_then[better]
-            error[better] = error_then[better]
-            if done.all():
-                break
-        return change.reshape(start.shape)
 
     def told(self, change: Wide) -> tuple[int, int, int, bool]:
         """Return (equations to spare, unknowns, equations, whether they determine it), of the unit with the fewest."""
-        slopes = self._at(change)[1]
-        return min(self._told(unit, slopes[unit]) for unit in range(self.units.size))
+        found, every = [], self._slopes(change)
+        wanted = np.concatenate([way.wanted.reshape(-1, self.units.size) for way, *_ in self.parts])
+        for unit, free in enumerate(self.free.reshape(self.units.size, -1)):
+            slopes = every[unit][:, free]
+            unknowns = slopes.shape[1]
+            known, determined = equations(slopes, wanted[:, unit] / self.scale)
+            found.append((known - unknowns - unknowns // 8, unknowns, known, determined))
+        return min(found)
 
-    def _told(self, unit: int, slopes: Wide) -> tuple[int, int, int, bool]:
-        slopes = slopes[:, self.free[unit].reshape(-1)]
-        unknowns = slopes.shape[1]
-        known, determined = equations(slopes, self.wanted[unit] / self.scale)
-        return known - unknowns - unknowns // 8, unknowns, known, determined
+    def _moved(self, sums: Wide, features: Wide, change: Wide) -> Wide:
+        """Return the sums with a change of the weights of features."""
+        moved = sums.copy()
+        by_unit = change.reshape(self.free.shape)
+        moved[[*self.which]] += np.einsum("tnf,ukf->ktnu", features, by_unit)
+        return moved
 
-    def _at(self, change: Wide) -> tuple[Wide, Wide]:
-        """Return (what is left of the error [units, rows], slopes [units, rows, sums * features])."""
-        states, slopes = [], []
-        for way, sums, features in zip(self.cells.ways, self.sums, self.features, strict=True):
-            moved = sums.copy()
-            moved[[*self.which]] += np.einsum("tnf,ukf->ktnu", features, change)
-            made = self.cells._made(way, moved, self.units)
-            states.append(made.state.reshape(-1, self.units.size))
-            slopes.append(made.slopes(features, self.which))
-        free = self.free.reshape(self.units.size, 1, -1)
-        return self.wanted - np.concatenate(states).T, np.concatenate(slopes, axis=1) * free
+    def _left(self, change: Wide) -> Wide:
+        """Return what is left of the error [units, rows]."""
+        left = []
+        for way, sums, features in self.parts:
+            made = states(self.cells.kind, self._moved(sums, features, change), way)
+            left.append((way.wanted - made).reshape(-1, self.units.size))
+        return np.concatenate(left).T
 
-
-def equations(slopes: Wide, wanted: Wide) -> tuple[int, bool]:
-    """Return (how many numbers of a reference depend on the unknowns, whether they determine these).
-
-    Args:
-        slopes: [numbers, unknowns], how the numbers change. Where they leave some unknowns open, their rank counts.
-    """
-    lengths = np.linalg.norm(slopes, axis=0)
-    scaled = slopes / np.where(lengths > 0, lengths, 1)
-    sizes = np.linalg.eigvalsh(scaled.T @ scaled)  # squares of singular values
-    rank = int((sizes > _INDEPENDENT**2 * sizes.max(initial=0.0)).sum())
-    if rank < slopes.shape[1]:
-        return rank, False
-    return np.unique(np.round(wanted[slopes.any(axis=1)], _DIGITS)).size, True
-
-
-def _root_mean_square(left: Wide) -> Wide:
-    """Return that of each unit; infinite where a number is not finite."""
-    with np.errstate(all="ignore"):
-        error = np.sqrt(np.mean(np.square(left), axis=1))
-    return np.where(np.isfinite(error), error, np.inf)
+    def _slopes(self, change: Wide) -> Wide:
+        """Return the slopes [units, rows, sums * features], zero for what is not free."""
+        slopes = []
+        for way, sums, features in self.parts:
+            moved = self._moved(sums, features, change)
+            slopes.append(_slopes(self.cells.kind, moved, way, features, self.which))
+        return np.concatenate(slopes, axis=1) * self.free.reshape(self.units.size, 1, -1)
 
 
 def sums_of(kind: str, slot: int) -> tuple[int, ...]:

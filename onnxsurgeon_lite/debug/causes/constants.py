@@ -1,33 +1,33 @@
 """Mistakes in constants: transposed, permuted, rounded, another layer's, off by one, another mask."""
 
 import itertools
-import math
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.attributes import EPSILONS, text
+from onnxsurgeon_lite.debug.causes.catalogue import MISTAKES
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.linear import Linear, fitted, linears, wanted_at
-from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.linear import Linear, linears
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, Site, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import described, dwarfed
-from onnxsurgeon_lite.passes import Pass, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
 
 Order = NDArray[np.intp]
 Variant = tuple[str, str, Array]
 """(kind of mistake, what is wrong and what was done about it, the right numbers)."""
+Ordering = Iterator[tuple[str, Order]]
+"""(what is wrong with an axis and how it is taken, the order)."""
 
-AS_FOLDED = "as by another folded normalization (epsilon, variance or scale)"
-_ROWS = 64  # rows that a factor is computed from
 _SMALL = 1 << 16  # elements of a constant; every variant of a smaller one is run
 _CHUNKS = (3, 4, 2)  # parts that people order differently: Q K V, gates, halves
 _MOST_PARTS = 64  # divisors that are tried as a number of heads
 _FEW = 8  # elements of a constant whose elements are tried one by one
 _HUGE = 2.0**31  # a larger index means the end
 _KERNELS = ("Conv", "ConvTranspose")
+_SCALED = ("transposed constant", "flipped kernel")  # kinds that a scale by output may hide
 _EXCHANGED: dict[tuple[int, ...], str] = {
     (1, 0, 2, 3): "in and out channels exchanged",
     (0, 1, 3, 2): "height and width exchanged",
@@ -36,119 +36,107 @@ _EXCHANGED: dict[tuple[int, ...], str] = {
 }
 """Axes -> the words for a kernel that is stored in their order."""
 _MASKING = -1e3  # a smaller number masks
-_HALF = 0.5  # the power that is a root
-_SAME = 1e-5  # of the largest result: a smaller error is that of the runtime
 _ZERO_POINTS = {"uint8": (128, 127, 255), "int8": (-128, -127)}
-_SCALARS = (
-    *(1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 0.0, 1.0, -1.0, 2.0, 0.5, 1 / 255, 255.0, 0.044715, 1.702),
-    *(math.sqrt(2), math.sqrt(0.5), math.sqrt(2 / math.pi), 1 / 6, 3.0, 6.0, 0.2, 0.01, 0.1, 1 / 3, 1e-4),
-)  # fmt: skip
-_WINDOW = (
-    *((step, 0) for step in (1, -1, 2, -2)),
-    *((0, step) for step in (1, -1)),
-    (1, 1),
-    (-1, -1),
-)
+_WINDOW = ((1, 0), (-1, 0), (2, 0), (-2, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
 """By how much the ends of a window of attention are off."""
 _WIDEST = 64  # positions of a window of attention that was forgotten
-_MASKS = (-np.inf, float(np.finfo(np.float32).min), -1e9, -1e4, -65504.0, -1e30, -1e5, 0.0)
+_MASKS = MISTAKES["scalars"]["masks"]
 
 
 def weights(place: Place) -> Hypotheses:
     """Yield hypotheses about weights of linear nodes that give what is wanted in some rows: they need few runs."""
     for view in linears(place):
-        op_type, title = place.nodes[view.number].op_type, place.title(view.number)
-        for kind, how, right in variants(place, view.number, view.array):
+        constant = view.constant
+        for kind, how, right in variants(constant):
             factor = _factor(view, kind, right)
+            solved = (0, 0)
             if factor is not None:
-                scaled = np.asarray(view.stored(wide(view.matrix(right)) * factor))
-                right = scaled.astype(right.dtype)
+                right = np.asarray(view.stored(wide(view.matrix(right)) * factor))
                 how = f"{how}, behind a scale by output that was solved for,"
+                solved = (view.wanted[:, 0].size, view.wanted.size)
             if factor is not None or view.close(right):
-                edits = (SetConstant(view.name, right, (place.node(view.number),)),)
-                sentence = f"constant {view.name!r} of {title} {how}"
-                solved = (0, 0) if factor is None else (len(view.wanted.T), view.wanted.size)
-                yield Hypothesis(kind, sentence, edits, (kind, op_type, view.slot, how), *solved)
+                mistake = (kind, constant.site.op_type, constant.slot, how)
+                yield Hypothesis(
+                    kind, f"{constant} {how}", (constant.edit(right),), mistake, *solved
+                )
 
 
 def _factor(view: Linear, kind: str, right: Array) -> Wide | None:
     """Return the factor with which a rearranged weight fits: a normalization was folded into it."""
-    if kind not in ("transposed constant", "flipped kernel"):
+    if kind not in _SCALED and not (view.groups > 1 and kind == "permuted constant"):
         return None
     factor = view.factor(right)
-    is_kernel = right.ndim == 4 and right.shape[0] == right.shape[1]
+    is_kernel = view.groups == 1 and right.ndim == 4 and right.shape[0] == right.shape[1]
     return view.factor_of_channels(right) if factor is None and is_kernel else factor
 
 
 def scalars(place: Place) -> Hypotheses:
     """Yield single numbers: an epsilon, a factor, a mask's value."""
-    for number, slot, name, array in place.constants():
-        if array.size == 1 and is_float(array.dtype):
-            yield from _of_constant(place, number, slot, name, array)
+    for constant in place.constants():
+        if constant.array.size == 1 and constant.is_float:
+            yield from _of_constant(constant)
 
 
 def epsilons(place: Place) -> Hypotheses:
     """Yield other epsilons: numbers that are added to what a root is taken of."""
-    for number, _, name, array in place.constants():
-        made = place.nodes[number].output[0]
-        roots = (_is_root(place, n) for n in place.consumers.get(made, []))
-        is_number = array.size == 1 and is_float(array.dtype) and array.item() > 0
-        if place.nodes[number].op_type != "Add" or not is_number or not any(roots):
+    for constant in place.constants():
+        array, site = constant.array, constant.site
+        is_number = array.size == 1 and constant.is_float and array.item() > 0
+        if site.op_type != "Add" or not is_number or not any(map(_is_root, site.readers)):
             continue
         for value in EPSILONS:
             right = np.full(array.shape, value).astype(array.dtype)
             if right.item() != array.item():
-                sentence = f"epsilon {name!r} of {place.title(number)} is {text(array.item())}; with {text(value)}"
-                edits = (SetConstant(name, right, place.only(number)),)
-                yield Hypothesis("epsilon", sentence, edits, ("epsilon", value))
+                was = f"epsilon {constant.name!r} of {site.title} is {text(array.item())}"
+                edits, mistake = (constant.edit(right),), ("epsilon", value)
+                yield Hypothesis("epsilon", f"{was}; with {text(value)}", edits, mistake)
 
 
-def _is_root(place: Place, number: int) -> bool:
-    node = place.nodes[number]
-    power = place.constant(node.input[1]) if node.op_type == "Pow" else None
-    is_power = power is not None and power.size == 1 and abs(power.item()) == _HALF
-    return is_power or node.op_type == "Sqrt"
+def _is_root(site: Site) -> bool:
+    power = site.constant(1) if site.op_type == "Pow" else None
+    is_power = power is not None and power.array.size == 1 and abs(power.array.item()) == 0.5
+    return is_power or site.op_type == "Sqrt"
 
 
 def constants(place: Place) -> Hypotheses:
     """Yield hypotheses about one constant, then about constants that share a permutation."""
-    known = {(view.number, view.slot) for view in linears(place)}
-    indices_last = sorted(place.constants(), key=lambda found: found[-1].dtype.kind in "iu")
-    for number, slot, name, array in indices_last:
-        single = array.size == 1 and is_float(array.dtype)
-        other = (number, slot) not in known and not _is_of_sizes(place, number)
-        if other and array.size <= _SMALL and not single:
-            yield from _of_constant(place, number, slot, name, array)
+    known = {
+        (view.constant.site, view.constant.slot) for view in linears(place) if view.groups == 1
+    }
+    for constant in sorted(place.constants(), key=lambda found: found.array.dtype.kind in "iu"):
+        single = constant.array.size == 1 and constant.is_float
+        other = (constant.site, constant.slot) not in known and not _is_of_sizes(constant)
+        if other and constant.array.size <= _SMALL and not single:
+            yield from _of_constant(constant)
     yield from together(place, orders)
 
 
 def sizes(place: Place) -> Hypotheses:
     """Yield hypotheses about one constant that shapes are computed from: the runtime refuses most of them."""
-    for number, slot, name, array in place.constants():
-        if _is_of_sizes(place, number) and array.size <= _SMALL:
-            yield from _of_constant(place, number, slot, name, array)
+    for constant in place.constants():
+        if _is_of_sizes(constant) and constant.array.size <= _SMALL:
+            yield from _of_constant(constant)
 
 
-def _is_of_sizes(place: Place, number: int) -> bool:
-    made = place.nodes[number].output[0]
-    return made in place.values and made != place.value and place.sizes(place.values[made], made)
+def _is_of_sizes(constant: Constant) -> bool:
+    site, place = constant.site, constant.site.place
+    return (
+        site.made is not None and site.output != place.value and place.sizes(site.made, site.output)
+    )
 
 
 def folded(place: Place) -> Hypotheses:
     """Yield constants that an export has computed and that the references show with other numbers."""
-    for (number, slot, name, array), (step, value) in itertools.product(
-        place.constants(), place.lacking.items()
-    ):
-        if not is_float(array.dtype) or value.size != array.size or array.size < 2:
+    for constant, (step, value) in itertools.product(place.constants(), place.lacking.items()):
+        array = constant.array
+        if not constant.is_float or value.size != array.size or array.size < 2:
             continue
         if [n for n in value.shape if n > 1] == [n for n in array.shape if n > 1]:
             right = value.reshape(array.shape).astype(array.dtype)
-            seen = _off_by(array, right) or described(wide(array), wide(right))
-            seen = "" if seen == "differs" else f", it {seen}"
-            how = f"is not the references' {step!r}{seen}; with that"
-            edits = (SetConstant(name, right, place.only(number) if slot >= 0 else ()),)
-            sentence = f"constant {name!r} of {place.title(number)} {how}"
-            yield Hypothesis("folded constant", sentence, edits)
+            how = _off_by(array, right) or described(wide(array), wide(right))
+            seen = "" if how == "differs" else f", it {how}"
+            sentence = f"{constant} is not the references' {step!r}{seen}; with that"
+            yield Hypothesis("folded constant", sentence, (constant.edit(right),))
 
 
 def _off_by(array: Array, right: Array) -> str:
@@ -161,151 +149,47 @@ def _off_by(array: Array, right: Array) -> str:
     return ""
 
 
-def scaled_weights(place: Place) -> Hypotheses:
-    """Yield weights and tables that are scaled."""
-    views = list(linears(place))
-    for view in views:
-        yield from _scaled(place, view)
-    yield from _scaled_kernels(place, [view.number for view in views])
-    for number, node in enumerate(place.nodes):
-        if node.op_type == "Gather":
-            yield from _scaled_table(place, number)
+def _of_constant(constant: Constant) -> Hypotheses:
+    for kind, how, right in variants(constant):
+        mistake = (kind, constant.site.op_type, constant.slot, how)
+        vague, edits = kind == "number" and dwarfed(constant.array, right), (constant.edit(right),)
+        yield Hypothesis(kind, f"{constant} {how}", edits, mistake, vague=vague)
 
 
-def _scaled_table(place: Place, number: int) -> Hypotheses:
-    """Yield a table that is scaled or shifted: as a whole, or by column."""
-    name, title = place.nodes[number].input[0], place.title(number)
-    table, wanted = place.constant(name), wanted_at(place, number)
-    made = place.values.get(place.nodes[number].output[0])
-    if table is None or made is None or wanted is None:
-        return
-    if table.ndim != 2 or not is_float(table.dtype) or made.shape[-1:] != table.shape[-1:]:
-        return
-    x, y = (wide(a).reshape(-1, table.shape[1]) for a in (made, wanted))
-    for axis, shifts in ((None, False), (0, False), (0, True)):
-        factor, shift = fitted(x, y, axis, shifts)
-        if small(x * factor + shift - y, y):
-            right = (wide(table) * factor + shift).astype(table.dtype)
-            how = f"scaled{' and shifted' * shifts}{' by column' * (axis == 0)}"
-            sentence = f"constant {name!r} of {title} is {how}; with what was solved for"
-            edits = (SetConstant(name, right, place.only(number)),)
-            unknowns = factor.size * (1 + shifts)
-            yield Hypothesis("scaled constant", sentence, edits, (), unknowns, y.size)
-            return
-
-
-def _of_constant(place: Place, number: int, slot: int, name: str, array: Array) -> Hypotheses:
-    readers = place.only(number) if slot >= 0 else ()
-    for kind, how, right in variants(place, number, array):
-        sentence = f"constant {name!r} of {place.title(number)} {how}"
-        edits = (SetConstant(name, right, readers),)
-        mistake = (kind, place.nodes[number].op_type, slot, how)
-        vague = kind == "number" and dwarfed(array, right)
-        yield Hypothesis(kind, sentence, edits, mistake, vague=vague)
-
-
-def _scaled(place: Place, view: Linear) -> Hypotheses:
-    """Yield a weight that is scaled: as a whole, by output, or with a shifted bias, as by folding."""
-    some = np.linspace(0, len(view.rows) - 1, min(_ROWS, len(view.rows))).astype(int)
-    made, wanted = view.rows[some] @ view.weight, view.wanted[some]
-
-    def scaled(factor: Wide) -> Array:
-        return np.asarray(view.stored(view.weight * factor)).astype(view.array.dtype)
-
-    yield from _fitted(place, view.number, made, wanted, scaled, view.wanted.size)
-
-
-def _scaled_kernels(place: Place, known: Container[int]) -> Hypotheses:
-    """Yield kernels that are scaled, of convolutions in groups, or of one or three axes."""
-    for number, node in enumerate(place.nodes):
-        weight = place.constant(node.input[1]) if node.op_type == "Conv" else None
-        made, wanted = place.values.get(node.output[0]), wanted_at(place, number)
-        if number in known or weight is None or made is None or wanted is None:
-            continue
-        bias = place.constant(node.input[2]) if len(node.input) > 2 else None
-        added = np.zeros(len(weight)) if bias is None else wide(bias)
-        x, y = (
-            np.moveaxis(wide(a), 1, -1).reshape(-1, len(weight)) - added for a in (made, wanted)
-        )
-
-        def scaled(factor: Wide, weight: Array = weight) -> Array:
-            by_output = factor.reshape(-1, *[1] * (weight.ndim - 1))
-            return np.asarray(wide(weight) * by_output).astype(weight.dtype)
-
-        yield from _fitted(place, number, x, y, scaled, y.size)
-
-
-def _fitted(
-    place: Place,
-    number: int,
-    made: Wide,
-    wanted: Wide,
-    scaled: Callable[[Wide], Array],
-    equations: int,
-) -> Hypotheses:
-    """Yield the weight of a node with the factor, and the shift of its bias, that give what is wanted."""
-    node, title = place.nodes[number], place.title(number)
-    bias = place.constant(node.input[2]) if len(node.input) > 2 else None
-    for axis, shifts, how in (
-        (None, False, "is scaled"),
-        (0, False, "is scaled by output"),
-        (0, True, f"is scaled by output, and its bias shifted, {AS_FOLDED}"),
-    ):
-        factor, shift = fitted(made, wanted, axis, shifts)
-        left = made * factor + shift - wanted
-        if (
-            not small(left, wanted)
-            or (np.abs(factor - 1) < 1e-5).all()
-            or (shifts and bias is None)
-        ):
-            continue
-        token = place.only(number)
-        edits: tuple[Pass, ...] = (SetConstant(node.input[1], scaled(factor), token),)
-        if bias is not None and shifts:
-            moved = (wide(bias) + shift.reshape(bias.shape)).astype(bias.dtype)
-            edits = (*edits, SetConstant(node.input[2], moved, token))
-        ends = [1 / number for number in (factor.max(), factor.min()) if number]
-        by = " to ".join(dict.fromkeys(f"{number:.4g}" for number in ends))
-        sentence = f"constant {node.input[1]!r} of {title} {how}, by {by}; scaled back"
-        unknowns = factor.size * (1 + shifts)
-        yield Hypothesis("scaled constant", sentence, edits, (), unknowns, equations)
-        if np.abs(left).max() <= _SAME * np.abs(wanted).max():
-            return  # what has more unknowns says no more
-
-
-def variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
+def variants(constant: Constant) -> Iterator[Variant]:
     """Yield the right numbers of a constant that would be known mistakes."""
+    array, op_type = constant.array, constant.site.op_type
     if array.dtype.kind in "OUS":
         return
     if array.size == 1:
-        yield from _scalars(place, number, array)
+        yield from _scalars(constant)
     elif array.dtype.kind == "b" or _are_flags(array) or _masks(array):
         yield from _masking(array)
     elif array.dtype.kind in "iu":
         yield from _integers(array)
-        yield from _paddings(array) if place.nodes[number].op_type == "Pad" else ()
+        yield from _paddings(array) if op_type == "Pad" else ()
     if array.size > 1 and array.dtype.kind not in "iu" or array.size > _FEW:
-        is_kernel = place.nodes[number].op_type in _KERNELS
-        yield from (
-            moved for moved in _moved(array, is_kernel) if not np.array_equal(moved[2], array)
-        )
-    if array.size > 1 and is_float(array.dtype):
+        for moved in _moved(array, op_type in _KERNELS):
+            if not np.array_equal(moved[2], array):
+                yield moved
+    if array.size > 1 and constant.is_float:
         yield from _rounded(array)
         yield from _functions(array)
-    yield from _of_shape(place, number, array)
+    yield from _of_shape(constant)
 
 
-def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
+def _scalars(constant: Constant) -> Iterator[Variant]:
     """Yield numbers that people mistake for each other, and those that sizes of the node suggest."""
+    array = constant.array
     old = array.reshape(-1)[0]
-    may_mask = place.nodes[number].op_type != "Clip" and is_float(array.dtype)
-    masks = may_mask and not 0 < float(old) < -_MASKING
-    values: tuple[float, ...] = _MASKS if masks else ()
-    if array.dtype.kind in "iu" and abs(int(old)) < _HUGE:
+    values, named = list[float](), dict[float, str]()
+    if constant.is_float:
+        may_mask = constant.site.op_type != "Clip" and not 0 < float(old) < -_MASKING
+        named = dict(_sizes(constant.site))
+        values = [*(_MASKS if may_mask else ()), *MISTAKES["scalars"]["usual"], *named]
+    elif array.dtype.kind in "iu" and abs(int(old)) < _HUGE:
         near = (int(old) + step for step in (1, -1, 2, -2))
-        values = (*near, *range(4), *_ZERO_POINTS.get(array.dtype.name, ()))
-    named = dict(_sizes(place, number)) if is_float(array.dtype) else {}
-    values = (*values, *(_SCALARS if is_float(array.dtype) else ()), *named)
+        values = [*near, *range(4), *_ZERO_POINTS.get(array.dtype.name, ())]
     for value in dict.fromkeys(values):
         if value == old or (array.dtype.kind == "u" and value < 0):
             continue
@@ -316,17 +200,20 @@ def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
         yield kind, f"{verb} {text(old.item())}; with {text(value)}{named.get(value, '')}", right
 
 
-def _sizes(place: Place, number: int) -> Iterator[tuple[float, str]]:
+def _sizes(site: Site) -> Iterator[tuple[float, str]]:
     """Yield factors that follow from dimensions, and what they are: 1/sqrt(d), sqrt(d), 1/d, d."""
-    read = place.nodes[number].input
-    makers = (place.producer.get(name, -1) for name in read)
-    read = [*read, *(n for maker in makers if maker >= 0 for n in place.nodes[maker].input)]
-    shapes = [v.shape for name in read if (v := place.operand(name)) is not None]
-    shapes += [v.shape for v in place.inputs.values() if is_array(v)]
-    for size in dict.fromkeys(size for shape in shapes for size in shape if size > 1):
-        yield size**-0.5, f" = 1/sqrt({size})"
-        yield size**0.5, f" = sqrt({size})"
-        yield from ((1 / size, f" = 1/{size}"), (float(size), ""))
+    read, place = [*site.input], site.place
+    for slot in range(len(site.input)):
+        maker = site.maker(slot)
+        read += maker.input if maker is not None else []
+    values = [*map(place.operand, read), *filter(is_array, place.inputs.values())]
+    shapes = (value.shape for value in values if value is not None)
+    for size in dict.fromkeys(itertools.chain.from_iterable(shapes)):
+        if size > 1:
+            yield size**-0.5, f" = 1/sqrt({size})"
+            yield size**0.5, f" = sqrt({size})"
+            yield 1 / size, f" = 1/{size}"
+            yield float(size), ""
 
 
 def _integers(array: Array) -> Iterator[Variant]:
@@ -357,17 +244,17 @@ def _paddings(array: Array) -> Iterator[Variant]:
             yield "padding", f"is {array.tolist()}; with {right.tolist()}", right
 
 
-def _of_shape(place: Place, number: int, array: Array) -> Iterator[Variant]:
+def _of_shape(constant: Constant) -> Iterator[Variant]:
     """Yield the sizes, or the scales, that give the result its shape."""
-    node, shape = place.nodes[number], np.array(place.wanted.shape)
-    if array.shape != shape.shape or node.output[0] != place.value or len(node.input) < 2:
+    site, array, shape = constant.site, constant.array, np.array(constant.site.place.wanted.shape)
+    if array.shape != shape.shape or site.output != site.place.value or len(site.input) < 2:
         return
-    given = place.operand(node.input[0])
+    given, how = site.operand(0), f"is {array.tolist()}; with"
     if array.dtype.kind == "i":
-        yield "sizes", f"is {array.tolist()}; with {shape.tolist()}", shape.astype(array.dtype)
-    elif node.op_type == "Resize" and given is not None and given.ndim == shape.size and given.size:
+        yield "sizes", f"{how} {shape.tolist()}", shape.astype(array.dtype)
+    elif site.op_type == "Resize" and given is not None and given.ndim == shape.size and given.size:
         right = (shape / given.shape).astype(array.dtype)
-        yield "scales", f"is {array.tolist()}; with {right.tolist()}", right
+        yield "scales", f"{how} {right.tolist()}", right
 
 
 def _functions(array: Array) -> Iterator[Variant]:
@@ -463,7 +350,7 @@ def _moved(array: Array, is_kernel: bool) -> Iterator[Variant]:
             yield "permuted constant", how.format(axis=axis), np.take(array, order, axis)
 
 
-def orders(size: int) -> Iterator[tuple[str, Order]]:
+def orders(size: int) -> Ordering:
     """Yield (sentence, order) of the ways in which people arrange an axis."""
     everything = np.arange(size)
     if size < 2:
@@ -482,20 +369,20 @@ def orders(size: int) -> Iterator[tuple[str, Order]]:
             yield how, np.roll(everything, step)
 
 
-def fused_orders(size: int, parts: int) -> Iterator[tuple[str, Order]]:
+def fused_orders(size: int, parts: int) -> Ordering:
     """Yield (sentence, order) of the ways in which people fuse a number of projections: Q K V."""
     everything = np.arange(size)
     yield from _chunks(everything, [parts] if parts in _CHUNKS else [])
     yield from _of_heads(everything, [parts])
 
 
-def rotary_orders(size: int) -> Iterator[tuple[str, Order]]:
+def rotary_orders(size: int) -> Ordering:
     """Yield (sentence, order) of the ways in which rotary embeddings lay out the halves of every head."""
     for parts in [d for d in range(1, size) if size % (2 * d) == 0 and size // d > 2][:_MOST_PARTS]:
         yield from _halves(np.arange(size), parts)
 
 
-def _chunks(everything: Order, counts: Sequence[int] = _CHUNKS) -> Iterator[tuple[str, Order]]:
+def _chunks(everything: Order, counts: Sequence[int] = _CHUNKS) -> Ordering:
     """Yield orders of a few parts: Q K V, gates."""
     for parts in counts:
         whole = everything.size % parts == 0
@@ -507,7 +394,7 @@ def _chunks(everything: Order, counts: Sequence[int] = _CHUNKS) -> Iterator[tupl
                 yield how, np.concatenate([chunks[part] for part in order])
 
 
-def _of_heads(everything: Order, counts: Sequence[int] = (3, 2)) -> Iterator[tuple[str, Order]]:
+def _of_heads(everything: Order, counts: Sequence[int] = (3, 2)) -> Ordering:
     """Yield orders of Q K V of several heads: head by head, or part by part."""
     for parts in counts:
         whole = everything.size // parts if everything.size % parts == 0 else 0
@@ -518,7 +405,7 @@ def _of_heads(everything: Order, counts: Sequence[int] = (3, 2)) -> Iterator[tup
             yield f"{what} head by head; taken part by part", np.argsort(by_part)
 
 
-def _halves(everything: Order, parts: int) -> Iterator[tuple[str, Order]]:
+def _halves(everything: Order, parts: int) -> Ordering:
     """Yield orders of the two halves of every part: those that a rotary embedding turns together."""
     pairs, halves = everything.reshape(parts, -1, 2), everything.reshape(parts, 2, -1)
     heads = f"of {parts} heads along axis {{axis}}" if parts > 1 else "along axis {axis}"
@@ -544,24 +431,19 @@ def _rounded(array: Array) -> Iterator[Variant]:
         yield "rounded constant", f"is exact; rounded to int8{where}", right
 
 
-def together(place: Place, orders: Callable[[int], Iterator[tuple[str, Order]]]) -> Hypotheses:
+def together(place: Place, orders: Callable[[int], Ordering]) -> Hypotheses:
     """Yield permutations of all constants of the region along axes of one size: a weight and its bias."""
-    found = [
-        (n, name, a) for n, _, name, a in place.constants() if is_float(a.dtype) and a.size > 1
-    ]
-    sizes = dict.fromkeys(size for _, _, array in found for size in array.shape if size > 2)
-    for size in sizes:
-        alike = [(n, name, a, _axis_of(a, size)) for n, name, a in found]
-        alike = [each for each in alike if each[-1] is not None]
-        lines = [a for _, _, a, _ in alike if a.size == size]
-        if len(alike) < 2 or not lines or sum(a.size for _, _, a, _ in alike) > 4 * _SMALL:
+    found = [c for c in place.constants() if c.is_float and c.array.size > 1]
+    shapes = (constant.array.shape for constant in found)
+    for size in dict.fromkeys(itertools.chain.from_iterable(shapes)):
+        along = [(c, axis) for c in found if (axis := _axis_of(c.array, size)) is not None]
+        lines = any(c.array.size == size for c, _ in along)
+        few = sum(c.array.size for c, _ in along) <= 4 * _SMALL
+        if size < 3 or len(along) < 2 or not lines or not few:
             continue
         for how, order in orders(size):
-            edits = tuple(
-                SetConstant(name, np.take(a, order, axis), place.only(n))
-                for n, name, a, axis in alike
-            )
-            names = ", ".join(repr(name) for _, name, _, _ in alike)
+            edits = tuple(c.edit(np.take(c.array, order, axis)) for c, axis in along)
+            names = ", ".join(repr(constant.name) for constant, _ in along)
             sentence = f"each of {names} {how.replace('axis {axis}', 'the axis that they share')}"
             yield Hypothesis("permuted constants", sentence, edits)
 

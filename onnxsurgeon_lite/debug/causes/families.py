@@ -14,13 +14,11 @@ from onnxsurgeon_lite.debug.causes.constants import (
     epsilons,
     folded,
     scalars,
-    scaled_weights,
     sizes,
     weights,
 )
 from onnxsurgeon_lite.debug.causes.feeding import feeding
 from onnxsurgeon_lite.debug.causes.fused import fused
-from onnxsurgeon_lite.debug.causes.grouped import grouped_kernels
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.masks import (
     extra_masks,
@@ -58,6 +56,7 @@ from onnxsurgeon_lite.debug.causes.rotary import missing_rotary, rotary
 from onnxsurgeon_lite.debug.causes.solving import (
     elementwise,
     made_constant,
+    scaled_weights,
     solved_numbers,
     solved_weights,
     sparse_weights,
@@ -106,7 +105,6 @@ FAMILIES: Sequence[Family] = (
     constants,
     folded,
     scaled_weights,
-    grouped_kernels,
     taken_rows,
     looked_up,
     elementwise,

@@ -65,18 +65,15 @@ def explain_causes(result: BisectResult, case: Case) -> None:
     finder = Finder(case, result, time.monotonic() + max(SECONDS, _TIMES * case.seconds))
     left = [c for c in result.culprits if not c.inside and _explainable(c)]
     try:
-        finder.try_to(lambda: finder.explain_layers(left))
+        finder.try_to(finder.explain_layers, left)
         while left:
             case.progress(f"searching the cause at {left[0].id}")
             finder.explain_in_time(left[0])
             del left[0]
-        for search in (
-            finder.explain_by_known,
-            finder.explain_connected,
-            finder.explain_everywhere,
-            finder.explain_in_repaired,
-        ):
-            finder.try_to(search)
+        finder.try_to(finder.explain_by_known)
+        finder.try_to(finder.explain_connected)
+        finder.try_to(finder.explain_everywhere)
+        finder.try_to(finder.explain_in_repaired)
     except KeyboardInterrupt:
         for culprit in left:
             culprit.unexplained = "not known: its search was interrupted"
@@ -169,10 +166,10 @@ class Finder:
         except Exception as error:  # noqa: BLE001  a bug of ours: what was found stays
             culprit.unexplained = f"not known: {reported(error)}"
 
-    def try_to(self, search: Callable[[], None]) -> None:
+    def try_to(self, search: Callable[..., None], *given: object) -> None:
         """Search; a bug of ours ends only this search."""
         try:
-            search()
+            search(*given)
         except OutOfTime:
             return
         except Exception as error:  # noqa: BLE001  whatever it is, what was found stays
@@ -191,36 +188,38 @@ class Finder:
         culprit.unexplained = dropped(place)
         if culprit.unexplained or self._known_explains(place, culprit):
             return
-        pairs = [(before, after) for before, after in self._pairs() if culprit in (before, after)]
-        without = [(before, after) for before, after in pairs if self._right_without(before, after)]
+        pairs = [pair for pair in self._pairs() if culprit in pair]
+        without = [pair for pair in pairs if self._right_without(*pair)]
         if without:
-            before, afters = without[0][0], [after for _, after in without]
-            before.causes = self._missing_between(place, before, afters)
-            before.unexplained = "" if before.causes else before.unexplained
-            self.known += before.causes
+            self._explain_between(place, without)
             return
+        # the node alone, with the one before it, with what arranges its input, with all that it is seen at
         found, unexplained = self._search_as_before(place, culprit), ""
         if not found:
-            known = place.constant(place.value) is not None
+            known = place.is_constant(place.value)
             families = (OF_A_CONSTANT, ()) if known else (self._families(), SOLVED)
             found, unexplained = self._search(place, culprit, *families)
         if not found and any(self._search_both(*pair) for pair in pairs):
             return
         alone = found
-        if not self._sure(found):
+        if all(key(cause.steps) in self.vague for cause in found):
             found = self._search_wider(place, culprit, WIDER) or found
         if not found and culprit.seen:
             found = self._search_fork(culprit, FORKED)
         if found is not alone:
             self.larger.update(map(_mistake, found[:1]))
+        culprit.unexplained = "" if found else unexplained
+        self._show(found, place, culprit)
+
+    def _show(self, found: list[Cause], place: Place, culprit: Culprit) -> None:
+        """Give a culprit its causes, first the one that explains most of the next culprits."""
         if len(found) > 1:
             found.sort(key=lambda cause: -self._reach(cause, culprit))
         found = _said_once(found)
-        culprit.causes = found[:1] + [
-            replace(other, apart=self.proof.apart(place, found[0], other))
-            for other in found[1:_SHOWN]
-        ]
-        culprit.unexplained = "" if found else unexplained
+        culprit.causes = found[:1]
+        for other in found[1:_SHOWN]:
+            apart = self.proof.apart(place, found[0], other)
+            culprit.causes.append(replace(other, apart=apart))
         self.known += culprit.causes[:1]
         self.result.notes += place.left_out
 
@@ -245,27 +244,23 @@ class Finder:
                 return True
         for number, cause in enumerate(self.known):
             steps = constants_for_all(cause.steps)
-            others = [c for c in self.result.culprits if any(own is cause for own in c.causes)]
             if steps == cause.steps or not self.proof.agreement(place, steps):
                 continue
+            others = [c for c in self.result.culprits if any(own is cause for own in c.causes)]
             if all(self._still_right(other, steps) for other in (culprit, *others)):
                 of_all = _with(self.index, cause, steps)
-                self.known[number] = of_all
+                self.known[number], culprit.causes = of_all, [of_all]
                 for other in others:
                     other.causes = [of_all if c is cause else c for c in other.causes]
-                culprit.causes = [of_all]
                 return True
         return False
 
     def _still_right(self, culprit: Culprit, steps: Sequence[Pass]) -> bool:
         """Return whether edits make a culprit right and nothing wrong that was right before."""
         place = self.around.place(culprit)
-        return (
-            place is not None
-            and self.proof.agreement(place, steps) is not None
-            and self.proof.spares(place, steps)
-            and self.proof.cures(place, culprit, steps, "")
-        )
+        if place is None or self.proof.agreement(place, steps) is None:
+            return False
+        return self.proof.spares(place, steps) and self.proof.cures(place, culprit, steps, "")
 
     def _search_as_before(self, place: Place, culprit: Culprit) -> list[Cause]:
         """Return causes as others had in larger regions: at the node alone all families may be tried in vain."""
@@ -345,10 +340,6 @@ class Finder:
             return []
         return self._search(wider, culprit, families, ())[0]
 
-    def _sure(self, causes: Sequence[Cause]) -> bool:
-        """Return whether one of several causes tells what the mistake was."""
-        return any(key(cause.steps) not in self.vague for cause in causes)
-
     def _families(self) -> Sequence[Family]:
         """Return the families, and those that other packages bring."""
         more, broken = brought(HYPOTHESES)
@@ -375,26 +366,26 @@ class Finder:
     ) -> tuple[list[Cause], str]:
         """Return (proved causes at a place, what to say if there is none)."""
         fits: list[Outcome] = []
-        doubtful: list[tuple[Outcome, Cause]] = []
+        proved: list[tuple[Outcome, Cause]] = []
         with Bench(place, self.case.memory, self.until) as bench:
             try:
                 for found in self._fitting(bench, families, solved):
                     for fit in ordered(found):
                         fits.append(fit)
-                        if families is not OF_A_CONSTANT and _chance(bench, fit.hypothesis):
-                            continue
-                        cause = self.proof.proved(place, fit.hypothesis, culprit)
-                        doubtful += [] if cause is None else [(fit, cause)]
-                        if len(doubtful) >= _PROVED:
-                            break
-                    if any(_settles(fit) for fit, _ in doubtful):
+                        by_chance = families is not OF_A_CONSTANT and _chance(bench, fit.hypothesis)
+                        cause = None
+                        if not by_chance and len(proved) < _PROVED:
+                            cause = self.proof.proved(place, fit.hypothesis, culprit)
+                        if cause is not None:
+                            proved.append((fit, cause))
+                    if any(_settles(fit) for fit, _ in proved):
                         break
             except OutOfTime:
-                if not doubtful:
+                if not proved:
                     raise
-        causes = dict((id(fit), cause) for fit, cause in doubtful)
-        self.vague |= {key(cause.steps) for fit, cause in doubtful if fit.hypothesis.vague}
-        chosen = [causes[id(fit)] for fit in ordered(fit for fit, _ in doubtful)]
+        causes = {id(fit): cause for fit, cause in proved}
+        self.vague |= {key(cause.steps) for fit, cause in proved if fit.hypothesis.vague}
+        chosen = [causes[id(fit)] for fit in ordered(fit for fit, _ in proved)]
         return chosen, "" if chosen else _unexplained(bench, fits)
 
     def _pairs(self) -> list[tuple[Culprit, Culprit]]:
@@ -408,7 +399,7 @@ class Finder:
         for pair in self._pairs():
             if all(culprit.causes for culprit in pair):
                 near = [several for several in found if any(c in several for c in pair)]
-                joined = dict.fromkeys(map(id, (c for several in (*near, pair) for c in several)))
+                joined = {id(c) for several in (*near, pair) for c in several}
                 found = [several for several in found if several not in near]
                 found.append([c for c in self.result.culprits if id(c) in joined])
         return [several for several in found if len(set(map(_repair, several))) > 1]
@@ -445,14 +436,14 @@ class Finder:
         for sentence, steps in moved_norms(self.index, made, narrow=least < 2) if culprits else ():
             right = self.proof.right_after(steps, culprits)
             proved = len(right) >= least and (least > 1 or self.proof.says_much(culprits[0]))
-            for culprit in culprits if proved else ():
-                after = right.get(culprit.value)
-                if after is not None:
-                    said = f"{sentence} the values agree (max abs {after.max_abs:.2g})"
-                    given = "place of norms", said, after, steps
-                    culprit.causes = [self.proof.cause(culprit, culprit.value, *given)]
+            explained = [c for c in culprits if proved and c.value in right]
+            for culprit in explained:
+                after = right[culprit.value]
+                said = f"{sentence} the values agree (max abs {after.max_abs:.2g})"
+                given = "place of norms", said, after, steps
+                culprit.causes = [self.proof.cause(culprit, culprit.value, *given)]
             if proved:
-                self.known += next(c.causes for c in culprits if c.causes)
+                self.known += explained[0].causes
             if proved or self.is_late:
                 return
 
@@ -498,11 +489,9 @@ class Finder:
 
     def _cause_behind(self, first: Sequence[Pass], culprit: Culprit) -> Cause | None:
         """Return the cause that a culprit has where other edits come first, if these change what is read."""
-        edited = edited_by(first, self.index)
         left = [other for other in self.result.culprits if not other.causes]
-        there = Finder(
-            replace(self.case, index=edited), replace(self.result, culprits=left), self.until
-        )
+        case = replace(self.case, index=edited_by(first, self.index))
+        there = Finder(case, replace(self.result, culprits=left), self.until)
         entering = there.around.entering(culprit.outputs, *self.case.first)
         node = replace(culprit, inputs=entering, causes=[], unexplained="")
         before, place = self.around.place(culprit), there.around.place(node)
@@ -543,37 +532,34 @@ class Finder:
             )
         return is_right
 
-    def _missing_between(
-        self, place: Place, before: Culprit, afters: Sequence[Culprit]
-    ) -> list[Cause]:
-        """Return what is missing between a value that is right for some nodes, and others that need its reference."""
-        index = self.index
-        right = {p for after in afters for p in index.ancestors(after.outputs, stop=after.inputs)}
+    def _explain_between(self, place: Place, pairs: Sequence[tuple[Culprit, Culprit]]) -> None:
+        """Say what is missing between a value that is right for some nodes, and others that need its reference."""
+        index, before = self.index, pairs[0][0]
+        right = {p for _, after in pairs for p in index.ancestors(after.outputs, stop=after.inputs)}
         others = [p for p in index.consumers.get(before.value, []) if p not in right]
         fresh = f"{before.value}_wanted"
         if not others or fresh in index:
-            return []
+            return
+        # let the others read a copy of the value, and search that
         to = tuple(map(place.selected, others))
         apart = Insert(before.value, "Identity", to=to, output=fresh)
-        edited = edited_by([apart], index)
         samples = [(_renamed(r, before.value, fresh), feeds) for r, feeds in self.case.samples]
-        judge = replace(self.case.judge, references=samples[0][0])
-        there = Finder(
-            replace(self.case, index=edited, judge=judge, samples=samples), self.result, self.until
+        judge, edited = (
+            replace(self.case.judge, references=samples[0][0]),
+            edited_by([apart], index),
         )
+        case = replace(self.case, index=edited, judge=judge, samples=samples)
+        there = Finder(case, self.result, self.until)
         node = replace(before, value=fresh, outputs=[fresh], seen=[], causes=[], unexplained="")
         between = there.around.place(node)
         if between is None or there.proof.agreement(between, ()) is not None:
-            return []
-        families = (operations, other_operations)
-        causes = there._search(between, node, families, ())[0][:1]
-        return [self._behind_a_step(cause, apart, between.maker) for cause in causes]
-
-    def _behind_a_step(self, cause: Cause, first: Insert, maker: str) -> Cause:
-        """Return a cause at the node that another step inserts, in the words of the model without it."""
-        steps = (first, *cause.steps)
-        sentence = cause.sentence.replace(f"the result of {maker}", repr(first.value))
-        return replace(_with(self.index, cause, steps), sentence=sentence)
+            return
+        for cause in there._search(between, node, (operations, other_operations), ())[0][:1]:
+            sentence = cause.sentence.replace(f"the result of {between.maker}", repr(before.value))
+            steps = (apart, *cause.steps)
+            before.causes = [replace(_with(index, cause, steps), sentence=sentence)]
+            before.unexplained = ""
+            self.known += before.causes
 
     def _search_both(self, before: Culprit, after: Culprit) -> bool:
         """Explain two culprits by one mistake; return whether that is done."""
@@ -599,9 +585,7 @@ class Finder:
 
     def _reach(self, cause: Cause, culprit: Culprit) -> int:
         """Return how many of the next other culprits a cause explains too."""
-        others = [
-            other for other in self.result.culprits if other is not culprit and _explainable(other)
-        ]
+        others = [c for c in self.result.culprits if c is not culprit and _explainable(c)]
         places = filter(None, map(self.around.place, others[:_NEXT]))
         return sum(self.proof.agreement(place, cause.steps) is not None for place in places)
 

@@ -3,8 +3,8 @@
 from functools import partial
 
 import numpy as np
-from onnx import NodeProto
 
+from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.constants import Order, fused_orders, together
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
@@ -33,40 +33,29 @@ def fused(place: Place) -> Hypotheses:
 
 def _parts(place: Place, name: str) -> int:
     """Return into how many parts nodes cut a value; 0 for none."""
-    readers = [place.nodes[n] for n in dict.fromkeys(place.consumers.get(name, ()))]
-    split = [len(node.output) for node in readers if node.op_type == "Split"]
-    return next(iter(split), 0) or sum(_takes_a_part(place, name, node) for node in readers)
-
-
-def _takes_a_part(place: Place, name: str, node: NodeProto) -> bool:
-    return (
-        node.op_type in _CUTTING
-        and node.input[0] == name
-        and all(place.constant(other) is not None for other in node.input[1:] if other)
-    )
+    readers = dict.fromkeys(place.readers(name))
+    split = [len(site.node.output) for site in readers if site.op_type == "Split"]
+    cut = [
+        s for s in readers if s.op_type in _CUTTING and s.input[0] == name == "".join(s.computed)
+    ]
+    return split[0] if split else len(cut)
 
 
 def _reordered(place: Place, name: str, first: int, how: str, order: Order) -> Hypothesis:
     """Return the hypothesis that a value's last axes, from one on, are laid out as one in another order."""
-    shape = place.values[name].shape
+    shape, to = place.values[name].shape, place.those(dict.fromkeys(place.readers(name)))
     last = range(first, len(shape))
-    to = place.those(dict.fromkeys(place.consumers[name]))
-    flat, ordered = f"{name}_flat", f"{name}_ordered"
-    gather = partial(
-        Insert,
-        op_type="Gather",
-        attributes=(("axis", first),),
-        constants=(("order", np.asarray(order, np.int64)),),
-    )
-    edits: tuple[Pass, ...] = (gather(name, to=to),)
+    edits: tuple[Pass, ...] = (taken(name, first, order, to=to),)
+    axes = f"axis {first}"
     if len(last) > 1:
+        flat, ordered = f"{name}_flat", f"{name}_ordered"
         merged, again = (np.array([*[0] * first, *end]) for end in ([-1], shape[first:]))
         edits = (
             Insert(name, "Reshape", constants=(("flat", merged),), to=to, output=flat),
-            gather(flat, output=ordered),
+            taken(flat, first, order, output=ordered),
             Insert(ordered, "Reshape", constants=(("shape", again),)),
         )
-    axes = f"es {first} and {first + 1}" if len(last) > 1 else f"is {first}"
+        axes = f"axes {first} and {first + 1}"
     fixed = any(place.is_open(name, axis) for axis in last)
-    sentence = f"{name!r} {how.replace('axis {axis}', f'ax{axes}')}"
+    sentence = f"{name!r} {how.replace('axis {axis}', axes)}"
     return Hypothesis("order of parts", sentence, edits, ("order of parts", how), fixed=fixed)

@@ -1,35 +1,29 @@
 """Nodes that are linear in a constant, as matrices: rows of inputs, the weight, what should come out."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from onnx import NodeProto
 
-from onnxsurgeon_lite.debug.causes.place import Ints, Place, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, Site, Wide, small, wide
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _ROWS = 4096  # rows of a convolution
 _CHECKED = 8  # rows that a hypothesis is checked on
 _SAMPLES = 8
-_SAME_ELEMENTS = ("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Cast", "Dropout")
+_LARGEST = 1 << 29  # bytes of what a convolution reads
 
 
 @dataclass(frozen=True)
 class Linear:
-    """`rows @ weight + bias = wanted` at one node.
+    """`rows @ weight = wanted` at one node, in each group of a convolution, without the bias.
 
     Attributes:
-        number, slot, name: the node, and its constant.
-        array: the constant as it is stored.
-        matrix: the stored constant -> [inputs, outputs]. stored: the way back.
-        rows: [rows, inputs]. wanted: [rows, outputs], without the bias.
+        matrix: the constant as it is stored -> [groups, inputs, outputs]. stored: the way back.
+        rows: [groups, rows, inputs]. wanted: [groups, rows, outputs].
     """
 
-    number: int
-    slot: int
-    name: str
-    array: Array
+    constant: Constant
     matrix: Callable[[Array], Array]
     stored: Callable[[Wide], Wide]
     rows: Wide
@@ -37,41 +31,44 @@ class Linear:
 
     @property
     def weight(self) -> Wide:
-        return wide(self.matrix(self.array))
+        return wide(self.matrix(self.constant.array))
+
+    @property
+    def groups(self) -> int:
+        return len(self.rows)
 
     def close(self, right: Array) -> bool:
         """Return whether other numbers give what is wanted, in a few rows and outputs."""
-        rows, outputs = (
-            np.linspace(0, size - 1, min(_CHECKED, size)).astype(int) for size in self.wanted.shape
-        )
+        rows, outputs = (_some(size, _CHECKED) for size in self.wanted.shape[1:])
         try:
-            made = self.rows[rows] @ wide(self.matrix(right)[:, outputs])
+            made = self.rows[:, rows] @ wide(self.matrix(right)[:, :, outputs])
         except (ValueError, IndexError):
             return False
-        wanted = self.wanted[np.ix_(rows, outputs)]
+        wanted = self.wanted[:, rows][:, :, outputs]
         scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
         return made.shape == wanted.shape and bool((np.abs(made - wanted) <= 2e-3 * scale).all())
 
     def factor(self, right: Array) -> Wide | None:
         """Return the factor by output with which other numbers give what is wanted; None if none does, or it is 1."""
-        rows = np.linspace(0, len(self.rows) - 1, min(8 * _CHECKED, len(self.rows))).astype(int)
+        rows = _some(self.rows.shape[1], 8 * _CHECKED)
         matrix = self.matrix(right)
         if matrix.shape != self.weight.shape or len(rows) < _CHECKED:
             return None
-        made, wanted = self.rows[rows] @ wide(matrix), self.wanted[rows]
-        factor = fitted(made, wanted)[0]
+        made, wanted = self.rows[:, rows] @ wide(matrix), self.wanted[:, rows]
+        factor = fitted(made, wanted, 1)[0]
         is_close = small(made * factor - wanted, wanted)
-        return factor[0] if is_close and (np.abs(factor - 1) > 1e-4).any() else None
+        return factor if is_close and (np.abs(factor - 1) > 1e-4).any() else None
 
     def factor_of_channels(self, right: Array) -> Wide | None:
         """Return the factor of exchanged channels, which had been scaled by output before; None if there is none.
 
         The scale `s` stands at the other channels: `s[output] / s[input]` takes it back.
         """
-        size, outputs = self.array.shape[1], self.array.shape[0]
+        outputs, size = self.constant.array.shape[:2]
         matrix, found = wide(self.matrix(right)).reshape(size, -1, outputs), []
-        step = max(1, len(self.rows) // (4 * size))
-        rows, wanted = self.rows[::step].reshape(-1, size, matrix.shape[1]), self.wanted[::step]
+        every = slice(None, None, max(1, self.rows.shape[1] // (4 * size)))
+        rows = self.rows[0, every].reshape(-1, size, matrix.shape[1])
+        wanted = self.wanted[0, every]
         for output in range(outputs):
             made = np.einsum("rik,ik->ri", rows, matrix[:, :, output])
             factors = np.linalg.lstsq(made, wanted[:, output], rcond=1e-6)[0]
@@ -83,6 +80,11 @@ class Linear:
         if not np.abs(scale).min() > 0 or not by_input[0].any():
             return None
         return np.repeat(scale / scale[:, None], matrix.shape[1], axis=0)
+
+
+def _some(size: int, most: int) -> np.ndarray:
+    """Return some positions, spread evenly."""
+    return np.linspace(0, size - 1, min(most, size)).astype(int)
 
 
 def fitted(
@@ -99,200 +101,99 @@ def fitted(
 
 def linears(place: Place) -> Iterator[Linear]:
     """Yield the nodes that are linear in a constant and whose wanted result is known."""
-    views = (_view(place, number) for number in range(len(place.nodes)))
-    yield from (view for view in views if view is not None)
+    yield from (view for site in place.sites if (view := _view(site)) is not None)
 
 
 def stacked(place: Place, view: Linear) -> Linear:
     """Return a view with the rows of all samples."""
     views = [view]
     for sample in place.samples[1:_SAMPLES]:
-        other = _view(replace(place, samples=[sample], nearby={}), view.number)
+        there = replace(place, samples=[sample], nearby={})
+        other = _view(there.sites[view.constant.site.number])
         views += [other] if other is not None else []
-    return replace(
-        view,
-        rows=np.concatenate([v.rows for v in views]),
-        wanted=np.concatenate([v.wanted for v in views]),
-    )
+    rows, wanted = ([getattr(v, name) for v in views] for name in ("rows", "wanted"))
+    return replace(view, rows=np.concatenate(rows, 1), wanted=np.concatenate(wanted, 1))
 
 
-def _view(place: Place, number: int) -> Linear | None:
-    node = place.nodes[number]
-    build = {"MatMul": _matmul, "Gemm": _gemm, "Conv": _conv}.get(node.op_type)
-    if build is None or node.domain not in ("", "ai.onnx") or len(node.input) < 2:
+def without_bias(site: Site, result: Wide) -> Wide:
+    """Return the result of a MatMul, a Gemm or a convolution without its bias."""
+    bias = site.operand(2)
+    if bias is None or site.op_type == "MatMul":
+        return result
+    if site.op_type == "Conv":
+        return result - wide(bias).reshape(-1, *[1] * (result.ndim - 2))
+    return result - _number(site, "beta") * wide(bias)
+
+
+def _number(site: Site, name: str) -> float:
+    value = site.attributes.get(name)
+    return value if isinstance(value, float) else 1.0
+
+
+def _view(site: Site) -> Linear | None:
+    """Return a node as matrices; None if it is not linear in its second input."""
+    constant, given, wanted = site.constant(1), site.operand(0), site.wanted
+    if constant is None or given is None or wanted is None or constant.array.dtype.kind not in "fV":
         return None
-    weight, given = place.constant(node.input[1]), place.operand(node.input[0])
-    if weight is None or given is None or weight.dtype.kind not in "fV":
+    if site.op_type not in ("MatMul", "Gemm", "Conv") or site.node.domain not in ("", "ai.onnx"):
         return None
-    wanted = wanted_at(place, number)
-    return None if wanted is None else build(place, number, node, wide(given), weight, wanted)
-
-
-def _matmul(
-    place: Place, number: int, node: NodeProto, given: Wide, weight: Array, wanted: Wide
-) -> Linear | None:
-    if weight.ndim != 2 or given.ndim < 2 or wanted.shape[-1] != weight.shape[1]:
+    out = without_bias(site, wanted)
+    if site.op_type == "Conv":
+        return _convolution(constant, out)
+    weight, transposed = constant.array, bool(site.attributes.get("transB"))
+    alpha = _number(site, "alpha")
+    if weight.ndim != 2 or given.ndim < 2 or site.attributes.get("transA") or not alpha:
         return None
-    rows, out = given.reshape(-1, weight.shape[0]), wanted.reshape(-1, weight.shape[1])
-    return Linear(number, 1, node.input[1], weight, lambda w: w, lambda m: m, rows, out)
-
-
-def _gemm(
-    place: Place, number: int, node: NodeProto, given: Wide, weight: Array, wanted: Wide
-) -> Linear | None:
-    known = place.attributes(node)
-    alpha, beta = (
-        float(v) if isinstance(v := known.get(n), float) else 1.0 for n in ("alpha", "beta")
-    )
-    bias = place.operand(node.input[2]) if len(node.input) > 2 and node.input[2] else None
-    if known.get("transA") or weight.ndim != 2 or given.ndim != 2 or not alpha:
-        return None
-    turned = bool(known.get("transB"))
-    out = (wanted - (0 if bias is None else beta * wide(bias))) / alpha
 
     def matrix(array: Array) -> Array:
-        return array.T if turned else array
+        return (array.T if transposed else array)[None]
 
-    if out.shape != (len(given), matrix(weight).shape[1]):
+    inputs, outputs = matrix(weight).shape[1:]
+    if given.shape[-1] != inputs or out.shape != (*given.shape[:-1], outputs):
         return None
-    back = (lambda m: m.T) if turned else (lambda m: m)
-    return Linear(number, 1, node.input[1], weight, matrix, back, given, out)
+    rows, out = wide(given).reshape(1, -1, inputs), out.reshape(1, -1, outputs) / alpha
+    return Linear(constant, matrix, lambda m: m[0].T if transposed else m[0], rows, out)
 
 
-def _conv(
-    place: Place, number: int, node: NodeProto, given: Wide, weight: Array, wanted: Wide
-) -> Linear | None:
-    known = place.attributes(node)
-    if known.get("group", 1) != 1 or known.get("auto_pad", "NOTSET") != "NOTSET":
+def _convolution(constant: Constant, wanted: Wide) -> Linear | None:
+    """Return a convolution as matrices, one for each group."""
+    site, weight = constant.site, constant.array
+    groups, windows = site.attributes.get("group", 1), _windows(site, weight.shape[2:])
+    if windows is None or not isinstance(groups, int):
         return None
-    windows, out = kernel_windows(place, number, weight, wanted)
-    if windows is None:
+    axes = weight.ndim - 2
+    positions, channels = windows.shape[: 1 + axes], windows.shape[1 + axes]
+    if positions != (len(wanted), *wanted.shape[2:]) or channels != groups * weight.shape[1]:
         return None
-    rows = windows.reshape(-1, int(np.prod(windows.shape[3:])))
-    results = np.moveaxis(out, 1, -1).reshape(-1, wanted.shape[1])
-    step = max(1, len(rows) // _ROWS)
-    shape = weight.shape
+    inputs, count = int(np.prod(weight.shape[1:])), int(np.prod(positions))
+    every = slice(None, None, max(1, count // _ROWS))
+    rows = windows.reshape(-1, groups, inputs)[every].swapaxes(0, 1)
+    results = np.moveaxis(wanted, 1, -1).reshape(count, groups, -1)[every].swapaxes(0, 1)
     return Linear(
-        number,
-        1,
-        node.input[1],
-        weight,
-        lambda array: array.reshape(len(array), -1).T,
-        lambda m: m.T.reshape(shape),
-        rows[::step],
-        results[::step],
+        constant,
+        lambda array: array.reshape(groups, -1, inputs).swapaxes(1, 2),
+        lambda m: m.swapaxes(1, 2).reshape(weight.shape),
+        rows,
+        results,
     )
 
 
-def kernel_windows(
-    place: Place, number: int, weight: Array, wanted: Wide
-) -> tuple[Wide | None, Wide]:
-    """Return (what a convolution of one or two axes reads, as `_windows` has it, the wanted result without its bias).
-
-    The first is None if there is none.
-    """
-    node = place.nodes[number]
-    known, given = dict(place.attributes(node)), place.operand(node.input[0])
-    bias = place.operand(node.input[2]) if len(node.input) > 2 and node.input[2] else None
-    out = wanted - (0 if bias is None else wide(bias).reshape(1, -1, *[1] * (wanted.ndim - 2)))
-    if given is None or weight.ndim not in (3, 4) or given.ndim != weight.ndim:
-        return None, out
-    kernel, read = weight.shape[2:], wide(given)
-    if weight.ndim == 3:  # as an image of one row
-        kernel, read, out = (1, *kernel), read[:, :, None], out[:, :, None]
-        for name, usual in (("pads", 0), ("strides", 1), ("dilations", 1)):
-            value = known.get(name)
-            ends = value if isinstance(value, list) else []
-            known[name] = [int(number) for end in ends for number in (usual, end)]
-    windows = _windows(read, kernel, known)
-    fits = windows is not None and windows.shape[:3] == (out.shape[0], *out.shape[2:])
-    return windows if fits else None, out
-
-
-def _windows(given: Wide, kernel: Ints, known: Mapping[str, object]) -> Wide | None:
-    """Return [samples, height, width, channels, kernel height, kernel width] of a 2-d convolution."""
-
-    def axes(name: str, usual: list[int]) -> list[int]:
-        value = known.get(name)
-        return value if isinstance(value, list) and value else usual
-
-    pads, strides, dilations = (
-        axes("pads", [0] * 4),
-        axes("strides", [1, 1]),
-        axes("dilations", [1, 1]),
-    )
-    if given.ndim != 4 or given.nbytes * int(np.prod(kernel)) > 1 << 29:
+def _windows(site: Site, kernel: Ints) -> Wide | None:
+    """Return what a convolution reads: [samples, each axis, channels, each axis of the kernel]."""
+    given, axes = site.operand(0), len(kernel)
+    if given is None or given.ndim != axes + 2 or not axes:
         return None
-    padded = np.pad(given, [(0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])])
+    if site.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    if 8 * given.size * int(np.prod(kernel)) > _LARGEST:
+        return None
+    pads = site.ints("pads") or [0] * 2 * axes
+    strides, dilations = (site.ints(name) or [1] * axes for name in ("strides", "dilations"))
+    around = [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True)]
+    padded = np.pad(wide(given), around)
     reach = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
     if any(size < r for size, r in zip(padded.shape[2:], reach, strict=True)):
         return None
-    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, (2, 3))
-    windows = windows[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
-    return np.moveaxis(windows, 1, 3)
-
-
-def wanted_at(place: Place, number: int) -> Wide | None:
-    """Return what a node should compute: the wanted value, taken back through the nodes behind it."""
-    name = place.nodes[number].output[0]
-    behind: list[tuple[NodeProto, int]] = []
-    while name != place.value:
-        users = [n for n in place.consumers.get(name, []) if n in place.leading]
-        if len(users) != 1:
-            return None
-        node = place.nodes[users[0]]
-        if list(node.input).count(name) != 1:
-            return None
-        behind.append((node, list(node.input).index(name)))
-        name = node.output[0]
-    if place.wanted.dtype.kind not in "fV":
-        return None
-    found: Wide | None = wide(place.wanted)
-    for node, slot in reversed(behind):
-        found = None if found is None else taken_back(place, node, slot, found)
-    made = place.values.get(place.nodes[number].output[0])
-    return found if found is not None and (made is None or made.shape == found.shape) else None
-
-
-def taken_back(place: Place, node: NodeProto, slot: int, result: Wide) -> Wide | None:
-    """Return the input of a node that gives a result; None where that is not unique."""
-    shape = place.values[node.input[slot]].shape if node.input[slot] in place.values else None
-    if shape is not None and node.op_type == "Concat":
-        return _part(place, node, slot, result)
-    if shape is None or (node.op_type != "Transpose" and int(np.prod(shape)) != result.size):
-        return None
-    other = place.operand(node.input[1 - slot]) if len(node.input) == 2 else None
-    o = None if other is None or other.dtype.kind not in "fV" else wide(other)
-    match node.op_type, slot:
-        case "Add", _ if o is not None:
-            return _shaped(result - o, shape)
-        case "Sub", 0 if o is not None:
-            return _shaped(result + o, shape)
-        case "Sub", 1 if o is not None:
-            return _shaped(o - result, shape)
-        case "Mul", _ if o is not None and o.all():
-            return _shaped(result / o, shape)
-        case "Div", 0 if o is not None:
-            return _shaped(result * o, shape)
-        case _, 0 if node.op_type in _SAME_ELEMENTS:
-            return result.reshape(shape)
-        case "Transpose", 0:
-            axes = place.attributes(node).get("perm") or [*range(result.ndim)][::-1]
-            assert isinstance(axes, list)
-            return result.transpose(np.argsort(np.array(axes)))
-    return None
-
-
-def _part(place: Place, node: NodeProto, slot: int, result: Wide) -> Wide | None:
-    """Return an operand of a Concat."""
-    axis, read = place.attributes(node).get("axis"), list(map(place.operand, node.input))
-    if not isinstance(axis, int) or any(a is None for a in read):
-        return None
-    sizes = [a.shape[axis] for a in read if a is not None]
-    if sum(sizes) != result.shape[axis]:
-        return None
-    return np.asarray(np.split(result, np.cumsum(sizes)[:-1], axis)[slot])
-
-
-def _shaped(array: Wide, shape: Ints) -> Wide | None:
-    return array if array.shape == shape else None
+    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, tuple(range(2, axes + 2)))
+    steps = [slice(None, None, step) for step in (1, 1, *strides, *dilations)]
+    return np.moveaxis(windows[tuple(steps)], 1, axes + 1)

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
-from onnxsurgeon_lite.debug.causes.place import Place, fits, titled, wide
+from onnxsurgeon_lite.debug.causes.place import Place, Site, fits, titled, wide
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 from onnxsurgeon_lite.tensors.narrow import largest
 
 Flags = NDArray[np.bool_]
+Offsets = NDArray[np.intp]
 
 _MASKED = -1e3  # a score that is no larger is masked
 _HIDING = ("Where", "Add", "Sub", "Mul", "Softmax")
@@ -33,41 +34,41 @@ _APPLIED = {
 _SCALING = ("Div", "Cast")
 
 
+def _attending(place: Place) -> Iterator[tuple[Site, Array, Offsets]]:
+    """Yield (Softmax, its scores, how far each key is ahead of each query) of floats."""
+    for site in place.sites:
+        scores = site.operand(0) if site.op_type == "Softmax" else None
+        if scores is not None and scores.ndim > 1 and is_float(scores.dtype):
+            queries, keys = scores.shape[-2:]
+            rows, columns = np.indices((queries, keys))
+            yield site, scores, columns - rows - (keys - queries)
+
+
 def missing_masks(place: Place) -> Hypotheses:
     """Yield causal masks before each Softmax."""
-    for number, node in enumerate(place.nodes):
-        scores = place.operand(node.input[0]) if node.op_type == "Softmax" else None
-        if scores is None or scores.ndim < 2 or not is_float(scores.dtype):
+    for site, scores, ahead in _attending(place):
+        if not 1 < len(ahead) <= ahead.shape[1]:
             continue
-        queries, keys = scores.shape[-2:]
-        if not 1 < queries <= keys:
-            continue
-        keeps = np.tri(queries, keys, keys - queries, bool)
-        mask = np.where(keeps, 0, -np.inf).astype(scores.dtype)
-        token = place.only(number)
-        edit = Insert(node.input[0], "Add", constants=(("causal_mask", mask),), to=token)
-        later = _later(scores, keeps)
-        sentence = (
-            f"{place.title(number)} attends to {later}; with a causal mask of {list(mask.shape)}"
-        )
+        mask = np.where(ahead <= 0, 0, -np.inf).astype(scores.dtype)
+        edit = Insert(site.input[0], "Add", constants=(("causal_mask", mask),), to=site.only)
+        was = f"{site.title} attends to {_later(scores, ahead)}"
+        sentence = f"{was}; with a causal mask of {list(mask.shape)}"
         yield Hypothesis("missing mask", sentence, (edit,), ("causal mask",))
 
 
 def missing_slopes(place: Place) -> Hypotheses:
     """Yield what ALiBi adds to scores: slopes by head, for positions before or around."""
-    for number, node in enumerate(place.nodes):
-        scores = place.operand(node.input[0]) if node.op_type == "Softmax" else None
-        if scores is None or scores.ndim < _WITH_HEADS or not is_float(scores.dtype):
+    for site, scores, ahead in _attending(place):
+        if scores.ndim < _WITH_HEADS:
             continue
-        heads, queries, keys = scores.shape[-3:]
-        rows, columns = np.indices((queries, keys))
-        ahead, slopes = columns - rows - (keys - queries), np.array(_slopes(heads))
+        heads = scores.shape[-3]
+        slopes = np.array(_slopes(heads))[:, None, None]
         for away, which in ((ahead, "before"), (-np.abs(ahead), "around")):
-            bias = (slopes[:, None, None] * away).astype(scores.dtype)
-            edit = Insert(node.input[0], "Add", constants=(("alibi", bias),), to=place.only(number))  # fmt: skip
-            wrong = f"{place.title(number)} has no slopes by head in its scores (ALiBi)"
+            bias = (slopes * away).astype(scores.dtype)
+            edit = Insert(site.input[0], "Add", constants=(("alibi", bias),), to=site.only)
+            wrong = f"{site.title} has no slopes by head in its scores (ALiBi)"
             sentence = f"{wrong}; with those of {heads} heads for positions {which}"
-            fixed = place.is_open(node.input[0], -1)
+            fixed = place.is_open(site.input[0], -1)
             yield Hypothesis("missing slopes", sentence, (edit,), ("slopes", which), fixed=fixed)
 
 
@@ -78,11 +79,9 @@ def _slopes(heads: int) -> list[float]:
     return [*slopes, *_slopes(2 * power)[::2][: heads - power]] if heads > power else slopes
 
 
-def _later(scores: Array, keeps: Flags) -> str:
+def _later(scores: Array, ahead: Offsets) -> str:
     """Say which later positions scores let through: all, or a few, where a mask is off."""
-    seen = (wide(scores) > _MASKED).reshape(-1, *keeps.shape).any(axis=0)
-    rows, columns = np.indices(keeps.shape)
-    ahead = columns - rows - (keeps.shape[1] - keeps.shape[0])
+    seen = (wide(scores) > _MASKED).reshape(-1, *ahead.shape).any(axis=0)
     most = int(ahead[seen].max(initial=0))
     if not 0 < most < ahead.max():
         return "later positions"
@@ -92,33 +91,30 @@ def _later(scores: Array, keeps: Flags) -> str:
 def inverted_flags(place: Place) -> Hypotheses:
     """Yield flags, or ones and zeros, that are the other way round where they hide something."""
     for name, array in place.values.items():
-        numbers = place.consumers.get(name, ())
-        readers = place.those(numbers)
+        readers = {*place.consumers.get(name, ())}
         if not readers or shown(array) is None or array.min() < 0:
             continue
-        behind = {*numbers}.union(*map(place.index.descendants, numbers))
-        if not any(place.nodes[n].op_type in _HIDING for n in behind):
-            continue
-        edit = Insert(name, "Sub", ("1", name), to=readers)
-        if array.dtype.kind == "b":
-            edit = Insert(name, "Not", to=readers)
-        sentence = f"the mask {name!r} is inverted; with 0 for 1 and 1 for 0"
-        yield Hypothesis("inverted mask", sentence, (edit,), ("inverted mask",))
+        behind = readers.union(*map(place.index.descendants, readers))
+        if any(place.nodes[number].op_type in _HIDING for number in behind):
+            to = place.those(place.readers(name))
+            edit = Insert(name, "Sub", ("1", name), to=to)
+            if array.dtype.kind == "b":
+                edit = Insert(name, "Not", to=to)
+            sentence = f"the mask {name!r} is inverted; with 0 for 1 and 1 for 0"
+            yield Hypothesis("inverted mask", sentence, (edit,), ("inverted mask",))
 
 
 def extra_masks(place: Place) -> Hypotheses:
     """Yield masks that are one too many where several are joined."""
-    for number, node in enumerate(place.nodes):
-        value, masks = node.output[0], [n for n in node.input if _is_mask(place, n)]
-        if len(node.input) != 2 or len(masks) != 2 or not _is_mask(place, value):
+    for site in place.sites:
+        masks = [name for name in site.input if _is_mask(place, name)]
+        if not len(site.input) == len(masks) == 2 or not _is_mask(place, site.output):
             continue
         for name, other in (masks, masks[::-1]):
-            if place.constant(name) is None and value != place.value:
-                sentence = (
-                    f"the mask {other!r} of {place.title(number)} is one too many; without it"
-                )
-                edit = Rewire(value, name)
-                yield Hypothesis("extra mask", sentence, (edit,), ("extra mask", node.op_type))
+            if not place.is_constant(name) and site.output != place.value:
+                sentence = f"the mask {other!r} of {site.title} is one too many; without it"
+                edit = Rewire(site.output, name)
+                yield Hypothesis("extra mask", sentence, (edit,), ("extra mask", site.op_type))
 
 
 def _is_mask(place: Place, name: str) -> bool:
@@ -223,8 +219,8 @@ def other_masks(place: Place) -> Hypotheses:
 def _behind(place: Place, name: str, attending: Sequence[int]) -> Iterator[_Spot]:
     """Yield the edge to a Softmax."""
     made, plain = name in place.producer, f"{name}_unmasked"
-    readers = place.consumers.get(name, ())
-    to = tuple(place.node(n) for n in readers if place.positions[n] in attending and not made)
+    readers = (site for site in place.readers(name) if place.positions[site.number] in attending)
+    to = () if made else place.those(readers)
     start, end = (plain, name) if made else (name, plain)
     if made or to:
         there = Insert(name, "Identity", to=to, before=made, output=plain)
@@ -234,23 +230,29 @@ def _behind(place: Place, name: str, attending: Sequence[int]) -> Iterator[_Spot
 def _applied(place: Place, name: str) -> Iterator[_Spot]:
     """Yield the nodes that mask scores, from the last one on."""
     for _ in range(_BEFORE):
-        number = place.producer.get(name, -1)
-        node, made = place.nodes[number], place.operand(name)
-        read = {n: a for n in node.input if (a := place.operand(n)) is not None}
-        masks = [n for n, array in read.items() if shown(array) is not None]
-        alike = [n for n in read if n not in masks and made is not None and read[n].shape == made.shape]  # fmt: skip
-        if number < 0 or len(alike) != 1 or node.op_type not in (*_APPLIED, *_SCALING):
+        number = place.producer.get(name)
+        if number is None:
             return
-        others = {n: a for n, a in read.items() if n not in alike and place.constant(n) is None}
-        for mask in masks if node.op_type in _APPLIED else ():
-            applied = _APPLIED[node.op_type]
-            yield _Spot(place.title(number), applied, alike[0], name, mask, others)
+        site, read, made = place.sites[number], dict[str, Array](), place.operand(name)
+        for each in site.input:
+            array = place.operand(each)
+            if array is not None:
+                read[each] = array
+        masks = [n for n, array in read.items() if shown(array) is not None]
+        alike = [
+            n for n in read if n not in masks and made is not None and read[n].shape == made.shape
+        ]
+        if len(alike) != 1 or site.op_type not in (*_APPLIED, *_SCALING):
+            return
+        others = {n: a for n, a in read.items() if n not in alike and not place.is_constant(n)}
+        for mask in masks if site.op_type in _APPLIED else ():
+            yield _Spot(site.title, _APPLIED[site.op_type], alike[0], name, mask, others)
         name = alike[0]
 
 
 def _masks(place: Place, scores: Array, own: str) -> Iterator[_Mask]:
     """Yield masks for scores that differ: the one that goes in first, as it is and inverted."""
-    constants = {name: array for *_, name, array in place.constants()}
+    constants = {constant.name: constant.array for constant in place.constants()}
     values = {**place.values, **place.nearby, **constants}
     masks = {name: flags for name, array in values.items() if (flags := shown(array)) is not None}
     plain, inverted = ([(name, way) for name in masks if name != own] for way in (False, True))

@@ -1,15 +1,17 @@
-"""Small constants that are solved for by Levenberg-Marquardt steps: variances, the biases of recurrent nodes."""
+"""Small constants that are solved for step by step: variances, the biases of recurrent nodes."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.causes.cells import BIAS, GATES, equations
+from onnxsurgeon_lite.debug.causes.cells import BIAS, GATES
+from onnxsurgeon_lite.debug.causes.descent import Descent, equations, root_mean_square
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, Wide, wide
 from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, unchanged
 from onnxsurgeon_lite.debug.causes.trying import Bench, OutOfTime, sampled
 from onnxsurgeon_lite.debug.causes.units import (
@@ -34,13 +36,10 @@ _SECONDS = 8.0  # for what is recurrent
 _FREE = "free\x02"  # the input that stands for the constant
 _LOOKED_AT = 4096  # numbers of the reference, or as many times the unknowns:
 _EACH = 8
-_ROUNDS = 12
 _STEP = 1e-2  # of a difference, relative to the largest number
-_DAMPED = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)
-"""Below which share of the largest singular value the directions of a step count less."""
-_MUCH = 0.5  # times the error, at most, with a step by slopes that serve once more
-_BETTER = 0.9  # times the error, at least, with each step
-_NOISE = 1e-7  # an error, relative to the reference, that no step makes smaller
+_DAMPED = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 4.0)
+_STEPS = Descent(40, np.inf, _DAMPED, patience=1, enough=1e-7, much=0.5)
+"""Slopes cost a run for each number, so they serve as long as steps make errors much smaller."""
 _CLOSE = 1e-3  # one that is worth a run
 
 
@@ -51,59 +50,67 @@ def solved_recurrent(place: Place) -> Hypotheses:
         if hypothesis.proves:
             return
     until = time.monotonic() + _SECONDS
-    for number, node in enumerate(place.nodes):
-        array = place.constant(node.input[BIAS]) if len(node.input) > BIAS else None
-        known = node.op_type not in GATES or array is None or not is_float(array.dtype)
-        if array is None or known or states_are_known(place, number):
+    for site in place.sites:
+        bias = site.constant(BIAS) if site.op_type in GATES else None
+        if bias is None or not bias.is_float or states_are_known(site):
             continue
-        free = free_biases(array, node.op_type)
+        free = free_biases(bias.array, site.op_type)
         if free.sum() > min(_MOST_RECURRENT, place.wanted.size):
             continue
-        solving = _Solving(place, number, node.input[BIAS], array, free, until)
+        solving = _Solving(bias, free, until)
         try:
             solved = solving.solved()
         except OutOfTime:
             return
         if solved is not None:
-            solved = settled(wide(array), solved, BIAS)
-            said, where = described_in(wide(array), solved, BIAS)
+            solved = settled(bias.numbers, solved, BIAS)
+            said, where = described_in(bias.numbers, solved, BIAS)
             yield replace(solving.told(solved, said + where), vague=said == "differs")
 
 
 def solved_small(place: Place, bench: Bench) -> Hypotheses:
-    """Yield small constants with the numbers at which the error is the smallest."""
-    for number, slot, name, array in place.constants():
-        if slot < 0 or array.size < 2 or not is_float(array.dtype):
+    """Yield small constants with the numbers at which the error is the smallest: where they are zero, then all."""
+    for constant in place.constants():
+        if constant.slot < 0 or constant.array.size < 2 or not constant.is_float:
             continue
-        zero = array == 0
+        zero = constant.array == 0
         for free in (zero, np.ones_like(zero)) if zero.any() else (~zero,):
             if not 1 < free.sum() <= _MOST:
                 continue
-            solving = _Solving(place, number, name, array, free, bench.until)
+            solving = _Solving(constant, free, bench.until)
             solved = solving.solved()
             if solved is not None:
-                solved = np.where(unchanged(wide(array), solved), array, solved)
-                yield solving.told(solved, described(wide(array), solved))
+                old = constant.numbers
+                solved = np.where(unchanged(old, solved), old, solved)
+                yield solving.told(solved, described(old, solved))
 
 
+@dataclass
 class _Solving:
-    """Solves for one constant, where it is free."""
+    """Solves for one constant, where it is free, by running the place with other numbers."""
 
-    def __init__(
-        self, place: Place, number: int, name: str, array: Array, free: Array, until: float
-    ) -> None:
-        self.place, self.number, self.until = place, number, until
-        self.name, self.array, self.free = name, array, free
-        self.every = max(1, sampled(place.wanted).size // max(_LOOKED_AT, _EACH * int(free.sum())))
-        self.wanted = np.nan_to_num(self._some(place.wanted))
-        self.scale = float(np.sqrt(np.mean(np.square(self.wanted)))) or 1.0
-        self.slopes = np.zeros((self.wanted.size, 0))
+    constant: Constant
+    free: Array
+    until: float
+
+    @property
+    def place(self) -> Place:
+        return self.constant.site.place
+
+    @cached_property
+    def wanted(self) -> Wide:
+        """Some of the numbers that the place should make, relative to their size."""
+        return np.nan_to_num(self._some(self.place.wanted)) / self.scale
+
+    @cached_property
+    def scale(self) -> float:
+        some = np.nan_to_num(self._some(self.place.wanted))
+        return float(np.sqrt(np.mean(np.square(some)))) or 1.0
 
     def told(self, solved: Wide, how: str) -> Hypothesis:
         """Return the hypothesis that the constant should have these numbers."""
-        right, unknowns = solved.astype(self.array.dtype), int(self.free.sum())
-        known, _ = equations(self.slopes, self.wanted / self.scale)
-        return solved_constant(self.place, self.number, self.name, right, how, unknowns, known)
+        known, _ = equations(self.slopes[0], self.wanted)
+        return solved_constant(self.constant, solved, how, int(self.free.sum()), known)
 
     def solved(self) -> Wide | None:
         """Return the numbers at which the error is the smallest; None where the steps lead nowhere."""
@@ -112,83 +119,60 @@ class _Solving:
             return None
         try:
             with self._opened() as run:
-                return self._descended(run, self._some(actual))
-        except RuntimeFailure:
+                self.run = run
+                start = np.zeros((1, int(self.free.sum())))
+                change = _STEPS(start, self._left, self._slopes)
+                error = float(root_mean_square(self._left(change))[0])
+        except (RuntimeFailure, ValueError):
             return None
+        return self._with(change[0]) if error <= _CLOSE else None
 
-    def _descended(self, run: _Run, made: Wide) -> Wide | None:
-        """Return the numbers at which the steps end, if they are worth a run.
+    def _with(self, change: Wide) -> Wide:
+        numbers = self.constant.numbers.copy()
+        numbers[self.free] += change
+        return numbers
 
-        The slopes serve as long as the steps by them take most of the error back.
-        """
-        numbers, best, slopes = wide(self.array), self._error(made), 0
-        serve = False
-        while slopes < _ROUNDS and best > _NOISE:
-            if not serve:
-                slopes += 1
-                if not self._learned(run, numbers, made):
-                    break
-            tried = [numbers + step for step in self._steps(made)]
-            found = self._made(run, tried)
-            errors = list(map(self._error, found))
-            least = min(errors, default=np.inf)
-            if not least < _BETTER * best and not serve:
-                break
-            serve = least < _MUCH * best
-            if least < best:
-                at = errors.index(least)
-                numbers, made, best = tried[at], found[at], least
-        return numbers if best <= _CLOSE else None
+    def _left(self, change: Wide) -> Wide:
+        """Return what is left of the error [1, numbers]."""
+        return (self.wanted - self._made(self._with(change[0])))[None]
 
-    def _learned(self, run: _Run, numbers: Wide, made: Wide) -> bool:
-        """Compute how the place changes with each number; return whether that is known."""
+    def _slopes(self, change: Wide) -> Wide:
+        """Return how the place changes with each number, by differences: [1, numbers, unknowns]."""
+        numbers = self._with(change[0])
         width = _STEP * (float(np.abs(numbers).max()) or 1.0)
-        self.moves = np.eye(numbers.size).reshape(-1, *numbers.shape)[self.free.ravel()]
-        moved = self._made(run, [numbers + width * each for each in self.moves])
-        if len(moved) < len(self.moves) or not np.isfinite([made, *moved]).all():
-            return False
-        self.slopes = (np.array(moved) - made).T / width
-        self.parts = np.linalg.svd(self.slopes, full_matrices=False)
-        return True
-
-    def _steps(self, made: Wide) -> list[Wide]:
-        """Return steps that would take error back if the place were linear, the boldest first."""
-        left, sizes, right = self.parts
-        along = left.T @ (self.wanted - made)
-        damped = (sizes**2 + np.square(share * sizes.max(initial=0.0)) for share in _DAMPED)
-        changes = (right.T @ (along * sizes / each) for each in damped if each.all())
-        return [np.tensordot(change, self.moves, 1) for change in changes]
-
-    def _error(self, made: Wide) -> float:
-        """Return the root mean square error: a step that makes it smaller may make the largest one larger."""
-        with np.errstate(all="ignore"):
-            error = float(np.sqrt(np.mean(np.square(made - self.wanted)))) / self.scale
-        return error if np.isfinite(error) else np.inf
+        made = self._made(numbers)
+        moves = width * np.eye(change.shape[1])
+        moved = [self._made(self._with(change[0] + move)) for move in moves]
+        self.slopes = ((np.array(moved) - made).T / width)[None]
+        if not np.isfinite(self.slopes).all():
+            raise ValueError
+        return self.slopes
 
     def _some(self, array: Array) -> Wide:
-        return wide(sampled(array)[:: self.every])
+        """Return some of an array's elements, spread over it."""
+        found = sampled(array)
+        most = max(_LOOKED_AT, _EACH * int(self.free.sum()))
+        return wide(found[:: max(1, found.size // most)])
 
     @contextmanager
     def _opened(self) -> Iterator[_Run]:
         """Open the place with the constant as an input of the node, so that all numbers run in one session."""
-        place = self.place
+        place, array = self.place, self.constant.array
         proto = copied(place.index.model.proto)
-        rename_uses([proto.graph.node[self.number]], {self.name: _FREE})
-        proto.graph.input.add(name=_FREE, type=type_of(self.array))
+        rename_uses([proto.graph.node[self.constant.site.number]], {self.constant.name: _FREE})
+        proto.graph.input.add(name=_FREE, type=type_of(array))
         observer = Observer(GraphIndex.of(place.index.model.with_proto(proto)), place.runtime)
-        inputs = {**place.inputs, **place.nearby, _FREE: self.array}
+        inputs = {**place.inputs, **place.nearby, _FREE: array}
         types = {name: type_of(value) for name, value in inputs.items() if value is not None}
         part = observer.part(range(len(proto.graph.node)), types, [place.value])
         with observer.opened(part, inputs, [place.value]) as run:
             yield run
 
-    def _made(self, run: _Run, variants: list[Wide]) -> list[Wide]:
-        """Compute the place's value with each of several numbers."""
-        found = []
-        for numbers in variants:
-            if time.monotonic() > self.until:
-                raise OutOfTime
-            made = run({_FREE: numbers.astype(self.array.dtype)})[self.place.value]
-            if is_array(made) and made.shape == self.place.wanted.shape:
-                found.append(self._some(made))
-        return found
+    def _made(self, numbers: Wide) -> Wide:
+        """Compute some of the place's value with other numbers, relative to the size of what it should be."""
+        if time.monotonic() > self.until:
+            raise OutOfTime
+        made = self.run({_FREE: numbers.astype(self.constant.array.dtype)})[self.place.value]
+        if not is_array(made) or made.shape != self.place.wanted.shape:
+            raise ValueError
+        return self._some(made) / self.scale

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.linear import fitted, wanted_at
+from onnxsurgeon_lite.debug.causes.linear import fitted
 from onnxsurgeon_lite.debug.causes.operations import (
     OF_THE_LAST_AXIS,
     Right,
@@ -16,10 +16,10 @@ from onnxsurgeon_lite.debug.causes.operations import (
     missing_activation,
     right_values,
 )
-from onnxsurgeon_lite.debug.causes.place import Place, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.place import Place, Site, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import described
 from onnxsurgeon_lite.graph.text import node_title
-from onnxsurgeon_lite.passes import Insert, Pass, Rewire, SetConstant
+from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _TOGETHER = 64  # choices among several missing steps
@@ -133,100 +133,68 @@ def missing_norms(place: Place) -> Hypotheses:
 def other_norms(place: Place) -> Hypotheses:
     """Yield other groups and constants of normalizations, and other kinds: with the same scale, or with solved ones."""
     yield from other_groups(place)
-    yield from _reset(place)
-    for number, node in enumerate(place.nodes):
-        if not node.op_type.endswith("Normalization"):
+    for site in place.sites:
+        if not site.op_type.endswith("Normalization"):
             continue
-        start, last = _grouped(place, number)
-        given, scale, wanted = (
-            place.operand(start),
-            place.constant(node.input[1]),
-            wanted_at(place, last),
-        )
+        first, last = _grouped(site)
+        start, given, scale = first.input[0], first.operand(0), site.constant(1)
         if given is None or not is_float(given.dtype) or given.ndim < 2:
             continue
-        others: list[_Norm] = []
-        if node.op_type in OF_THE_LAST_AXIS and scale is not None and scale.ndim == 1:
-            same, kinds = wide(scale), (kind for kind in OF_THE_LAST_AXIS if kind != node.op_type)
-            others += (_Norm(kind, _EPSILONS[1], same, 0 * same) for kind in kinds)
-        known = len(others)
-        if wanted is not None and wanted.shape == given.shape:
-            others += (
-                norm for norm in _solved(wide(given), wanted) if norm.op_type != node.op_type
-            )
-        for at, norm in enumerate(others):
-            edit = norm.edit(place, start, place.nodes[last].output[0], given)
-            sentence = f"{place.title(number)} is another normalization; with {norm.title}"
-            unknowns, mistake = (
-                norm.unknowns * (at >= known),
-                ("normalization", node.op_type, norm.title),
-            )
-            yield Hypothesis("normalization", sentence, (edit,), mistake, unknowns, given.size)
+        others: list[tuple[_Norm, int]] = []
+        if site.op_type in OF_THE_LAST_AXIS and scale is not None and scale.array.ndim == 1:
+            same = scale.numbers
+            others = [(_Norm(kind, _EPSILONS[1], same, 0 * same), 0) for kind in OF_THE_LAST_AXIS]
+        if last.wanted is not None and last.wanted.shape == given.shape:
+            others += ((norm, norm.unknowns) for norm in _solved(wide(given), last.wanted))
+        for norm, unknowns in others:
+            if norm.op_type != site.op_type:
+                edit = norm.edit(place, start, last.output, given)
+                sentence = f"{site.title} is another normalization; with {norm.title}"
+                mistake = ("normalization", site.op_type, norm.title)
+                yield Hypothesis("normalization", sentence, (edit,), mistake, unknowns, given.size)
+            elif unknowns and site.op_type == OF_THE_LAST_AXIS[0]:
+                yield from _reset(site, norm)
+
+
+def _reset(site: Site, norm: _Norm) -> Hypotheses:
+    """Yield a scale and a bias of a normalization that are both wrong, and were solved for."""
+    constants = [site.constant(slot) for slot in (1, 2)]
+    both = [*zip(filter(None, constants), (norm.scale, norm.bias), strict=False)]
+    edits = tuple(constant.edit(right) for constant, right in both)
+    how = " and ".join(f"{c.name!r} {described(c.numbers, right)}" for c, right in both)
+    sentence, unknowns = f"constants of {site.title}: {how}; solved for", 2 * norm.scale.size
+    if len(both) == 2 and site.made is not None:
+        yield Hypothesis("solved constants", sentence, edits, (), unknowns, site.made.size)
 
 
 def other_groups(place: Place) -> Hypotheses:
     """Yield other numbers of groups, of channels that are laid out in groups to be normalized."""
-    for number, node in enumerate(place.nodes):
-        is_instance = node.op_type == "InstanceNormalization"
-        start, last = _grouped(place, number) if is_instance else ("", number)
-        given = place.operand(start) if last != number else None
-        if given is None:
+    for site in place.sites:
+        if site.op_type != "InstanceNormalization":
             continue
-        arrays = [place.constant(name) for name in node.input[1:]]
-        scale, bias = arrays if len(arrays) == 2 else (None, None)
-        if scale is None or bias is None or np.ptp(scale) or np.ptp(bias) or given.ndim < 3:
+        before, last = _grouped(site)
+        given, scale, bias = before.operand(0), site.constant(1), site.constant(2)
+        if last is site or given is None or scale is None or bias is None or given.ndim < 3:
             continue
-        before = place.producer[node.input[0]]
-        node_before, channels = place.nodes[before], given.shape[1]
+        if np.ptp(scale.array) or np.ptp(bias.array):
+            continue
+        channels, now = given.shape[1], scale.array.size
         for groups in range(1, channels + 1):
-            if channels % groups or groups == scale.size:
+            if channels % groups or groups == now:
                 continue
-            sizes = np.array([0, groups, -1])
-            split = Rewire(node_before.input[1], str(sizes.tolist()), place.only(before), 1)
-            edits: list[Pass] = [split]
-            for name, old in zip(node.input[1:], (scale, bias), strict=True):
-                right = np.full(groups, old[0], old.dtype)
-                edits.append(SetConstant(name, right, place.only(number)))
-            was = f"{place.title(number)} normalizes {channels} channels in {scale.size} groups"
-            mistake = ("groups", scale.size, groups)
-            yield Hypothesis("groups", f"{was}; in {groups}", tuple(edits), mistake)
+            split = Rewire(before.input[1], str([0, groups, -1]), before.only, 1)
+            more = (each.edit(np.full(groups, each.array[0])) for each in (scale, bias))
+            was = f"{site.title} normalizes {channels} channels in {now} groups"
+            mistake = ("groups", now, groups)
+            yield Hypothesis("groups", f"{was}; in {groups}", (split, *more), mistake)
 
 
-def _grouped(place: Place, number: int) -> tuple[str, int]:
-    """Return (the value that a normalization begins with, its last node), with a Reshape to groups and back."""
-    node, index = place.nodes[number], place.index
-    before, behind = index.producer.get(node.input[0], -1), index.consumers.get(node.output[0], [])
-    around = (before, *behind)
-    if (
-        len(around) == 2
-        and min(around) >= 0
-        and all(index.nodes[n].op_type == "Reshape" for n in around)
-    ):
-        return index.nodes[before].input[0], behind[0]
-    return node.input[0], number
-
-
-def _reset(place: Place) -> Hypotheses:
-    """Yield a scale and a bias of layer normalizations that are both wrong, solved for."""
-    for number, node in enumerate(place.nodes):
-        if node.op_type != "LayerNormalization":
-            continue
-        wanted, given = wanted_at(place, number), place.operand(node.input[0])
-        known = [(name, a) for name in node.input[1:] if (a := place.constant(name)) is not None]
-        if wanted is None or given is None or len(known) != 2 or known[0][1].ndim != 1:
-            continue
-        solved = _by_channel(_normal(wide(given), node.op_type), wanted)
-        edits = tuple(
-            SetConstant(name, right.astype(old.dtype), place.only(number))
-            for (name, old), right in zip(known, solved, strict=True)
-        )
-        how = " and ".join(
-            f"{name!r} {described(wide(old), right)}"
-            for (name, old), right in zip(known, solved, strict=True)
-        )
-        sentence = f"constants of {place.title(number)}: {how}; solved for"
-        unknowns = 2 * solved[0].size
-        yield Hypothesis("solved constants", sentence, edits, (), unknowns, wanted.size)
+def _grouped(site: Site) -> tuple[Site, Site]:
+    """Return the first and last node of a normalization, with a Reshape to groups and back."""
+    before, behind = site.maker(0), site.readers
+    if before is not None and len(behind) == 1 and before.op_type == behind[0].op_type == "Reshape":
+        return before, behind[0]
+    return site, site
 
 
 def _others(place: Place) -> Iterator[NodeProto]:
@@ -243,13 +211,13 @@ def _others(place: Place) -> Iterator[NodeProto]:
 
 def _like(place: Place, other: NodeProto) -> Hypotheses:
     """Yield the values of a region, normalized as another node does it."""
-    scale = place.constant(other.input[1])
-    attributes = (("axis", -1), ("epsilon", place.attributes(other).get("epsilon", _EPSILONS[0])))
+    scale, epsilon = place.constant(other.input[1]), _EPSILONS[0]
+    epsilon = next((a.f for a in other.attribute if a.name == "epsilon"), epsilon)
     for name, value in place.values.items():
         if scale is None or value.shape[-1:] != scale.shape or not is_float(value.dtype):
             continue
-        inputs, readers = (name, *other.input[1:]), place.consumers.get(name, [])
-        to = place.those(readers)
+        inputs, to = (name, *other.input[1:]), place.those(place.readers(name))
+        attributes = (("axis", -1), ("epsilon", epsilon))
         edit = Insert(name, other.op_type, inputs, attributes, to=to, before=not to)
         sentence = f"a normalization like {node_title(other)} is missing behind {name!r}; with it"
         yield Hypothesis("missing normalization", sentence, (edit,))
@@ -263,13 +231,13 @@ def _missing(place: Place) -> Hypotheses:
 
 def _missing_behind(place: Place, right: Right) -> Hypotheses:
     for norm in _solved(right.made, right.wanted):
-        plain, made = f"{right.name}_plain", right.maker >= 0
+        plain, made = f"{right.name}_plain", right.maker is not None
         ends = (plain, right.name) if made else (right.name, plain)
         there = Insert(right.name, "Identity", before=made, output=plain)
         edits = (there, norm.edit(place, *ends, place.values[right.name]))
         sentence = f"a {norm.title} is missing {right.where}; with one that was solved for,"
         name, unknowns, equations = "missing normalization", norm.unknowns, right.wanted.size
-        vague = _is_normalized(place, right.maker)
+        vague = _is_normalized(right.maker)
         yield Hypothesis(name, sentence, edits, (), unknowns, equations, vague=vague)
 
 
@@ -291,12 +259,12 @@ def missing_together(place: Place) -> Hypotheses:
         yield Hypothesis("missing operations", sentence, edits, (), unknowns, equations)
 
 
-def _is_normalized(place: Place, maker: int) -> bool:
+def _is_normalized(maker: Site | None) -> bool:
     """Return whether a node's result is normalized already, but for its shape and scale: hardly once more."""
-    while maker >= 0 and place.nodes[maker].op_type in _BEHIND_A_NORM:
-        read = [n for n in place.nodes[maker].input if place.constant(n) is None]
-        maker = place.producer.get(read[0], -1) if len(read) == 1 else -1
-    return maker >= 0 and place.nodes[maker].op_type.endswith("Normalization")
+    while maker is not None and maker.op_type in _BEHIND_A_NORM:
+        read = maker.computed
+        maker = maker.maker(maker.input.index(read[0])) if len(read) == 1 else None
+    return maker is not None and maker.op_type.endswith("Normalization")
 
 
 def _by_channel(x: Wide, y: Wide, shifts: bool = True) -> tuple[Wide, Wide]:

@@ -10,12 +10,14 @@ import numpy as np
 from onnx import parser
 
 from onnxsurgeon_lite.debug.causes.attributes import text
+from onnxsurgeon_lite.debug.causes.catalogue import MISTAKES
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS, PARTS, is_undefined
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.linear import fitted, taken_back, wanted_at
+from onnxsurgeon_lite.debug.causes.linear import fitted
 from onnxsurgeon_lite.debug.causes.place import (
     Ints,
     Place,
+    Site,
     Wide,
     fits,
     small,
@@ -36,10 +38,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     is_float,
 )
 
-_UNARY = (
-    *("Relu", "Gelu", "Sigmoid", "Tanh", "Softmax", "Neg", "Exp", "Sqrt", "Reciprocal", "Abs", "Erf", "Softplus"),
-    *("LeakyRelu", "Elu", "HardSwish", "Mish", "Floor", "Round", "Log", "LogSoftmax"),
-)  # fmt: skip
+_UNARY = MISTAKES["operators"]["missing"].split()
 _ROUNDING = ("Floor", "Round")
 _INTEGERS = ("Ceil", "QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear")
 """Operators beside which a rounding may be missing, and those that round."""
@@ -57,9 +56,7 @@ _ACTIVATING = 12  # nodes of an activation
 RESHAPING = ("Reshape", "Flatten")
 OF_THE_LAST_AXIS = ("LayerNormalization", "RMSNormalization")
 """Normalizations that are the same for every position."""
-_MOVED_NODES = (
-    16  # nodes of a region in which all nodes are moved; in a larger one those that normalize
-)
+_MOVED_NODES = 16  # of a region in which all nodes are moved; in a larger one those that normalize
 _IN_FRONT = (
     ("Add", True, "{other!r} is not added to {name!r}"),
     ("Mul", True, "{other!r} is not multiplied with {name!r}"),
@@ -71,17 +68,17 @@ _RARELY_IN_FRONT = (
     ("Sub", False, "{name!r} is not subtracted from {other!r}"),
     ("Div", False, "{other!r} is not divided by {name!r}"),
 )
-_FILLED: Mapping[str, Callable[[Wide, Wide], Wide]] = {
-    "Add": lambda other, made: made + other,
-    "Sub": lambda other, made: made - other,
-    "Mul": lambda other, made: made * other,
-    "Div": lambda other, made: made / other,
+_FILLED: Mapping[str, tuple[str, Callable[[Wide, Wide], Wide]]] = {
+    "Add": ("added to", np.add),
+    "Sub": ("subtracted from", np.subtract),
+    "Mul": ("multiplied with", np.multiply),
+    "Div": ("dividing", np.divide),
 }
-_NAMES = {"Add": "added to", "Mul": "multiplied with", "Sub": "subtracted from", "Div": "dividing"}
+"""Operator -> what is not done with another value, and what it makes of a value and the other one."""
 
 
 def operations(place: Place) -> Hypotheses:
-    """Yield what is missing behind a node."""
+    """Yield what is missing after a node."""
     yield from _rearranged_at_the_end(place)
     yield from _missing_steps(place)
     yield from _replaced(place)
@@ -101,7 +98,7 @@ def rare_operations(place: Place) -> Hypotheses:
 
 
 def _rearranged_at_the_end(place: Place) -> Hypotheses:
-    """Yield operators behind the wrong value that are no functions of single elements."""
+    """Yield operators after the wrong value that are no functions of single elements."""
     for op_type, attributes, more in _operators(place, place.value):
         if op_type in ("Transpose", "Softmax", "LogSoftmax"):
             edit = Insert(place.value, op_type, attributes=attributes, before=True)
@@ -113,28 +110,32 @@ def _operators(
     place: Place, value: str
 ) -> Iterator[tuple[str, tuple[tuple[str, str | list[int] | int], ...], str]]:
     """Yield (operator, attributes, as text) of nodes with one input."""
-    rounds = may_round(place)
-    yield from ((op_type, (), "") for op_type in _UNARY if rounds or op_type not in _ROUNDING)
-    yield "Gelu", (("approximate", "tanh"),), " (tanh)"
-    array = place.operand(value)
-    for axis in range(array.ndim - 1 if array is not None else 0):
+    rounds, array = may_round(place), place.operand(value)
+    for op_type in _UNARY:
+        if rounds or op_type not in _ROUNDING:
+            yield op_type, (), ""
+    yield "Gelu", _TANH_LIKE, " (tanh)"
+    if array is None:
+        return
+    for axis in range(array.ndim - 1):
         yield "Softmax", (("axis", axis),), f" along axis {axis}"
-    if array is not None and 1 < array.ndim < 5:
-        readers = [place.nodes[n].op_type for n in place.consumers.get(value, [])]
-        reshaped = readers and {*readers} <= {*RESHAPING}
-        for axes in permutations(range(array.ndim)):
-            wanted = place.wanted.shape if value == place.value else array.shape
-            fitting = reshaped or tuple(array.shape[a] for a in axes) == wanted
-            if [*axes] != [*range(array.ndim)] and fitting:
-                yield "Transpose", (("perm", list(axes)),), f" {list(axes)}"
+    readers = {site.op_type for site in place.readers(value)}
+    reshaped = bool(readers) and readers <= {*RESHAPING}
+    wanted = place.wanted.shape if value == place.value else array.shape
+    for axes in permutations(range(array.ndim)) if 1 < array.ndim < 5 else ():
+        fitting = reshaped or tuple(array.shape[a] for a in axes) == wanted
+        if [*axes] != sorted(axes) and fitting:
+            yield "Transpose", (("perm", [*axes]),), f" {[*axes]}"
 
 
 def _candidates(place: Place, number: int, shape: Ints) -> Iterator[tuple[str, Array]]:
-    given = {n: v for n, v in place.inputs.items() if is_array(v)}
-    before = place.nodes[:number]
-    made = {n: place.values[n] for node in before for n in node.output if n in place.values}
-    beside = {n: a for n in place.beside if (a := place.constant(n)) is not None}
-    for name, array in {**given, **made, **place.nearby, **beside}.items():
+    """Yield the values that could be an operand of a node: what enters, what is made before it, what is nearby."""
+    values: dict[str, Array] = {n: v for n, v in place.inputs.items() if is_array(v)}
+    for site in place.sites[:number]:
+        values |= {name: place.values[name] for name in site.node.output if name in place.values}
+    values |= place.nearby
+    values |= {name: a for name in place.beside if (a := place.constant(name)) is not None}
+    for name, array in values.items():
         if is_float(array.dtype) and array.size > 1 and fits(array.shape, shape):
             yield name, array
 
@@ -145,7 +146,7 @@ class Right:
 
     Attributes:
         where: where something is missing.
-        maker: the node that makes it; -1 if what is read is wrong, not what is made.
+        maker: the node that makes it; None if what is read is wrong, not what is made.
         step: the reference without a value of the model that has the right numbers; else empty.
     """
 
@@ -153,7 +154,7 @@ class Right:
     made: Wide
     wanted: Wide
     where: str
-    maker: int = -1
+    maker: Site | None = None
     step: str = ""
 
     def edit(
@@ -164,7 +165,7 @@ class Right:
         other: str = "",
     ) -> Insert:
         """Return the edit that puts there what is missing."""
-        inputs, before = (self.name, other) if other else (), self.maker >= 0
+        inputs, before = (self.name, other) if other else (), self.maker is not None
         return Insert(self.name, op_type, inputs, attributes, before=before, constants=constants)
 
     def is_close(self, formula: Callable[[Wide], Wide]) -> bool:
@@ -177,49 +178,51 @@ class Right:
     def filled_by(self, array: Array) -> Iterator[str]:
         """Yield the operators with which another value gives what is wanted."""
         there = wide(np.broadcast_to(array, self.wanted.shape)[spread_over(self.wanted)])
-        if there.any():
-            yield from (op for op, made in _FILLED.items() if self.is_close(partial(made, there)))
+        for op_type, (_, formula) in _FILLED.items() if there.any() else ():
+            if self.is_close(lambda made, formula=formula: formula(made, there)):  # type: ignore[misc]
+                yield op_type
 
 
 def right_values(place: Place) -> Iterator[Right]:
     """Yield what values should be that nodes make, that they read, or that only the references have."""
-    for number, node in enumerate(place.nodes):
-        wanted = wanted_at(place, number)
-        if wanted is None:
+    for site in place.sites:
+        if site.wanted is None:
             continue
-        yield from _right(place, node.output[0], wanted, f"behind {place.title(number)}", number)
-        has_constant = any(place.constant(name) is not None for name in node.input)
-        if has_constant and node.op_type in ("Add", "Sub"):
+        yield from _right(place, site.output, site.wanted, f"behind {site.title}", site)
+        if site.op_type in ("Add", "Sub") and any(map(place.is_constant, site.input)):
             continue  # that constant is what is wrong
-        for slot, name in enumerate(node.input):
-            once = name in place.inputs and list(node.input).count(name) == 1
-            needed = taken_back(place, node, slot, wanted) if once else None
-            if needed is not None:
-                yield from _right(place, name, needed, f"behind {name!r}")
+        for slot, name in enumerate(site.input):
+            if name in place.inputs and site.input.count(name) == 1:
+                needed = site.taken_back(slot, site.wanted)
+                if needed is not None:
+                    yield from _right(place, name, needed, f"behind {name!r}")
     for name, (step, right) in product(place.values, place.lacking.items()):
         where = f"behind {name!r}, where the references have {step!r}"
         yield from (replace(found, step=step) for found in _right(place, name, right, where))
 
 
-def _right(place: Place, name: str, wanted: Array, where: str, maker: int = -1) -> Iterator[Right]:
+def _right(
+    place: Place, name: str, wanted: Array, where: str, maker: Site | None = None
+) -> Iterator[Right]:
     made = place.operand(name)
     if made is not None and made.shape == wanted.shape and is_float(made.dtype):
         yield Right(name, wide(made), wide(wanted), where, maker)
 
 
 def _missing_steps(place: Place) -> Hypotheses:
-    """Yield what is missing behind values: an activation, an operand, a constant, a factor."""
+    """Yield what is missing after values: an activation, an operand, a constant, a factor."""
     for right in right_values(place):
         yield from missing_activation(place, right)
-        made = right.maker >= 0
-        to = f"the result of {place.title(right.maker)}" if made else repr(right.name)
-        read = [right.name, *(place.nodes[right.maker].input if made else ())]
-        for other, array in _candidates(place, max(right.maker, 0), right.wanted.shape):
+        maker, to, read = right.maker, repr(right.name), [right.name]
+        if maker is not None:
+            to, read = f"the result of {maker.title}", [*read, *maker.input]
+        number = 0 if maker is None else maker.number
+        for other, array in _candidates(place, number, right.wanted.shape):
             for op_type in right.filled_by(array) if other not in read else ():
-                sentence = f"{other!r} is not {_NAMES[op_type]} {to}; with it"
+                sentence = f"{other!r} is not {_FILLED[op_type][0]} {to}; with it"
                 yield Hypothesis("missing operand", sentence, (right.edit(op_type, other=other),))
         yield from _missing_constant(place, right)
-        if not made:
+        if maker is None:
             yield from _missing_factor(right)
 
 
@@ -243,24 +246,26 @@ def missing_activation(place: Place, right: Right) -> Hypotheses:
 
 
 def _missing(what: str, right: Right, edit: Insert) -> Hypothesis:
-    mistake = ("missing", what) if right.maker >= 0 else ()
+    mistake = ("missing", what) if right.maker is not None else ()
     sentence = f"{what} is missing {right.where}; with it"
     return Hypothesis("missing operation", sentence, (edit,), mistake)
 
 
 def _has_bias(place: Place, right: Right, shape: Ints) -> bool:
     """Return whether a constant that can hold what is missing is added to make a value, or to it: it is wrong then."""
-    maker = place.producer.get(right.name)
-    if maker is None:
+    number = place.producer.get(right.name)
+    if number is None:
         return False
-    node = place.nodes[maker]
-    biases = node.input[2 if node.op_type in _PRODUCTS else -1 :] if node.op_type != "Add" else ()
-    if any(place.constant(name) is not None for name in biases):
+    site = place.sites[number]
+    first = 2 if site.op_type in _PRODUCTS else -1
+    if site.op_type != "Add" and any(map(place.is_constant, site.input[first:])):
         return True
-    around = (node, *(place.nodes[n] for n in place.consumers.get(right.name, [])))
-    added = (place.constant(n) for each in around if each.op_type == "Add" for n in each.input)
-    shapes = (np.broadcast_shapes(a.shape, (1,) * len(shape)) for a in added if a is not None)
-    return any(fits(shape, other) for other in shapes)
+    added = (each for each in (site, *place.readers(right.name)) if each.op_type == "Add")
+    for name in (name for each in added for name in each.input):
+        array = place.constant(name)
+        if array is not None and fits(shape, np.broadcast_shapes(array.shape, (1,) * len(shape))):
+            return True
+    return False
 
 
 def _missing_constant(place: Place, right: Right) -> Hypotheses:
@@ -319,44 +324,45 @@ def as_size(factor: float) -> tuple[str, float, bool]:
     return f"{factor:.6g}", float(f"{factor:.6g}"), False
 
 
-def ways(place: Place) -> Iterator[tuple[str, Array, Ints]]:
+def ways(place: Place) -> Iterator[tuple[str, Array, list[Site]]]:
     """Yield (value, its numbers, nodes that read it) of floats on their way: to all readers, then to each."""
     for name, array in place.values.items():
-        readers = tuple(place.consumers.get(name, ()))
-        if readers and is_float(array.dtype) and place.constant(name) is None:
+        readers = place.readers(name)
+        if readers and is_float(array.dtype) and not place.is_constant(name):
             yield name, array, readers
             if len(readers) > 1:
-                yield from ((name, array, (reader,)) for reader in readers)
+                yield from ((name, array, [reader]) for reader in readers)
+
+
+def who(readers: Sequence[Site]) -> str:
+    """Return the titles of nodes."""
+    return " and ".join(site.title for site in readers)
 
 
 def _missing_on_the_way(place: Place) -> Hypotheses:
     """Yield operators and activations between a value and what reads it."""
     for name, array, readers in ways(place):
-        to, who = place.those(readers), " and ".join(map(place.title, readers))
-        where = f"is missing between {name!r} and {who}; with it"
-        kinds = tuple(place.nodes[reader].op_type for reader in readers)
+        to, where = place.those(readers), f"is missing between {name!r} and {who(readers)}; with it"
+        kinds = tuple(reader.op_type for reader in readers)
         for op_type, attributes, more in _operators(place, name):
             if is_undefined(op_type, wide(array)):
                 continue
             edit = Insert(name, op_type, attributes=attributes, to=to)
-            mistake = ("between", op_type, kinds)
             sentence = f"{op_type}{more} {where}"
-            scores = _scores(place, name) if op_type == "Transpose" else None
-            if scores is not None and attributes[0][1] == _turned(array.ndim):
+            rank = array.ndim
+            exchanged = (("perm", [*range(rank - 2), rank - 1, rank - 2]),)
+            scores = _scores(place, name) if attributes == exchanged else None
+            if scores is not None:
                 sentence = f"query and key are exchanged in {scores}, whose result is transposed; transposed back"
+            mistake = ("between", op_type, kinds)
             yield Hypothesis("missing operation", sentence, (edit,), mistake)
-        for activation, (title, nodes) in _ACTIVATIONS.items():
+        for activation, (title, _) in _ACTIVATIONS.items():
             if activation in FORMULAS and not _is_operator(place, activation):
                 new = f"{name}_activated"
                 there = Insert(name, "Identity", to=to, output=new)
-                edits = (there, _activation(place, name, new, array, activation, nodes))
+                edits = (there, _activation(place, name, new, array, activation))
                 mistake = ("between", title, kinds)
                 yield Hypothesis("missing operation", f"{title} {where}", edits, mistake)
-
-
-def _turned(rank: int) -> list[int]:
-    """Return the permutation that exchanges the last two axes."""
-    return [*range(rank - 2), rank - 1, rank - 2]
 
 
 def _scores(place: Place, name: str) -> str | None:
@@ -380,11 +386,11 @@ def _missing_operands_on_the_way(
     """Yield values that do not go into what a node reads: residuals, embeddings, norms, gates."""
     for op_type, first, said in missing:
         for name, array, readers in ways(place):
-            to = place.those(readers)
-            for other, _ in _candidates(place, min(readers), array.shape):
+            earliest = min(reader.number for reader in readers)
+            for other, _ in _candidates(place, earliest, array.shape):
                 if other != name or op_type == "Mul":
                     operands = (name, other) if first else (other, name)
-                    edit = Insert(name, op_type, operands, to=to)
+                    edit = Insert(name, op_type, operands, to=place.those(readers))
                     sentence = f"{said.format(name=name, other=other)}; with it"
                     yield Hypothesis("missing operand", sentence, (edit,))
 
@@ -401,33 +407,8 @@ def _lacking_operands_on_the_way(place: Place) -> Hypotheses:
             yield Hypothesis("missing operand", sentence, (edit,))
 
 
-_HALF = " m = Mul(x, o) y = Mul(m, half)"
-_ERF = "h = Mul(x, a) {} = Erf(h)"
-_TANH = "p = Mul(x, x) q = Mul(p, x) r = Mul(q, k) s = Add(x, r) t = Mul(s, c) {} = Tanh(t)"
-_ONE = " {} = Add(e, one)"
-_SLOPES = {f"LeakyRelu ({alpha:g})": alpha for alpha in (0.1, 0.2, 0.3, 0.25)}
-_SINCE = {"Gelu": 20, "Gelu (tanh)": 20, "Mish": 18, "HardSwish": 14}
-"""Formula -> the first opset that has an operator for it."""
-_ACTIVATIONS = {
-    "Gelu": ("GELU (erf)", _ERF.format("e") + _ONE.format("o") + _HALF),
-    "Gelu (tanh)": ("GELU (tanh)", _TANH.format("e") + _ONE.format("o") + _HALF),
-    "Gelu (sigmoid)": ("GELU (sigmoid)", "v = Mul(x, g) w = Sigmoid(v) y = Mul(x, w)"),
-    "Silu": ("SiLU", "w = Sigmoid(x) y = Mul(x, w)"),
-    **{op: (op, "") for op in ("Relu", "Tanh", "Sigmoid", "Softplus")},
-    **{op: (op, "") for op in ("Elu", "LeakyRelu")},
-    **{name: (f"LeakyRelu with alpha={alpha:g}", "") for name, alpha in _SLOPES.items()},
-    "HardSwish": (
-        "HardSwish",
-        "w = HardSigmoid <alpha = 0.16666667, beta = 0.5> (x) y = Mul(x, w)",
-    ),
-    "Mish": ("Mish", "v = Softplus(x) w = Tanh(v) y = Mul(x, w)"),
-    "Erf of Gelu": ("the Erf of GELU (erf)", _ERF.format("y")),
-    "1 + Erf of Gelu": ("1 + the Erf of GELU (erf)", _ERF.format("e") + _ONE.format("y")),
-    "Tanh of Gelu": ("the Tanh of GELU (tanh)", _TANH.format("y")),
-    "1 + Tanh of Gelu": ("1 + the Tanh of GELU (tanh)", _TANH.format("e") + _ONE.format("y")),
-}
-"""Formula -> (title, its nodes in ONNX syntax where no operator has it)."""
-_NUMBERS = {"a": 2**-0.5, "one": 1, "half": 0.5, "k": 0.044715, "c": (2 / np.pi) ** 0.5, "g": 1.702}
+_ACTIVATIONS: Mapping[str, tuple[str, str]] = MISTAKES["activations"]
+_SLOPES = {name: float(name[11:-1]) for name in _ACTIVATIONS if name.startswith("LeakyRelu (")}
 
 
 def _replaced(place: Place) -> Hypotheses:
@@ -441,11 +422,11 @@ def _replaced(place: Place) -> Hypotheses:
         allowed = _FLAT * np.abs(made).max(initial=0.0)
         there = [n for n, result in results.items() if np.abs(result - made).max() <= allowed]
         has = f"{_ACTIVATIONS[there[0]][0]} instead of" if there else "not"
-        for name, (title, nodes) in _ACTIVATIONS.items():
+        for name, (title, _) in _ACTIVATIONS.items():
             if place.close(results[name]) if end == place.value else name not in there:
                 sentence = f"what computes {end!r} from {start!r} is {has} {title}; with {title}"
-                edits = _activation(place, start, end, place.values[end], name, nodes)
-                yield Hypothesis("activation", sentence, (edits,), ("activation", title))
+                edit = _activation(place, start, end, place.values[end], name)
+                yield Hypothesis("activation", sentence, (edit,), ("activation", title))
 
 
 def _sloped(alpha: float, x: Wide) -> Wide:
@@ -455,35 +436,35 @@ def _sloped(alpha: float, x: Wide) -> Wide:
 def _between(place: Place) -> Iterator[tuple[str, str]]:
     """Yield two values of one shape: any and the wrong one, then an inner one that is a function of the other alone."""
     values = {n: v for n, v in place.values.items() if is_float(v.dtype) and v.size}
-    shape = place.wanted.shape
-    yield from (
-        (n, place.value) for n, v in values.items() if n != place.value and v.shape == shape
-    )
+    for name, value in values.items():
+        if name != place.value and value.shape == place.wanted.shape:
+            yield name, place.value
     for start, end in permutations(values, 2):
         if end != place.value and values[start].shape == values[end].shape:
             nodes = place.index.ancestors([end], stop=[start])
             made = {name for number in nodes for name in place.nodes[number].output}
             read = {name for number in nodes for name in place.index.reads[number]} - made
-            constants = {name for name in read if place.constant(name) is not None}
-            if read - constants == {start} and len(nodes) <= _ACTIVATING:
+            computed = {name for name in read if not place.is_constant(name)}
+            if computed == {start} and len(nodes) <= _ACTIVATING:
                 yield start, end
 
 
 def _is_operator(place: Place, name: str) -> bool:
     """Return whether the opset has one operator for a formula."""
-    return not _ACTIVATIONS[name][1] or place.opset >= _SINCE.get(name, place.opset + 1)
+    since = MISTAKES["since"].get(name, place.opset + 1)
+    return not _ACTIVATIONS[name][1] or place.opset >= since
 
 
-def _activation(place: Place, start: str, end: str, made: Array, name: str, nodes: str) -> Pass:
+def _activation(place: Place, start: str, end: str, made: Array, name: str) -> Pass:
     """Return a replacement by one operator, or by several where the opset has no such operator."""
     ends = (start,), (end,)
+    if name in _SLOPES:
+        return Replace(*ends, op_type="LeakyRelu", attributes=(("alpha", _SLOPES[name]),))
     if _is_operator(place, name):
         attributes = _TANH_LIKE if name == "Gelu (tanh)" else ()
-        if name in _SLOPES:
-            return Replace(*ends, op_type="LeakyRelu", attributes=(("alpha", _SLOPES[name]),))
         return Replace(*ends, op_type=name.partition(" ")[0], attributes=attributes)
-    numbers = {name: np.asarray(value, made.dtype) for name, value in _NUMBERS.items()}
-    return composed(place, start, end, made, nodes, numbers)
+    numbers = {key: np.asarray(n, made.dtype) for key, n in MISTAKES["numbers"].items()}
+    return composed(place, start, end, made, _ACTIVATIONS[name][1], numbers)
 
 
 def composed(
@@ -501,12 +482,10 @@ def composed(
         unread: what else the old nodes read.
     """
     shaped, *more = map(_declared, (made, *unread.values()))
-    header = (
-        f'<ir_version: {place.index.model.proto.ir_version}, opset_import: ["" : {place.opset}]>'
-    )
+    version = place.index.model.proto.ir_version
+    header = f'<ir_version: {version}, opset_import: ["" : {place.opset}]>'
     read = ", ".join(f"{kind} x{k or ''}" for k, kind in enumerate((shaped, *more)))
-    ends = f"({read}) => ({shaped} y)"
-    parsed = parser.parse_model(f"{header} several {ends} {{ {nodes} }}")
+    parsed = parser.parse_model(f"{header} several ({read}) => ({shaped} y) {{ {nodes} }}")
     constants = {name for node in parsed.graph.node for name in node.input}
     tensors = (from_array(array, name) for name, array in numbers.items() if name in constants)
     parsed.graph.initializer.extend(tensors)
@@ -520,20 +499,15 @@ def _declared(array: Array) -> str:
 
 def missing_factors(place: Place) -> Hypotheses:
     """Yield factors that sizes suggest, before a node or after the last one."""
-    for number, node in enumerate(place.nodes):
-        for name in dict.fromkeys(node.input):
-            array = place.operand(name) if name else None
-            if not _may_be_scaled(place, name):
-                continue
-            if array is None or not is_float(array.dtype) or place.constant(name) is not None:
+    for site in place.sites:
+        for name in dict.fromkeys(site.computed):
+            array = place.operand(name)
+            if array is None or not is_float(array.dtype) or not _may_be_scaled(place, name):
                 continue
             for what, factor in factors(place):
-                token = place.only(number)
-                edit = Insert(name, "Mul", constants=(("factor", factor),), to=token)
-                sentence = (
-                    f"{name!r} is not multiplied by {what} before {place.title(number)}; with it"
-                )
-                mistake = ("factor", what, node.op_type)
+                edit = Insert(name, "Mul", constants=(("factor", factor),), to=site.only)
+                sentence = f"{name!r} is not multiplied by {what} before {site.title}; with it"
+                mistake = ("factor", what, site.op_type)
                 yield Hypothesis("missing factor", sentence, (edit,), mistake)
     wanted, actual = place.wanted, place.actual
     if actual is None or not is_float(wanted.dtype) or actual.shape != wanted.shape:
@@ -547,20 +521,18 @@ def missing_factors(place: Place) -> Hypotheses:
 
 def _may_be_scaled(place: Place, name: str) -> bool:
     """Return whether a value enters the region, or is a product, which may have a bias."""
-    made = place.producer.get(name)
-    node = None if made is None else place.nodes[made]
-    if node is None or node.op_type in _PRODUCTS:
+    number = place.producer.get(name)
+    site = None if number is None else place.sites[number]
+    if site is None or site.op_type in _PRODUCTS:
         return True
-    computed = [read for read in node.input if place.constant(read) is None]
-    biased = node.op_type == "Add" and len(computed) == 1 < len(node.input)
-    return biased and _may_be_scaled(place, computed[0])
+    biased = site.op_type == "Add" and len(site.computed) == 1 < len(site.input)
+    return biased and _may_be_scaled(place, site.computed[0])
 
 
 def factors(place: Place) -> Iterator[tuple[str, float]]:
     """Yield (as text, factor) of the factors that sizes of the region suggest."""
     shapes = [value.shape for value in (*place.values.values(), *place.nearby.values())]
-    sizes = dict.fromkeys(size for shape in shapes for size in shape if size > 1)
-    for size in sizes:
+    for size in dict.fromkeys(size for shape in shapes for size in shape if size > 1):
         yield f"1/sqrt({size})", size**-0.5
         yield f"sqrt({size})", size**0.5
         yield f"1/{size}", 1 / size
@@ -569,52 +541,45 @@ def factors(place: Place) -> Iterator[tuple[str, float]]:
 
 def _moved(place: Place) -> Hypotheses:
     """Yield a node with one input at another place: before the addition instead of after it."""
-    index = place.index
-    few = len(index.nodes) <= _MOVED_NODES
-    for number, node in enumerate(index.nodes):
-        if not few and not node.op_type.endswith("Normalization"):
+    few = len(place.sites) <= _MOVED_NODES
+    for site in place.sites:
+        if not few and not site.op_type.endswith("Normalization"):
             continue
-        data = [name for name in node.input if name and place.constant(name) is None]
-        made = place.values.get(node.output[0])
-        read = place.operand(data[0]) if len(data) == 1 else None
+        data, made, read = site.computed, site.made, None
+        if len(data) == 1 and site.op_type not in ("Identity", "Cast", "Reshape"):
+            read = place.operand(data[0])
         if made is None or read is None or made.shape != read.shape:
             continue
-        if node.op_type in ("Identity", "Cast", "Reshape"):
-            continue
-        known = place.attributes(node)
-        attributes = tuple((a.name, known[a.name]) for a in node.attribute if a.name in known)
-        wrong = f"{place.title(number)} stands at the wrong place"
-        own, mistake = place.only(number), ("moved", node.op_type, "between")
-        shape = () if node.op_type in _UNARY else made.shape
-        shape = shape[-1:] if node.op_type in OF_THE_LAST_AXIS else shape
-        for value, readers in _edges(place, number, shape):
-            there = Rewire(value, node.output[0], place.those(readers))
-            edits = (Rewire(node.output[0], data[0]), Rewire(data[0], value, own), there)
-            sentence = f"{wrong}; between {value!r} and {' and '.join(map(place.title, readers))}"
+        known, name = site.attributes, data[0]
+        attributes = tuple((a.name, known[a.name]) for a in site.node.attribute if a.name in known)
+        wrong = f"{site.title} stands at the wrong place"
+        # a function of elements may stand anywhere, one of rows where rows are as long
+        shape = () if site.op_type in _UNARY else made.shape
+        shape = shape[-1:] if site.op_type in OF_THE_LAST_AXIS else shape
+        for value, readers in _edges(place, site, shape):
+            there = Rewire(value, site.output, place.those(readers))
+            edits = (Rewire(site.output, name), Rewire(name, value, site.only), there)
+            sentence = f"{wrong}; between {value!r} and {who(readers)}"
+            mistake = ("moved", site.op_type, "between")
             yield Hypothesis("moved operation", sentence, edits, mistake)
-        if node.output[0] != place.value:
+        if site.output != place.value:
             end = place.value
-            inputs = tuple(end if name == data[0] else name for name in node.input)
-            behind = Insert(end, node.op_type, inputs, attributes, node.domain, before=True)
-            mistake = ("moved", node.op_type, "behind")
+            inputs = tuple(end if read == name else read for read in site.input)
+            behind = Insert(end, site.op_type, inputs, attributes, site.node.domain, before=True)
+            moved = (Remove(site.only, bridge=name), behind)
             sentence = f"{wrong}; behind {place.maker}"
-            moved = (Remove(own, bridge=data[0]), behind)
+            mistake = ("moved", site.op_type, "behind")
             yield Hypothesis("moved operation", sentence, moved, mistake)
 
 
-def _edges(place: Place, moved: int, shape: Ints) -> Iterator[tuple[str, Ints]]:
+def _edges(place: Place, moved: Site, shape: Ints) -> Iterator[tuple[str, list[Site]]]:
     """Yield (value, nodes that read it) where a node could stand: each reader, and all but additions."""
-    here = place.nodes[moved].output
     for value, array in place.values.items():
-        readers = [n for n in place.consumers.get(value, []) if n != moved]
-        readers = [] if value in here else readers
-        if (
-            array.shape[array.ndim - len(shape) :] != shape
-            or not readers
-            or not is_float(array.dtype)
-        ):
+        readers = [site for site in place.readers(value) if site is not moved]
+        fitting = array.shape[array.ndim - len(shape) :] == shape and is_float(array.dtype)
+        if value in moved.node.output or not fitting:
             continue
-        yield from ((value, (reader,)) for reader in readers)
-        others = tuple(n for n in readers if place.nodes[n].op_type != "Add")
+        yield from ((value, [reader]) for reader in readers)
+        others = [site for site in readers if site.op_type != "Add"]
         if len(others) > 1:
             yield value, others

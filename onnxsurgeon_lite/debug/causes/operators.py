@@ -1,171 +1,127 @@
 """Mistakes in operators: another operator of the same kind, one too many, several too many."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import islice, permutations
 
-from onnx import NodeProto
-
+from onnxsurgeon_lite.debug.causes.catalogue import MISTAKES
 from onnxsurgeon_lite.debug.causes.formulas import is_undefined
 from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
-from onnxsurgeon_lite.debug.causes.place import Attribute, Place, wide
+from onnxsurgeon_lite.debug.causes.place import Place, Site, wide
 from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _IMAGE = 4  # axes of images
 _MOST_AXES = 5  # axes whose permutations are tried
 _PAIRS = 256  # pairs of values of a region between which all is left out
-_VARIANTS: Mapping[str, Sequence[tuple[str, Attribute, str]]] = {
-    "AveragePool": [("count_include_pad", 1, ", which counts the padding")],
-    "LeakyRelu": [("alpha", alpha, f", alpha={alpha:g}") for alpha in (0.1, 0.2, 0.3, 0.25)],
-    "Gelu": [("approximate", "tanh", ", approximate=tanh")],
-    "HardSigmoid": [("alpha", 1 / 6, ", alpha=1/6")],
-}
-"""Operator -> (attribute, its other usual value, the words for it)."""
-_ONLY = {"MaxPool": ("storage_order", "dilations"), "AveragePool": ("count_include_pad",)}
-"""Operator -> its attributes that the others of its kind lack."""
 _NEUTRAL = {"Mul": 0.0, "Div": 0.0, "Add": 1.0, "Sub": 1.0}
 """Operator -> the operand that others of its kind do not use."""
 _KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
 """Operators that return positive numbers as they are."""
-_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
-KINDS = sorted(
-    (
-        line.split()
-        for line in (
-            " ".join(_ARITHMETIC),
-            "Max Min",
-            "Relu Sigmoid Tanh Gelu Erf Exp Log Sqrt Reciprocal Softsign Softplus LeakyRelu Elu Selu HardSigmoid"
-            " HardSwish Mish Neg Abs Identity Sin Cos",
-            "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp",
-            "ArgMax ArgMin",
-            "MaxPool AveragePool",
-            "GlobalMaxPool GlobalAveragePool",
-            "Softmax LogSoftmax",
-            "Floor Ceil Round",
-            "Less LessOrEqual Greater GreaterOrEqual Equal",
-            "And Or Xor",
-        )
-    ),
-    key=len,
-)
-"""Operators that one may stand in place of another; the fewer there are, the likelier is each."""
+_REDUCING = ("ReduceMean", "ReduceMax", "ReduceSum")
+KINDS = [line.split() for line in MISTAKES["operators"]["kinds"]]
 
 
 def other_operators(place: Place) -> Hypotheses:
     """Yield other operators of the same kind."""
-    nodes = list(enumerate(place.nodes))
     for kind in KINDS:
-        for number, node in nodes:
-            if node.op_type in _ARITHMETIC and _has_number(place, node):
-                continue
-            for op_type in kind if node.op_type in kind else ():
-                keeps = op_type in _KEEP and _is_positive(place, node)
-                usual = op_type not in (node.op_type, "Identity") and not keeps
-                if usual and not _is_undefined(place, node, op_type):
-                    yield from _with(place, number, node, op_type)
+        for site in place.sites:
+            if site.op_type in kind and not _has_number(site):
+                for op_type in kind:
+                    keeps = op_type in _KEEP and _is_positive(site)
+                    if op_type != "Identity" and not keeps:
+                        yield from _with(site, op_type)
 
 
 def other_arithmetic(place: Place) -> Hypotheses:
     """Yield other operators with a number: a step too many that another takes back is the simpler mistake."""
-    for number, node in enumerate(place.nodes):
-        if node.op_type in _ARITHMETIC and _has_number(place, node):
-            for op_type in _ARITHMETIC:
-                if op_type != node.op_type and not _is_undefined(place, node, op_type):
-                    yield from _with(place, number, node, op_type)
+    for site in place.sites:
+        for op_type in _NEUTRAL if _has_number(site) else ():
+            yield from _with(site, op_type)
 
 
-def _with(place: Place, number: int, node: NodeProto, op_type: str) -> Hypotheses:
-    """Yield a node with another operator, and its usual attributes."""
-    for steps, with_ in _set_op(place, number, node, op_type):
-        sentence = f"{place.title(number)} should be {op_type}{with_}; with that"
-        mistake = ("operator", node.op_type, op_type, with_)
-        yield Hypothesis("operator", sentence, steps, mistake)
-
-
-def _has_number(place: Place, node: NodeProto) -> bool:
-    """Return whether a node scales or shifts by one number."""
-    read = map(place.constant, node.input)
-    return any(array is not None and array.size == 1 for array in read)
-
-
-def _is_positive(place: Place, node: NodeProto) -> bool:
-    """Return whether nothing tells an operator that keeps positive numbers from none at all."""
-    read = place.operand(node.input[0])
-    return read is not None and is_float(read.dtype) and bool((wide(read) >= 0).all())
-
-
-def _is_undefined(place: Place, node: NodeProto, op_type: str) -> bool:
-    """Return whether another operator is not defined for what a node reads."""
-    read = list(map(place.operand, node.input))
+def _with(site: Site, op_type: str) -> Hypotheses:
+    """Yield a node with another operator, and its usual attributes; none that is undefined for what the node reads."""
+    read = [site.operand(slot) for slot in range(len(site.input))]
     given = [wide(array) for array in read if array is not None and array.dtype.kind in "fViu"]
-    return len(given) == len(read) and is_undefined(op_type, *given)
+    undefined = len(given) == len(read) and is_undefined(op_type, *given)
+    if op_type == site.op_type or undefined:
+        return
+    has = {attribute.name for attribute in site.node.attribute}
+    drop = tuple(name for name in MISTAKES["only"].get(site.op_type, ()) if name in has)
+    edits: Edits = (SetAttr(site.only, remove=drop),) if drop else ()
+    edits = (*edits, SetOp(site.only, op_type))
+    for name, value, with_ in [("", 0, ""), *MISTAKES["variants"].get(op_type, ())]:
+        more = (SetAttr(site.only, ((name, value),)),) if name else ()
+        sentence = f"{site.title} should be {op_type}{with_}; with that"
+        mistake = ("operator", site.op_type, op_type, with_)
+        yield Hypothesis("operator", sentence, edits + more, mistake)
 
 
-def _set_op(
-    place: Place, number: int, node: NodeProto, op_type: str
-) -> Iterator[tuple[Edits, str]]:
-    """Yield the edits that set an operator, with its attributes."""
-    token = place.only(number)
-    has = {attribute.name for attribute in node.attribute}
-    drop = tuple(name for name in _ONLY.get(node.op_type, ()) if name in has)
-    first: Edits = (SetAttr(token, remove=drop),) if drop else ()
-    yield (*first, SetOp(token, op_type)), ""
-    for name, value, with_ in _VARIANTS.get(op_type, ()):
-        yield (*first, SetOp(token, op_type), SetAttr(token, ((name, value),))), with_
+def _has_number(site: Site) -> bool:
+    """Return whether a node scales or shifts by one number."""
+    read = [site.constant(slot) for slot in range(len(site.input))]
+    return site.op_type in _NEUTRAL and any(c is not None and c.array.size == 1 for c in read)
+
+
+def _is_positive(site: Site) -> bool:
+    """Return whether nothing distinguishes an operator that keeps positive numbers from none at all."""
+    read = site.operand(0)
+    return read is not None and is_float(read.dtype) and bool((wide(read) >= 0).all())
 
 
 def other_parts(place: Place) -> Hypotheses:
     """Yield one position instead of the mean or the largest of an axis, and the other way; other orders of elements."""
     yield from _pixels(place)
-    yield from _turned(place)
-    for number, node in enumerate(place.nodes):
-        reduces = node.op_type in ("ReduceMean", "ReduceMax", "ReduceSum")
-        data, made = place.operand(node.input[0]) if node.input else None, node.output[0]
-        result = place.values.get(made)
-        if data is None or result is None or result.ndim != data.ndim - 1:
-            continue
-        ends, title = ((node.input[0],), (made,)), place.title(number)
-        axes = [a for a in range(data.ndim) if data.shape[:a] + data.shape[a + 1 :] == result.shape]
-        for axis in axes if reduces else ():
-            for at, which in ((0, "first"), (-1, "last")):
-                inputs = (node.input[0], str(at))
-                edit = Replace(inputs, (made,), "Gather", (("axis", axis),))
-                sentence = f"{title} takes all positions of axis {axis}; with the {which} one alone"
-                yield Hypothesis("position", sentence, (edit,), ("position", node.op_type, at))
-        for axis in axes if node.op_type in ("Gather", "Squeeze") else ():
-            for op_type in ("ReduceMean", "ReduceMax", "ReduceSum"):
-                old = place.opset < (13 if op_type == "ReduceSum" else 18)
-                attributes = (("keepdims", 0), *((("axes", [axis]),) if old else ()))
-                inputs = (node.input[0], *(() if old else (f"[{axis}]",)))
-                edit = Replace(inputs, ends[1], op_type, attributes)
-                sentence = f"{title} takes one position of axis {axis}; with {op_type} of all"
-                yield Hypothesis("position", sentence, (edit,), ("position", node.op_type, op_type))
+    for site in place.sites:
+        yield from _turned(site)
+    for site in place.sites:
+        yield from _positions(site)
 
 
-def _turned(place: Place) -> Hypotheses:
-    """Yield axes that are exchanged where they are laid out anew, and the other way."""
-    for number, node in enumerate(place.nodes):
-        data, result = place.operand(node.input[0]) if node.input else None, node.output[0]
-        made = place.values.get(result)
-        if data is None or made is None or data.ndim != made.ndim or data.ndim > _MOST_AXES:
+def _positions(site: Site) -> Hypotheses:
+    """Yield one position of an axis instead of all, and all instead of one."""
+    data, result = site.operand(0), site.made
+    if data is None or result is None or result.ndim != data.ndim - 1:
+        return
+    name, made, opset = site.input[0], (site.output,), site.place.opset
+    for axis in range(data.ndim):
+        if data.shape[:axis] + data.shape[axis + 1 :] != result.shape:
             continue
-        should_be = f"{place.title(number)} should be"
-        if node.op_type == "Transpose" and data.shape != made.shape:
-            sizes = str([*made.shape])
-            edit = Replace((node.input[0], sizes), (result,), "Reshape")
-            fixed = any(place.is_open(result, axis) for axis in range(made.ndim))
-            mistake = ("laid out",)
-            yield Hypothesis(
-                "operator", f"{should_be} Reshape; with that", (edit,), mistake, fixed=fixed
+        for at, which in ((0, "first"), (-1, "last")) if site.op_type in _REDUCING else ():
+            edit = Replace((name, str(at)), made, "Gather", (("axis", axis),))
+            sentence = (
+                f"{site.title} takes all positions of axis {axis}; with the {which} one alone"
             )
-        for axes in permutations(range(data.ndim)) if node.op_type == "Reshape" else ():
-            exchanged = [axis for axis in axes if data.shape[axis] > 1]
-            fits = tuple(data.shape[axis] for axis in axes) == made.shape
-            if fits and exchanged != sorted(exchanged):
-                edit = Replace((node.input[0],), (result,), "Transpose", (("perm", [*axes]),))
-                sentence = f"{should_be} Transpose {[*axes]}; with that"
-                yield Hypothesis("operator", sentence, (edit,), ("turned", axes))
+            yield Hypothesis("position", sentence, (edit,), ("position", site.op_type, at))
+        for op_type in _REDUCING if site.op_type in ("Gather", "Squeeze") else ():
+            # the axes of a reduction are an attribute at first, later an input
+            if opset < (13 if op_type == "ReduceSum" else 18):
+                edit = Replace((name,), made, op_type, (("keepdims", 0), ("axes", [axis])))
+            else:
+                edit = Replace((name, f"[{axis}]"), made, op_type, (("keepdims", 0),))
+            sentence = f"{site.title} takes one position of axis {axis}; with {op_type} of all"
+            yield Hypothesis("position", sentence, (edit,), ("position", site.op_type, op_type))
+
+
+def _turned(site: Site) -> Hypotheses:
+    """Yield axes that are exchanged where they are laid out anew, and the other way."""
+    data, made, place = site.operand(0), site.made, site.place
+    if data is None or made is None or data.ndim != made.ndim or data.ndim > _MOST_AXES:
+        return
+    name, result, should_be = site.input[0], (site.output,), f"{site.title} should be"
+    if site.op_type == "Transpose" and data.shape != made.shape:
+        edit = Replace((name, str([*made.shape])), result, "Reshape")
+        fixed = any(place.is_open(site.output, axis) for axis in range(made.ndim))
+        sentence = f"{should_be} Reshape; with that"
+        yield Hypothesis("operator", sentence, (edit,), ("laid out",), fixed=fixed)
+    for axes in permutations(range(data.ndim)) if site.op_type == "Reshape" else ():
+        exchanged = [axis for axis in axes if data.shape[axis] > 1]
+        fits = tuple(data.shape[axis] for axis in axes) == made.shape
+        if fits and exchanged != sorted(exchanged):
+            edit = Replace((name,), result, "Transpose", (("perm", [*axes]),))
+            sentence = f"{should_be} Transpose {[*axes]}; with that"
+            yield Hypothesis("operator", sentence, (edit,), ("turned", axes))
 
 
 def _pixels(place: Place) -> Hypotheses:
@@ -178,77 +134,69 @@ def _pixels(place: Place) -> Hypotheses:
             if grown != b or not place.index.ancestors([end], stop=[start]):
                 continue
             for mode in ("CRD", "DCR") if op_type == "DepthToSpace" else ("",):
-                attributes = (("blocksize", size), *((("mode", mode),) if mode else ()))
-                edit = Replace((start,), (end,), op_type, attributes)
+                more = (("mode", mode),) if mode else ()
+                edit = Replace((start,), (end,), op_type, (("blocksize", size), *more))
                 sentence = f"what computes {end!r} from {start!r} orders pixels otherwise; with {op_type} {mode}"
                 yield Hypothesis("pixels", sentence.rstrip(), (edit,), ("pixels", op_type, mode))
 
 
 def extra_operations(place: Place) -> Hypotheses:
     """Yield nodes that should not be there, but for those that join two branches."""
-    for hypothesis, joins in _extra(place):
-        if not joins:
-            yield hypothesis
+    yield from (hypothesis for hypothesis, joins in _extra(place) if not joins)
 
 
 def extra_joins(place: Place) -> Hypotheses:
     """Yield nodes that join two branches and should not be there: what reads one, may have to read the other."""
-    for hypothesis, joins in _extra(place):
-        if joins:
-            yield hypothesis
+    yield from (hypothesis for hypothesis, joins in _extra(place) if joins)
 
 
 def _extra(place: Place) -> Iterator[tuple[Hypothesis, bool]]:
-    for number, node in enumerate(place.nodes):
-        value = node.output[0]
-        made = place.values.get(value)
-        if made is None:
-            continue
-        for name in dict.fromkeys(node.input):
-            read = place.operand(name) if name else None
-            if read is None or read.size != made.size or read.dtype != made.dtype:
+    """Yield (a node that should not be there, whether it joins two branches)."""
+    for site in place.sites:
+        value, made = site.output, site.made
+        for name in dict.fromkeys(site.computed if made is not None else ()):
+            read = place.operand(name)
+            if read is None or made is None or read.size != made.size or read.dtype != made.dtype:
                 continue
-            if read.shape != made.shape and not _is_reshaped(place, node):
+            if read.shape != made.shape and not _is_reshaped(site):
                 continue
-            if place.constant(name) is not None or _is_neutral(place, node, name):
+            if _is_neutral(site, name):
                 continue
-            others = [n for n in node.input if n and n != name and place.constant(n) is None]
-            joins = value != place.value and not all(_is_smaller(place, n, read) for n in others)
+            others = [place.operand(other) for other in site.computed if other != name]
+            smaller = all(other is not None and other.size < read.size for other in others)
             edit: Pass = Replace((name,), (value,), op_type="Identity")
-            sentence, instead = f"{place.title(number)} is one too many; without it", ""
+            sentence, instead = f"{site.title} is one too many; without it", ""
             if others:
-                edit, instead = _bypassed(place, number, name)
-            mistake = ("extra", node.op_type)
+                edit, instead = _bypassed(site, name)
+            mistake, joins = ("extra", site.op_type), value != place.value and not smaller
             yield Hypothesis("extra operation", sentence, (edit,), mistake, instead=instead), joins
 
 
-def _is_smaller(place: Place, name: str, read: Array) -> bool:
-    other = place.operand(name)
-    return other is not None and other.size < read.size
-
-
-def _is_neutral(place: Place, node: NodeProto, name: str) -> bool:
+def _is_neutral(site: Site, name: str) -> bool:
     """Return whether another operator keeps what a node reads as it is: that is as likely as that it is too much."""
-    others = [place.operand(other) for other in node.input if other != name]
-    number = _NEUTRAL.get(node.op_type)
+    number = _NEUTRAL.get(site.op_type)
+    others = [site.operand(slot) for slot, other in enumerate(site.input) if other != name]
     return number is not None and any(o is not None and bool((o == number).all()) for o in others)
 
 
-def _bypassed(place: Place, number: int, name: str) -> tuple[Pass, str]:
+def _bypassed(site: Site, name: str) -> tuple[Pass, str]:
     """Return (the edit that connects what reads a node to one of its inputs, the value which that is then)."""
-    node, token = place.nodes[number], place.only(number)
-    if name not in place.inputs or node.output[0] != place.value:
-        return Remove(token, bridge=name), name if node.output[0] == place.value else ""
-    read = {n: a for n in node.input if n and (a := place.operand(n)) is not None}
+    place, is_wrong = site.place, site.output == site.place.value
+    if name not in place.inputs or not is_wrong:
+        return Remove(site.only, bridge=name), name if is_wrong else ""
+    read: dict[str, Array] = {}
+    for other in site.input:
+        array = place.operand(other) if other else None
+        if array is not None:
+            read[other] = array
     made = read.pop(name)  # what enters a region cannot be what leaves it
-    return composed(place, name, node.output[0], made, "y = Identity(x)", {}, read), ""
+    return composed(place, name, site.output, made, "y = Identity(x)", {}, read), ""
 
 
-def _is_reshaped(place: Place, node: NodeProto) -> bool:
+def _is_reshaped(site: Site) -> bool:
     """Return whether nothing but another shape is made of a Transpose."""
-    readers = place.consumers.get(node.output[0], [])
-    reshaping = (place.nodes[n].op_type in ("Reshape", "Flatten") for n in readers)
-    return node.op_type == "Transpose" and bool(readers) and all(reshaping)
+    kinds = {reader.op_type for reader in site.readers}
+    return site.op_type == "Transpose" and bool(kinds) and kinds <= {"Reshape", "Flatten"}
 
 
 def extra_steps(place: Place) -> Hypotheses:

@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 from onnx import TensorProto
 
-from onnxsurgeon_lite.debug.causes.constants import AS_FOLDED, variants
+from onnxsurgeon_lite.debug.causes.constants import variants
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted
-from onnxsurgeon_lite.debug.causes.place import Place, wide
-from onnxsurgeon_lite.debug.causes.solving import borrowed, described
-from onnxsurgeon_lite.passes.set_constant import SetConstant
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, Site, wide
+from onnxsurgeon_lite.debug.causes.solving import AS_FOLDED, borrowed, described
+from onnxsurgeon_lite.tensors.dtypes import Array
 
 _WITH = "with the other model's numbers"
 _SCALED = "is scaled along axis"
@@ -23,40 +22,37 @@ _SMALL = 1 << 20  # elements of a constant that is arranged otherwise
 
 def of_other_model(place: Place) -> Hypotheses:
     """Yield a constant with the other model's numbers, then all those of a node together."""
-    several: dict[int, list[tuple[Hypothesis, str]]] = {}
-    for number, slot, name, array in place.constants():
-        right = place.changed.get(name) if slot >= 0 else None
-        if right is None or right.shape != array.shape or right.dtype != array.dtype:
+    several: dict[Site, list[tuple[Hypothesis, str]]] = {}
+    for constant in place.constants():
+        array, right = constant.array, place.changed.get(constant.name)
+        if right is None or constant.slot < 0:
             continue
-        how = _told(place, number, name, array, right)
-        what = f"constant {name!r} of {place.title(number)} {how}"
-        edit = SetConstant(name, right, place.only(number))
-        found = Hypothesis("other model's constant", f"{what}; {_WITH}", (edit,))
-        several.setdefault(number, []).append((found, f"{name!r} {how}"))
-    for number, found_here in several.items():
+        if (right.shape, right.dtype) == (array.shape, array.dtype):
+            how, edits = _told(constant, right), (constant.edit(right),)
+            found = Hypothesis("other model's constant", f"{constant} {how}; {_WITH}", edits)
+            several.setdefault(constant.site, []).append((found, f"{constant.name!r} {how}"))
+    for site, found_here in several.items():
         yield from (hypothesis for hypothesis, _ in found_here)
         if len(found_here) > 1:
-            edits = tuple(edit for hypothesis, _ in found_here for edit in hypothesis.edits)
+            every = tuple(edit for hypothesis, _ in found_here for edit in hypothesis.edits)
             told = ", ".join(how for _, how in found_here)
             told += f", {AS_FOLDED}" if _SCALED in told else ""
-            sentence = (
-                f"{len(found_here)} constants of {place.title(number)} differ: {told}; {_WITH}"
-            )
-            yield replace(found_here[0][0], sentence=sentence, edits=edits)
+            sentence = f"{len(found_here)} constants of {site.title} differ: {told}; {_WITH}"
+            yield replace(found_here[0][0], sentence=sentence, edits=every)
 
 
-def _told(place: Place, number: int, name: str, array: Array, right: Array) -> str:
+def _told(constant: Constant, right: Array) -> str:
     """Say how a constant differs from the other model's."""
-    said = borrowed(place, name, array) or _exchanged(place, name, array, right)
-    if said or not is_float(array.dtype):
+    said = borrowed(constant) or _exchanged(constant, right)
+    if said or not constant.is_float:
         return said or "differs"
-    known = _arranged(place, number, array, right) if array.size <= _SMALL else ""
-    return known or _scaled(array, right) or described(wide(array), wide(right))
+    known = _arranged(constant, right) if right.size <= _SMALL else ""
+    return known or _scaled(constant.array, right) or described(constant.numbers, wide(right))
 
 
-def _arranged(place: Place, number: int, array: Array, right: Array) -> str:
+def _arranged(constant: Constant, right: Array) -> str:
     """Say which known mistake makes the numbers of the other model what they are here; '' if none."""
-    for kind, how, other in variants(place, number, array):
+    for kind, how, other in variants(constant):
         what = how.partition("; ")[0]
         if kind not in _SOLVED and np.array_equal(other, right):
             return what
@@ -74,15 +70,15 @@ def _differ_by_channel(one: Array, other: Array) -> bool:
     return bool(np.isfinite(separate).all()) and np.allclose(factor, separate, rtol=1e-3)
 
 
-def _exchanged(place: Place, name: str, array: Array, right: Array) -> str:
+def _exchanged(constant: Constant, right: Array) -> str:
     """Name the constant that has its numbers, and the other way; '' for none."""
-    for other, numbers in place.changed.items():
+    place = constant.site.place
+    for other, numbers in place.changed.items() if np.ptp(right) else ():
         held = place.whole.initializers.get(other)
-        if other != name and np.ptp(right) and np.array_equal(numbers, array):
-            same = isinstance(held, TensorProto) and np.array_equal(
-                place.whole.model.array(held), right
-            )
-            return f"and {other!r} are exchanged" if same else f"is the other model's {other!r}"
+        if other != constant.name and np.array_equal(numbers, constant.array):
+            now = place.whole.model.array(held) if isinstance(held, TensorProto) else None
+            is_same = now is not None and np.array_equal(now, right)
+            return f"and {other!r} are exchanged" if is_same else f"is the other model's {other!r}"
     return ""
 
 

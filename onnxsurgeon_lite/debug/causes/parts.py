@@ -5,8 +5,8 @@ from itertools import permutations
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.debug.causes.wiring import reading
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.passes import Rewire
 
 _CUTTING = ("Slice", "Gather")
 _TWO = 2  # parts that are exchanged
@@ -53,15 +53,8 @@ def _orders(place: Place, cuts: Sequence[tuple[str, ...]]) -> Hypotheses:
     wholes = (place.whole.nodes[place.whole.producer[parts[0]]].input[0] for parts in cuts)
     names = " and of ".join(map(repr, wholes))
     for order in permutations(range(count)):
-        edits = tuple(
-            Rewire(parts[part], parts[other], place.only(reader), slot)
-            for parts in cuts
-            for part, other in enumerate(order)
-            if part != other
-            for reader in dict.fromkeys(place.consumers.get(parts[part], ()))
-            for slot, read in enumerate(place.nodes[reader].input)
-            if read == parts[part]
-        )
+        moved = [(parts[k], parts[other]) for parts in cuts for k, other in enumerate(order)]
+        edits = tuple(edit for old, new in moved if old != new for edit in reading(place, old, new))
         how = "exchanged; swapped back"
         if count > _TWO:
             how = f"read in another order; taken as {[*order]}"

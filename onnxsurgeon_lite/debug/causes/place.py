@@ -19,6 +19,7 @@ from onnxsurgeon_lite.names import is_glob
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import OWN, agrees
@@ -39,6 +40,17 @@ _BESIDE = 32  # constants that a node could read instead
 _SPREAD = 4096  # positions at which numbers are compared before a run
 _LEAST_WIDTH = 1e-6  # of a tolerance: what floats say behind it is not counted
 _DIGITS = 6  # after which floats are equal
+_SAME_ELEMENTS = ("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Cast", "Dropout")
+_BACK: Mapping[tuple[str, int], Callable[[Wide, Wide], Wide]] = {
+    ("Add", 0): np.subtract,
+    ("Add", 1): np.subtract,
+    ("Sub", 0): np.add,
+    ("Sub", 1): lambda result, other: other - result,
+    ("Mul", 0): np.divide,
+    ("Mul", 1): np.divide,
+    ("Div", 0): np.multiply,
+}
+"""(operator, slot) -> what it reads there, of its result and its other operand."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,177 @@ class RegionSample:
     inputs: Mapping[str, RunValue]
     wanted: Mapping[str, Array]
     recorded: Callable[[str], RunValue]
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A node of a place: what it reads, what it makes, and what it should make."""
+
+    place: "Place"
+    number: int
+
+    @property
+    def node(self) -> NodeProto:
+        return self.place.nodes[self.number]
+
+    @property
+    def op_type(self) -> str:
+        return str(self.node.op_type)
+
+    @cached_property
+    def input(self) -> Sequence[str]:
+        """The names that the node reads; '' for one that it leaves out."""
+        return [*self.node.input]
+
+    @property
+    def output(self) -> str:
+        """The first value that the node makes."""
+        return str(self.node.output[0])
+
+    @property
+    def title(self) -> str:
+        """How the model calls the node: `Conv 'Conv_6'`."""
+        return titled(self.place.whole, self.place.positions[self.number])
+
+    @property
+    def only(self) -> tuple[str, ...]:
+        """What selects the node alone, for an edit."""
+        return (self.place.node(self.number),)
+
+    @property
+    def made(self) -> Array | None:
+        """What the node makes of right inputs, in the first sample."""
+        return self.place.values.get(self.output)
+
+    @property
+    def readers(self) -> "list[Site]":
+        """The nodes of the region that read what the node makes."""
+        return self.place.readers(self.output)
+
+    def name(self, slot: int) -> str:
+        """Return the name that the node reads at a slot; '' for none."""
+        return self.input[slot] if slot < len(self.input) else ""
+
+    def constant(self, slot: int) -> "Constant | None":
+        """Return the constant that the node reads at a slot; None for what is none."""
+        array = self.place.constant(self.name(slot))
+        return None if array is None else Constant(self, slot, self.name(slot), array)
+
+    def operand(self, slot: int) -> Array | None:
+        """Return the numbers that the node reads at a slot; None for none."""
+        name = self.name(slot)
+        return self.place.operand(name) if name else None
+
+    def maker(self, slot: int) -> "Site | None":
+        """Return the node of the region that makes what the node reads at a slot; None for none."""
+        number = self.place.producer.get(self.name(slot))
+        return None if number is None else self.place.sites[number]
+
+    @property
+    def computed(self) -> list[str]:
+        """The names that the node reads and that are no constants."""
+        return [name for name in self.input if name and not self.place.is_constant(name)]
+
+    @cached_property
+    def attributes(self) -> dict[str, Attribute]:
+        """The node's attributes, with the defaults of those that it leaves out."""
+        found: dict[str, Attribute] = {}
+        try:
+            schema = schema_of(self.place.index, self.node)
+        except SurgeonError:
+            schema = None
+        for name, attribute in schema.attributes.items() if schema is not None else ():
+            is_list = attribute.type == defs.OpSchema.AttrType.INTS
+            if attribute.default_value.name:
+                found[name] = _plain(helper.get_attribute_value(attribute.default_value))
+            elif is_list or attribute.type == defs.OpSchema.AttrType.INT:
+                found[name] = [] if is_list else 0
+        for own in self.node.attribute:
+            if not own.HasField("g") and not own.HasField("t"):
+                found[own.name] = _plain(helper.get_attribute_value(own))
+        return found
+
+    def ints(self, name: str) -> list[int]:
+        """Return an attribute that has several integers; none if it has not."""
+        value = self.attributes.get(name)
+        return [int(each) for each in value] if isinstance(value, list) else []
+
+    @cached_property
+    def wanted(self) -> Wide | None:
+        """What the node should make: the wanted value, taken back through the nodes that follow."""
+        place = self.place
+        if self.output == place.value:
+            return wide(place.wanted) if place.wanted.dtype.kind in "fV" else None
+        users = [site for site in self.readers if site.number in place.leading]
+        if len(users) != 1 or users[0].input.count(self.output) != 1:
+            return None
+        result = users[0].wanted
+        if result is None:
+            return None
+        found = users[0].taken_back(users[0].input.index(self.output), result)
+        fits = found is not None and (self.made is None or self.made.shape == found.shape)
+        return found if fits else None
+
+    def taken_back(self, slot: int, result: Wide) -> Wide | None:
+        """Return the input at a slot that gives a result; None where that is not unique."""
+        read = self.place.values.get(self.input[slot])
+        if read is None:
+            return None
+        if self.op_type == "Concat":
+            return self._part(slot, result)
+        if self.op_type == "Transpose":
+            axes = self.ints("perm") or [*range(result.ndim)][::-1]
+            return result.transpose(np.argsort(axes))
+        if read.size != result.size:
+            return None
+        if self.op_type in _SAME_ELEMENTS and slot == 0:
+            return result.reshape(read.shape)
+        other = self.operand(1 - slot) if len(self.input) == 2 else None
+        back = _BACK.get((self.op_type, slot))
+        if other is None or back is None or other.dtype.kind not in "fV":
+            return None
+        if self.op_type == "Mul" and not other.all():
+            return None
+        found = back(result, wide(other))
+        return found if found.shape == read.shape else None
+
+    def _part(self, slot: int, result: Wide) -> Wide | None:
+        """Return the operand of a Concat at a slot."""
+        axis, sizes = self.attributes.get("axis"), []
+        for number in range(len(self.input)):
+            read = self.operand(number)
+            if read is None or not isinstance(axis, int):
+                return None
+            sizes.append(read.shape[axis])
+        if not isinstance(axis, int) or sum(sizes) != result.shape[axis]:
+            return None
+        return np.asarray(np.split(result, np.cumsum(sizes)[:-1], axis)[slot])
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A constant that a node reads at a slot; slot -1 for one that is the wrong value itself."""
+
+    site: Site
+    slot: int
+    name: str
+    array: Array
+
+    def __str__(self) -> str:
+        return f"constant {self.name!r} of {self.site.title}"
+
+    @property
+    def numbers(self) -> Wide:
+        return wide(self.array)
+
+    @property
+    def is_float(self) -> bool:
+        return is_float(self.array.dtype)
+
+    def edit(self, right: Array) -> SetConstant:
+        """Return the edit that gives the constant other numbers, for this node alone."""
+        readers = self.site.only if self.slot >= 0 else ()
+        return SetConstant(self.name, np.asarray(right).astype(self.array.dtype), readers)
 
 
 @dataclass
@@ -121,6 +304,15 @@ class Place:
     def nodes(self) -> Sequence[NodeProto]:
         """The region's nodes."""
         return self.index.nodes
+
+    @cached_property
+    def sites(self) -> list[Site]:
+        """The region's nodes, each with what is known about it."""
+        return [Site(self, number) for number in range(len(self.nodes))]
+
+    def readers(self, name: str) -> list[Site]:
+        """Return the nodes of the region that read a value, once for each slot."""
+        return [self.sites[number] for number in self.consumers.get(name, ())]
 
     @property
     def consumers(self) -> Mapping[str, list[int]]:
@@ -266,13 +458,9 @@ class Place:
         """Return the name of a node, for an edit."""
         return f"{_TOKEN}{number}"
 
-    def only(self, number: int) -> tuple[str, ...]:
-        """Return what selects a node alone, for an edit."""
-        return self.those([number])
-
-    def those(self, numbers: Iterable[int]) -> tuple[str, ...]:
+    def those(self, sites: "Iterable[Site | int]") -> tuple[str, ...]:
         """Return what selects nodes, for an edit."""
-        return tuple(map(self.node, numbers))
+        return tuple(self.node(s.number if isinstance(s, Site) else s) for s in sites)
 
     def number(self, token: str) -> int:
         """Return the node that has a name."""
@@ -281,23 +469,6 @@ class Place:
     def title(self, number: int) -> str:
         """Return how the model calls a node: `Conv 'Conv_6'`."""
         return titled(self.whole, self.positions[number])
-
-    def attributes(self, node: NodeProto) -> dict[str, Attribute]:
-        """Return a node's attributes, with the defaults of those that it leaves out."""
-        found: dict[str, Attribute] = {}
-        try:
-            schema = schema_of(self.index, node)
-        except SurgeonError:
-            schema = None
-        for name, attribute in schema.attributes.items() if schema is not None else ():
-            if attribute.default_value.name:
-                found[name] = _plain(helper.get_attribute_value(attribute.default_value))
-            elif attribute.type in (defs.OpSchema.AttrType.INT, defs.OpSchema.AttrType.INTS):
-                found.setdefault(name, [] if attribute.type == defs.OpSchema.AttrType.INTS else 0)
-        for own in node.attribute:
-            if not own.HasField("g") and not own.HasField("t"):
-                found[own.name] = _plain(helper.get_attribute_value(own))
-        return found
 
     def constant(self, name: str) -> Array | None:
         """Return the numbers of a constant; None for other values, and for one that is too large to look into."""
@@ -310,16 +481,18 @@ class Place:
             return None
         return self.index.model.array(tensor)
 
-    def constants(self) -> Iterator[tuple[int, int, str, Array]]:
-        """Yield (node, slot, name, numbers) of each constant that a node reads; slot -1 for what is wrong itself."""
-        for number, node in enumerate(self.index.nodes):
-            for slot, name in enumerate(node.input):
-                array = self.constant(name)
-                if array is not None and array.size:
-                    yield number, slot, name, array
+    def is_constant(self, name: str) -> bool:
+        """Return whether a name stands for a constant that can be looked into."""
+        return bool(name) and constant(self.index, name) is not None
+
+    def constants(self) -> Iterator[Constant]:
+        """Yield each constant that a node reads, and what is wrong itself if it is one."""
+        found = [site.constant(slot) for site in self.sites for slot in range(len(site.input))]
         made = self.constant(self.value)
-        if made is not None and made.size:
-            yield self.index.producer[self.value], -1, self.value, made
+        if made is not None:
+            maker = self.sites[self.index.producer[self.value]]
+            found.append(Constant(maker, -1, self.value, made))
+        yield from (each for each in found if each is not None and each.array.size)
 
     def operand(self, name: str) -> Array | None:
         """Return the numbers of any value: constant, input or computed."""

@@ -35,7 +35,7 @@ def _cast(value: str, to: int) -> Pass:
 def _operand(place: Place, name: str, dtype: str, number: int) -> Iterator[Pass]:
     """Yield two casts before the region's readers of a value."""
     array = place.operand(name)
-    readers = place.consumers.get(name, [])
+    readers = place.readers(name)
     if array is None or array.dtype.name != "float32" or not readers:
         return
     to, half = place.those(readers), f"{name}_{dtype}"

@@ -10,13 +10,13 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
+from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.operations import composed, ways
-from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, fits, wide
+from onnxsurgeon_lite.debug.causes.operations import composed, ways, who
+from onnxsurgeon_lite.debug.causes.place import Constant, Indices, Place, Wide, fits, wide
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 Wave = Callable[[Wide], Wide]
@@ -74,30 +74,26 @@ class _Waves:
 
 def _other_bases(place: Place) -> Hypotheses:
     """Yield other bases for all frequencies, and tables of their sines, cosines and angles, of a region."""
-    found = [
-        (place.only(number) if slot >= 0 else (), name, array, waves)
-        for number, slot, name, array in place.constants()
-        if is_float(array.dtype) and (waves := _waves(array)) is not None
-    ]
-    powers = (waves.base**power for *_, waves in found for power in (2, 0.5))
-    bases = dict.fromkeys(float(f"{base:.4g}") for base in (*_BASES, *powers))
-    names = ", ".join(dict.fromkeys(repr(name) for _, name, *_ in found))
-    for new in bases if found else ():
-        same = all(abs(new / waves.base - 1) < _SAME for *_, waves in found)
-        was = next((waves.was for *_, waves in found if waves.was), "")
+    found: list[tuple[Constant, _Waves]] = []
+    for constant in place.constants():
+        waves = _waves(constant.array) if constant.is_float else None
+        if waves is not None:
+            found.append((constant, waves))
+    powers = (waves.base**power for _, waves in found for power in (2, 0.5))
+    names = ", ".join(dict.fromkeys(repr(constant.name) for constant, _ in found))
+    for new in dict.fromkeys(float(f"{base:.4g}") for base in (*_BASES, *powers)) if found else ():
+        same = all(abs(new / waves.base - 1) < _SAME for _, waves in found)
+        was = next((waves.was for _, waves in found if waves.was), "")
         if same and not was:
             continue
-        edits = []
-        for readers, name, array, waves in found:
-            right = waves.make(new).reshape(array.shape).astype(array.dtype)
-            edits.append(SetConstant(name, right, readers))
-        base = text(float(f"{found[0][-1].base:.4g}"))
+        edits = tuple(c.edit(waves.make(new).reshape(c.array.shape)) for c, waves in found)
+        base = text(float(f"{found[0][1].base:.4g}"))
         sentence = (
             f"the base (theta) of the rotary frequencies in {names} is {base}; with {text(new)}"
         )
         if was:
             sentence = f"the rotary frequencies in {names} are {was}; with those of base (theta) {text(new)}"
-        yield Hypothesis("rotary base", sentence, tuple(edits), ("rotary base", new))
+        yield Hypothesis("rotary base", sentence, edits, ("rotary base", new))
 
 
 def _waves(array: Array) -> _Waves | None:
@@ -210,12 +206,6 @@ class _Turn:
     def of(self, array: Array) -> Array:
         return np.asarray(array[..., self.order] * self.sign.astype(array.dtype))
 
-    def edit(self, place: Place, start: str, end: str) -> Pass:
-        """Return the edit that turns one value to another."""
-        made = place.values[start]
-        turn = {"turn": self.matrix(made.dtype)}
-        return composed(place, start, end, made, "y = MatMul(x, turn)", turn)
-
     def matrix(self, dtype: "np.dtype[np.generic]") -> Array:
         """Return the matrix that turns features."""
         return np.asarray(np.eye(self.order.size)[:, self.order] * self.sign).astype(dtype)
@@ -244,10 +234,18 @@ def _other_turns(place: Place) -> Hypotheses:
     for (size, how), ends in found.items():
         for turn in _Turn.all_of(size):
             if turn.how != how:
-                edits = tuple(turn.edit(place, *pair) for pair in ends)
+                edits = tuple(_turned(place, turn, *pair) for pair in ends)
                 names = ", ".join(repr(end) for _, end in ends)
                 sentence = f"rotary embeddings turn {how} in {names}; with {turn.how}"
                 yield Hypothesis("rotary pairs", sentence, edits, ("rotary pairs", turn.how))
+
+
+def _turned(place: Place, turn: _Turn, start: str, end: str) -> Pass:
+    """Return the edit that turns one value to another."""
+    made = place.values[start]
+    return composed(
+        place, start, end, made, "y = MatMul(x, turn)", {"turn": turn.matrix(made.dtype)}
+    )
 
 
 def _other_pairs(place: Place) -> Hypotheses:
@@ -306,19 +304,12 @@ def _is_close(one: Wide, other: Wide) -> bool:
     return bool(np.abs(one - other).max(initial=0.0) <= _CLOSE * np.abs(other).max(initial=0.0))
 
 
-def _around(place: Place, start: str, end: str, order: Indices) -> Iterator[Pass]:
-    """Yield the edits that put features in an order before what turns them, and back after it."""
+def _around(place: Place, start: str, end: str, order: Indices) -> tuple[Pass, Pass]:
+    """Return the edits that put features in an order before what turns them, and back after it."""
     between = place.index.ancestors([end], stop=[start])
     readers = [n for n in sorted(between) if start in place.index.reads[n]]
-    for value, to, taken in ((start, readers, order), (end, [], np.argsort(order))):
-        yield Insert(
-            value,
-            "Gather",
-            attributes=(("axis", -1),),
-            to=place.those(to),
-            constants=(("order", taken.astype(np.int64)),),
-            before=not to,
-        )
+    first = taken(start, -1, order, to=place.those(readers))
+    return first, taken(end, -1, np.argsort(order), before=True)
 
 
 def _missing_turns(place: Place) -> Hypotheses:
@@ -342,9 +333,8 @@ def _missing_turns(place: Place) -> Hypotheses:
             continue
         if not fits((*known[cos].shape[:-1], 1), array.shape):
             continue
-        to, who = place.those(readers), " and ".join(map(place.title, readers))
         for turn in _Turn.all_of(size):
-            new = f"{name}_turned"
+            new, to = f"{name}_turned", place.those(readers)
             there = Insert(name, "Identity", to=to, output=new)
             numbers = {"turn": turn.matrix(array.dtype), "spread": turn.spread(half, array.dtype)}
             tables = {"x1": known[cos], "x2": known[sin]}
@@ -352,7 +342,7 @@ def _missing_turns(place: Place) -> Hypotheses:
             numbers |= {} if unread else tables
             turned = composed(place, name, new, array, _TURNED, numbers, unread)
             which = f"the rotary embedding of {cos!r} and {sin!r}"
-            sentence = f"{name!r} is not turned by {which} for {who}; with it"
+            sentence = f"{name!r} is not turned by {which} for {who(readers)}; with it"
             yield Hypothesis("missing rotary", sentence, (there, turned), ("turned", turn.how))
 
 

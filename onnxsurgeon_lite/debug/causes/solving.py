@@ -1,26 +1,28 @@
-"""Numbers that are solved for: one number, a number per channel, a weight by least squares."""
+"""Numbers that are solved for: one number, a number per channel, a weight by least squares; and what they say."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from onnxsurgeon_lite.debug.causes.attributes import changed, numbers, text
+from onnxsurgeon_lite.debug.causes.attributes import changed, text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.linear import Linear, linears, stacked, wanted_at
+from onnxsurgeon_lite.debug.causes.linear import Linear, fitted, linears, stacked, without_bias
 from onnxsurgeon_lite.debug.causes.operations import as_size
-from onnxsurgeon_lite.debug.causes.place import Attribute, Indices, Place, Wide, small, titled, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, Site, Wide, small, titled, wide
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.graph.schemas import schema_of
-from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
+Flags = NDArray[np.bool_]
+
 _ROWS = 8  # rows of a weight that may be wrong one by one
-_PART = 64  # rows and outputs whose error tells whether few rows can explain it
+_PART = 64  # rows and outputs whose error shows whether few rows can explain it
 _EXACT = 2e-6  # a smaller error, relative to the largest result, is noise
 _LEAST = 1e-4  # a smaller change, relative to the largest number, is none
 _WIDEST = 1024  # inputs of a weight that is solved for as a whole
@@ -31,67 +33,98 @@ _FEW = 16  # integers that are shown
 _SMALL = 1 << 16  # elements of a constant that is scaled
 _NO_EPSILON = 0.25  # a larger number is none
 _TINY = 1 / 16  # of the number that it stands for
-_DIGITS = (1, 2, 3, 5)  # of a number that is solved for
+_DIGITS = (1, 2, 3, 5, 8)  # of a number that is solved for
 _ROUNDED = 0.04  # of the largest number: more is lost by no rounding
 _LEVELS = 256  # different numbers in a channel of int8
 _ENOUGH = 16  # numbers whose common step is none by chance
+_SAME = 1e-5  # of the largest result: a smaller error is that of the runtime
 _TO_INT8 = "looks rounded to int8"
-_DETERMINED = (
-    1e-6  # of the largest eigenvalue: smaller ones leave the noise of floats in what is solved for
-)
+_USED = 1e-9  # of the largest eigenvalue: along smaller ones nothing is solved for
+_DETERMINED = 1e-6  # of it: smaller ones leave the noise of floats in what is solved for
 _EVEN = 3**-0.5  # root mean square of numbers that are spread evenly up to one
 _ABOUT = 0.05
-_FACTORS = {"Mul", "Div"}
+_SOLVED = ("epsilon", "alpha", "beta", "scale")  # attributes
 _ARRANGING = {"Concat", "Reshape", "Slice", "Transpose", "Cast", "Unsqueeze", "Squeeze"}
 _FOLDING = ("Conv", "ConvTranspose", "Gemm")
 _FOLDED = (
     "into which a normalization is folded: its mean, its bias or the bias before it is another"
 )
+AS_FOLDED = "as by another folded normalization (epsilon, variance or scale)"
+_LAST = ("LayerNormalization", "Gemm")  # their channels are the last axis
 _BIASED = (
-    *("Conv", "Gemm", "ConvTranspose", "LayerNormalization", "BatchNormalization"),
-    *("InstanceNormalization", "GroupNormalization"),
-)  # fmt: skip
+    *_LAST,
+    *("Conv", "ConvTranspose", "BatchNormalization", "InstanceNormalization", "GroupNormalization"),
+)
 
 
 def solved_numbers(place: Place, bench: Bench) -> Hypotheses:
-    """Yield single numbers at which the region agrees: an attribute, a constant, a missing factor."""
-    for number, name, known in numbers(place):
-        yield from _solved_number(place, bench, partial(_attribute, place, number, name, known))
-    for number, _, name, array in place.constants():
-        if array.size == 1 and is_float(array.dtype) and float(array.reshape(-1)[0]):
-            yield from _solved_number(place, bench, partial(_constant, place, number, name, array))
-        elif 1 < array.size <= _SMALL and is_float(array.dtype):
-            yield from _solved_number(place, bench, partial(_scaled, place, number, name, array))
+    """Yield single numbers at which the region agrees, with few digits first: an attribute, a constant, a factor."""
+    for make in _numbers(place):
+        found = bench.solve(make)
+        for digits in _DIGITS if found is not None else ():
+            hypothesis = make(float(f"{found:.{digits}g}"))
+            yield replace(hypothesis, unknowns=1, equations=place.wanted.size)
 
 
-def _solved_number(place: Place, bench: Bench, make: Callable[[float], Hypothesis]) -> Hypotheses:
-    """Yield the number with which the error is the smallest, with few digits first."""
-    found = bench.solve(make)
-    for digits in () if found is None else (*_DIGITS, 8):
-        yield replace(make(float(f"{found:.{digits}g}")), unknowns=1, equations=place.wanted.size)
+def _numbers(place: Place) -> Iterator[Callable[[float], Hypothesis]]:
+    """Yield functions from a number to the hypothesis that it is the right one."""
+    for site in place.sites:
+        for name, old in site.attributes.items():
+            if name in _SOLVED and isinstance(old, float) and np.isfinite(old):
+                yield partial(_with_attribute, site, name)
+    for constant in place.constants():
+        size = constant.array.size if constant.is_float else 0
+        if size == 1 and float(constant.array.item()):
+            yield partial(_with_number, constant)
+        elif 1 < size <= _SMALL:
+            yield partial(_scaled_by, constant)
+
+
+def _with_attribute(site: Site, name: str, value: float) -> Hypothesis:
+    return changed(site, {name: value})
+
+
+def _with_number(constant: Constant, value: float) -> Hypothesis:
+    old = constant.array
+    right = np.full(old.shape, value * float(np.sign(old.item()))).astype(old.dtype)
+    how = f"is {text(old.item())}; with {text(float(right.item()))}"
+    return Hypothesis(
+        "number", f"{constant} {how}", (constant.edit(right),), vague=dwarfed(old, right)
+    )
+
+
+def _scaled_by(constant: Constant, factor: float) -> Hypothesis:
+    sentence = f"{constant} is scaled by {text(1 / factor)}; scaled back"
+    return Hypothesis("scaled constant", sentence, (constant.edit(constant.numbers * factor),))
+
+
+def dwarfed(old: Array, right: Array) -> bool:
+    """Return whether a number that is no epsilon should be tiny or zero: what fits then may be a limit of something."""
+    was, new = float(np.abs(wide(old)).max()), float(np.abs(wide(right)).max())
+    return is_float(old.dtype) and was > _NO_EPSILON and new <= _TINY * was
 
 
 def made_constant(place: Place) -> Hypotheses:
     """Yield the reference of a value that is a constant."""
-    array = place.constant(place.value)
-    if array is None or array.shape != place.wanted.shape or array.dtype.kind in "OUS":
+    array, wanted = place.constant(place.value), place.wanted
+    if array is None or array.shape != wanted.shape or array.dtype.kind in "OUS":
         return
-    how = f"{described(wide(array), wide(place.wanted))}; with the numbers of the reference"
+    constant = Constant(place.sites[place.producer[place.value]], -1, place.value, array)
+    how = f"{described(wide(array), wide(wanted))}; with the numbers of the reference"
     if not is_float(array.dtype) and array.size <= _FEW:
-        how = f"is {array.tolist()}; with {place.wanted.tolist()}, as the reference has it,"
+        how = f"is {array.tolist()}; with {wanted.tolist()}, as the reference has it,"
     elif array.size == 1:
-        right = float(place.wanted.item())
+        right = float(wanted.item())
         shown = text(right) if right.is_integer() else as_size(right)[0]
         how = f"is {text(array.item())}; with {shown}, as the reference has it,"
-    edit = SetConstant(place.value, place.wanted.astype(array.dtype))
-    sentence = f"constant {place.value!r} of {place.maker}{_role(place)} {how}"
-    yield Hypothesis("constant", sentence, (edit,))
+    yield Hypothesis("constant", f"{constant}{_role(place)} {how}", (constant.edit(wanted),))
 
 
 def _role(place: Place) -> str:
     """Return what the nodes that read a constant call it: `, the pads of Pad '/Pad',`; '' if each has another name."""
     index, names, titles = place.whole, set[str](), []
     for position in dict.fromkeys(index.consumers.get(place.value, [])):
+        # follow the constant through nodes that only arrange it
         value, readers = place.value, [position]
         while len(readers) == 1 and index.nodes[readers[0]].op_type in _ARRANGING:
             value = index.nodes[readers[0]].output[0]
@@ -102,164 +135,175 @@ def _role(place: Place) -> str:
             return ""  # a body of the node reads it
         schema, slot = schema_of(index, node), [*node.input].index(value)
         formal = schema.inputs[min(slot, len(schema.inputs) - 1)].name if schema else ""
-        names.add("a factor" if node.op_type in _FACTORS else f"the {formal}" if formal[1:] else "")
+        is_factor = node.op_type in ("Mul", "Div")
+        names.add("a factor" if is_factor else f"the {formal}" if formal[1:] else "")
         titles.append(titled(index, reader))
     return f", {names.pop()} of {' and '.join(titles)}," if len(names) == 1 and all(names) else ""
-
-
-def _attribute(
-    place: Place, number: int, name: str, known: Mapping[str, Attribute], value: float
-) -> Hypothesis:
-    return changed(place, number, {name: value}, known)
-
-
-def _constant(place: Place, number: int, name: str, array: Array, value: float) -> Hypothesis:
-    value *= float(np.sign(wide(array).flat[0]))
-    right = np.full(array.shape, value).astype(array.dtype)
-    sentence = f"constant {name!r} of {place.title(number)} is {text(array.reshape(-1)[0].item())}; with {text(value)}"
-    edits = (SetConstant(name, right, place.only(number)),)
-    return Hypothesis("number", sentence, edits, vague=dwarfed(array, right))
-
-
-def dwarfed(old: Array, right: Array) -> bool:
-    """Return whether a number that is no epsilon should be tiny or zero: what fits then may be a limit of something."""
-    was, new = float(np.abs(wide(old)).max()), float(np.abs(wide(right)).max())
-    return is_float(old.dtype) and was > _NO_EPSILON and new <= _TINY * was
-
-
-def _scaled(place: Place, number: int, name: str, array: Array, factor: float) -> Hypothesis:
-    right = (wide(array) * factor).astype(array.dtype)
-    how = f"is scaled by {text(1 / factor)}; scaled back"
-    edit = SetConstant(name, right, place.only(number))
-    return Hypothesis(
-        "scaled constant", f"constant {name!r} of {place.title(number)} {how}", (edit,)
-    )
 
 
 def solved_weights(place: Place, _: Bench) -> Hypotheses:
     """Yield weights that are solved for by least squares."""
     for view in linears(place):
         every = stacked(place, view)
-        yield from _some_rows(place, every)
-        yield from _some_outputs(place, every)
+        yield from _some_rows(every)
+        yield from _some_outputs(every)
 
 
 def sparse_weights(place: Place) -> Hypotheses:
-    """Yield weights in which a few rows or outputs differ, where the references prove it."""
+    """Yield weights in which a few rows or outputs differ, or kernels of groups, where the references prove it."""
     for view in linears(place):
         every = stacked(place, view)
-        found = (*_some_rows(place, every), *_some_outputs(place, every, 0.5))
+        found = (*_some_rows(every), *_some_outputs(every, 0.5 if view.groups == 1 else 1.0))
         yield from (hypothesis for hypothesis in found if hypothesis.proves)
 
 
-@dataclass(frozen=True)
-class Operand:
-    """A constant that a node adds to its result or multiplies it by, channel by channel."""
+def scaled_weights(place: Place) -> Hypotheses:
+    """Yield weights and tables that are scaled: as a whole, by output, or with a shifted bias, as by folding."""
+    for site in place.sites:
+        is_table = site.op_type == "Gather"
+        constant = site.constant(0 if is_table else 1)
+        if constant is None or not constant.is_float or site.made is None or site.wanted is None:
+            continue
+        axis = _axis_of_outputs(constant)
+        if axis is None:
+            continue
+        made, wanted = wide(site.made), site.wanted
+        if not is_table:
+            made, wanted = without_bias(site, made), without_bias(site, wanted)
+        size, channels = constant.array.shape[axis], 1 if site.op_type == "Conv" else -1
+        x, y = (np.moveaxis(a, channels, -1) for a in (made, wanted))
+        if x.shape[-1] == size:
+            yield from _scaled(constant, axis, x.reshape(-1, size), y.reshape(-1, size))
 
-    number: int
-    name: str
-    array: Array
-    sign: float  # of what is added; 0 for a factor
-    other: Wide  # what it is added to or multiplied by
+
+def _axis_of_outputs(constant: Constant) -> int | None:
+    """Return the axis of a weight, or of a table, that the channels of the result are of; None for others."""
+    site, rank = constant.site, constant.array.ndim
+    match site.op_type:
+        case "MatMul" | "Gather" if rank == 2 and not site.attributes.get("axis"):
+            return 1
+        case "Gemm" if rank == 2:
+            return 0 if site.attributes.get("transB") else 1
+        case "Conv":
+            return 0
+    return None
+
+
+def _scaled(constant: Constant, axis: int, made: Wide, wanted: Wide) -> Hypotheses:
+    """Yield a weight with the factor, and the shift of its bias, that give what is wanted: [rows, channels]."""
+    site, bias = constant.site, constant.site.constant(2)
+    is_table, along = site.op_type == "Gather", [1] * constant.array.ndim
+    along[axis] = -1
+    for columns, shifts in ((None, False), (0, False), (0, True)):
+        factor, shift = fitted(made, wanted, columns, shifts)
+        left = made * factor + shift - wanted
+        same = not is_table and bool((np.abs(factor - 1) < 1e-5).all())
+        if same or not small(left, wanted) or (shifts and bias is None and not is_table):
+            continue
+        right = constant.numbers * factor.reshape(along if factor.size > 1 else ())
+        edits: tuple[Pass, ...] = (constant.edit(right),)
+        by_output = " by output" if columns == 0 else ""
+        ends = [1 / number for number in (factor.max(), factor.min()) if number]
+        by = " to ".join(dict.fromkeys(f"{number:.4g}" for number in ends))
+        how = f"is scaled{by_output}, by {by}; scaled back"
+        if is_table:
+            edits = (constant.edit(right + shift.reshape(along if shift.size > 1 else ())),)
+            by_column = " by column" if columns == 0 else ""
+            how = f"is scaled{' and shifted' * shifts}{by_column}; with what was solved for"
+        elif bias is not None and shifts:
+            edits = (*edits, bias.edit(bias.numbers + shift.reshape(bias.array.shape)))
+            how = f"is scaled by output, and its bias shifted, {AS_FOLDED}, by {by}; scaled back"
+        unknowns = factor.size * (1 + shifts)
+        yield Hypothesis("scaled constant", f"{constant} {how}", edits, (), unknowns, wanted.size)
+        if is_table or np.abs(left).max() <= _SAME * np.abs(wanted).max():
+            return  # what has more unknowns says no more
 
 
 def elementwise(place: Place) -> Hypotheses:
-    """Yield constants of additions, multiplications and normalizations."""
-    for number in range(len(place.nodes)):
-        wanted = wanted_at(place, number)
-        made = place.values.get(place.nodes[number].output[0])
-        if wanted is None or made is None:
+    """Yield constants of additions, multiplications and normalizations, solved for channel by channel."""
+    for site in place.sites:
+        if site.wanted is None or site.made is None:
             continue
-        for operand in _operands(place, number, wide(made)):
-            yield from _solved_operand(place, operand, wanted)
+        for slot in range(len(site.input)):
+            constant = site.constant(slot)
+            slope = _slope(constant) if constant is not None and constant.is_float else None
+            if constant is not None and slope is not None:
+                yield from _solved_elements(constant, slope, site.wanted)
 
 
-def _operands(place: Place, number: int, made: Wide) -> Iterator[Operand]:
-    """Yield the constants of a node that its result depends on linearly, each channel by itself."""
-    node = place.nodes[number]
-    constants = {slot: place.constant(name) for slot, name in enumerate(node.input)}
-    known = {s: a for s, a in constants.items() if a is not None and is_float(a.dtype)}
-    others = {s: place.operand(name) for s, name in enumerate(node.input) if s not in known}
-    for slot, array in known.items():
-        name, right = node.input[slot], wide(array)
-        channels = _channels(place, number, slot, made)
-        match node.op_type, slot:
-            case ("Add", _) | ("Sub", _):
-                sign = -1.0 if node.op_type == "Sub" and slot else 1.0
-                yield Operand(number, name, array, sign, made - sign * right)
-            case ("Mul", _) if (other := others.get(1 - slot)) is not None:
-                yield Operand(number, name, array, 0.0, wide(other))
-            case _, 2 if channels and node.op_type in _BIASED:
-                yield Operand(number, name, array, 1.0, made - right.reshape(channels))
-            case ("BatchNormalization", 3) if channels and 4 in known and 1 in known:
-                factor = wide(known[1]) / np.sqrt(wide(known[4]) + 1e-5)
-                if factor.all():
-                    slope = np.broadcast_to(-factor.reshape(channels), made.shape)
-                    yield Operand(number, name, array, 0.0, slope)
+def _slope(constant: Constant) -> Wide | None:
+    """Return how the result of a node changes with a constant, channel by channel; None where it is not linear."""
+    site, slot = constant.site, constant.slot
+    channels = _channels(constant)
+    match site.op_type, slot:
+        case "Add", _:
+            return np.ones(())
+        case "Sub", _:
+            return np.ones(()) * (-1 if slot else 1)
+        case "Mul", _ if (other := site.operand(1 - slot)) is not None:
+            both = site.constant(1 - slot) is not None and is_float(other.dtype)
+            return None if both else wide(other)
+        case _, 2 if channels and site.op_type in _BIASED:
+            return np.ones(())
+        case "BatchNormalization", 3 if channels:
+            scale, variance = site.constant(1), site.constant(4)
+            if scale is not None and variance is not None and scale.array.all():
+                slope = -scale.numbers / np.sqrt(variance.numbers + 1e-5)
+                return slope.reshape(channels)
+    return None
 
 
-def _channels(place: Place, number: int, slot: int, made: Wide) -> tuple[int, ...] | None:
+def _channels(constant: Constant) -> tuple[int, ...] | None:
     """Return the shape in which a constant of a node meets its result; None if it has another form."""
-    node, array = place.nodes[number], place.constant(place.nodes[number].input[slot])
-    if array is None or array.ndim != 1 or made.ndim < 2:
+    site, array = constant.site, constant.array
+    if site.op_type in ("Add", "Sub", "Mul"):
+        return array.shape
+    if array.ndim != 1 or site.made is None or site.made.ndim < 2:
         return None
-    axis = made.ndim - 1 if node.op_type in ("LayerNormalization", "Gemm") else 1
-    if made.shape[axis] != array.size:
-        return None
-    return tuple(array.size if a == axis else 1 for a in range(made.ndim))
+    shape = [1] * site.made.ndim
+    axis = -1 if site.op_type in _LAST else 1
+    shape[axis] = array.size
+    return tuple(shape) if site.made.shape[axis] == array.size else None
 
 
-def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Hypotheses:
+def _solved_elements(constant: Constant, slope: Wide, wanted: Wide) -> Hypotheses:
     """Solve for a constant, element by element of it, over all that it is broadcast to."""
-    array, number = operand.array, operand.number
-    node, shape, old = place.nodes[number], array.shape, wide(array)
-    if node.op_type not in ("Add", "Sub", "Mul"):
-        slot = list(node.input).index(operand.name)
-        shape = _channels(place, number, slot, wanted) or shape
-    if wanted.shape != np.broadcast_shapes(wanted.shape, shape):
+    old, made, shape = constant.numbers, constant.site.made, _channels(constant)
+    if made is None or shape is None or wanted.shape != np.broadcast_shapes(wanted.shape, shape):
         return
-    lead = (1,) * (wanted.ndim - len(shape)) + shape
-    axes = tuple(a for a, size in enumerate(lead) if size == 1)
-    per = wanted.size // max(1, int(np.prod(lead)))
+    shape = (1,) * (wanted.ndim - len(shape)) + shape
+    axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
+    # least squares of one unknown: slope * change = what is lacking
     with np.errstate(all="ignore"):
-        if operand.sign:
-            right = operand.sign * (wanted - operand.other).mean(axis=axes, keepdims=True)
-        elif node.op_type == "BatchNormalization":
-            made = place.values[node.output[0]].astype(np.float64)
-            delta = (wanted - made).mean(axis=axes, keepdims=True)
-            factor = operand.other.mean(axis=axes, keepdims=True)
-            right = old.reshape(lead) + delta / factor
-        else:
-            other = np.broadcast_to(operand.other, wanted.shape)
-            power = (other * other).sum(axis=axes, keepdims=True)
-            products = (other * wanted).sum(axis=axes, keepdims=True)
-            out = old.reshape(lead).copy()
-            right = np.divide(products, power, out=out, where=power > 0)
-    solved = right.reshape(array.shape)
+        every = np.broadcast_to(slope, wanted.shape)
+        power = np.square(every).sum(axis=axes, keepdims=True)
+        products = (every * (wanted - wide(made))).sum(axis=axes, keepdims=True)
+        change = np.divide(products, power, out=np.zeros_like(power), where=power > 0)
+    solved = old + change.reshape(old.shape)
     same = unchanged(old, solved)
     if not np.isfinite(solved).all() or same.all():
         return
     if 2 * same.sum() > same.size:  # else a few are alike by chance
         solved = np.where(same, old, solved)
+    per = wanted.size // max(1, old.size)
     shifted = _shifted(old, solved)
     if shifted is not None:
         how, solved, unknowns = shifted
         equations = solved.size * per
     else:
         solved, unknowns = _tied(old, solved)
-        how = borrowed(place, operand.name, array) or described(old, solved)
-        if how == "differs" and _is_folded(place, operand):
+        how = borrowed(constant) or described(old, solved)
+        if how == "differs" and _is_folded(constant):
             how = f"differs, {_FOLDED}"
         equations = int((solved != old).sum()) * per  # what the other numbers give was right before
-    right = solved.astype(array.dtype)
-    yield solved_constant(place, number, operand.name, right, how, unknowns, equations)
+    yield solved_constant(constant, solved, how, unknowns, equations)
 
 
-def _is_folded(place: Place, operand: Operand) -> bool:
-    """Return whether a constant is the bias of a node into which an exporter folded a normalization behind it."""
-    node = place.nodes[operand.number]
-    is_bias = node.op_type in _FOLDING and operand.name in node.input[2:]
-    return is_bias and "BatchNorm" in place.module and node.output[0] == place.value
+def _is_folded(constant: Constant) -> bool:
+    """Return whether a constant is the bias of a node into which an exporter folded a normalization after it."""
+    site = constant.site
+    is_bias = site.op_type in _FOLDING and constant.slot > 1
+    return is_bias and "BatchNorm" in site.place.module and site.output == site.place.value
 
 
 def _tied(old: Wide, solved: Wide) -> tuple[Wide, int]:
@@ -272,20 +316,19 @@ def _tied(old: Wide, solved: Wide) -> tuple[Wide, int]:
     return solved, unknowns
 
 
-def unchanged(old: Wide, solved: Wide) -> NDArray[np.bool_]:
+def unchanged(old: Wide, solved: Wide) -> Flags:
     """Return which numbers are the same, but for noise."""
     largest = max(float(np.abs(old).max()), float(np.abs(solved).max()))
     return np.asarray(np.abs(solved - old) <= _LEAST * largest)
 
 
 def solved_constant(
-    place: Place, number: int, name: str, right: Array, how: str, unknowns: int, equations: int
+    constant: Constant, right: Wide, how: str, unknowns: int, equations: int
 ) -> Hypothesis:
     """Return the hypothesis that a node's constant should have other numbers, which were solved for."""
     with_ = " solved for," if ";" in how else "; solved for"
-    sentence = f"constant {name!r} of {place.title(number)} {how}{with_}"
-    edits = (SetConstant(name, right, place.only(number)),)
-    vague = how == "differs"
+    edits, vague = (constant.edit(right),), how == "differs"
+    sentence = f"{constant} {how}{with_}"
     return Hypothesis("solved constant", sentence, edits, (), unknowns, equations, vague=vague)
 
 
@@ -305,29 +348,27 @@ def _shifted(old: Wide, solved: Wide) -> tuple[str, Wide, int] | None:
     return None
 
 
-def _some_rows(place: Place, view: Linear) -> Hypotheses:
+def _some_rows(view: Linear) -> Hypotheses:
     """Yield weights in which a few rows differ: those that explain most of the error, one after the other."""
-    if _is_of_many_rows(view):
+    if view.groups > 1 or _is_of_many_rows(view):
         return
-    error = view.wanted - view.rows @ view.weight
-    power = np.square(view.rows).sum(0)
-    chosen: list[int] = []
-    left = error
+    rows, weight, wanted = view.rows[0], view.weight[0], view.wanted[0]
+    error = wanted - rows @ weight
     if not np.isfinite(error).all():
         return
+    power, chosen, left = np.square(rows).sum(0), list[int](), error
     for _ in range(min(_ROWS, len(power))):
-        gain = np.divide(
-            np.square(view.rows.T @ left).sum(1), power, out=np.zeros(len(power)), where=power > 0
-        )
+        explained = np.square(rows.T @ left).sum(1)
+        gain = np.divide(explained, power, out=np.zeros(len(power)), where=power > 0)
         gain[chosen] = 0
         chosen.append(int(gain.argmax()))
-        inputs = view.rows[:, chosen]
+        inputs = rows[:, chosen]
         change = np.linalg.lstsq(inputs, error, rcond=None)[0]
         left = error - inputs @ change
-        right = view.weight.copy()
-        right[chosen] += change
-        if small(left, view.wanted):
-            yield _weight(place, view, right, len(chosen), _wrong(view, error))
+        if small(left, wanted):
+            right = weight.copy()
+            right[chosen] += change
+            yield _weight(view, right[None], len(chosen), _wrong(view, error[None]))
             return
 
 
@@ -336,34 +377,35 @@ def _is_of_many_rows(view: Linear) -> bool:
 
     Source: Eckart and Young, "The approximation of one matrix by another of lower rank", 1936.
     """
-    rows, outputs = (slice(None, None, max(1, size // _PART)) for size in view.wanted.shape)
-    error = view.wanted[rows, outputs] - view.rows[rows] @ view.weight[:, outputs]
+    rows, outputs = (slice(None, None, max(1, size // _PART)) for size in view.wanted[0].shape)
+    error = view.wanted[0][rows, outputs] - view.rows[0][rows] @ view.weight[0][:, outputs]
     if not np.isfinite(error).all():
         return True
     left = np.square(np.linalg.svd(error, compute_uv=False)[_ROWS:]).sum()
     return not small(np.sqrt(left / error.size) / (1 + _LEAST), view.wanted)
 
 
-def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Hypotheses:
-    """Yield the weight solved for as a whole, at the outputs that are wrong."""
-    error = view.wanted - view.rows @ view.weight
-    wrong, inputs = _wrong(view, error), view.rows.shape[1]
-    few = 0 < wrong.size <= most * error.shape[1]
+def _some_outputs(view: Linear, most: float = 1.0) -> Hypotheses:
+    """Yield the weight solved for as a whole, at the outputs that are wrong: [groups, inputs, outputs]."""
+    error, inputs = view.wanted - view.rows @ view.weight, view.rows.shape[2]
+    wrong = _wrong(view, error)
+    few = 0 < wrong.sum() <= most * wrong.size
     if not few or inputs > _WIDEST or not np.isfinite(error).all():
         return
-    products = view.rows.T @ view.rows
-    sizes, turned = np.linalg.eigh(products)
-    kept = turned[:, sizes > 1e-9 * sizes.max(initial=0.0)]
-    along = kept.T @ (view.rows.T @ error[:, wrong])
-    change = kept @ (along / sizes[sizes > 1e-9 * sizes.max(initial=0.0)][:, None])
-    right = view.weight.copy()
-    right[:, wrong] += change
-    if small(error[:, wrong] - view.rows @ change, view.wanted):
-        found = _weight(place, view, right, inputs, wrong)
-        only = sizes.min() > _DETERMINED * sizes.max()
-        bounded = only and wrong.size == error.shape[1]
-        bounded = bounded and is_rounded(wide(view.array), np.asarray(view.stored(right)))
-        yield replace(found, bounded=bounded)
+    # normal equations, along the directions that the rows determine
+    columns = view.rows.swapaxes(1, 2)
+    sizes, axes = np.linalg.eigh(columns @ view.rows)
+    largest = sizes.max(axis=1, initial=0.0, keepdims=True)
+    inverse = np.divide(1, sizes, out=np.zeros_like(sizes), where=sizes > _USED * largest)
+    error = error * wrong
+    change = axes @ (inverse[..., None] * (axes.swapaxes(1, 2) @ (columns @ error)))
+    if not small(error - view.rows @ change, view.wanted):
+        return
+    right = view.weight + change
+    found = _weight(view, right, inputs, wrong)
+    only = bool((sizes > _DETERMINED * largest).all()) and bool(wrong.all())
+    bounded = only and is_rounded(view.constant.numbers, np.asarray(view.stored(right)))
+    yield replace(found, bounded=bounded)
 
 
 def is_rounded(old: Wide, right: Wide) -> bool:
@@ -379,58 +421,53 @@ def is_rounded(old: Wide, right: Wide) -> bool:
     return is_even and float(share.max()) <= 1 + _ABOUT
 
 
-def _wrong(view: Linear, error: Wide) -> Indices:
-    """Return the outputs with an error: only their numbers are solved for, and only their results are equations."""
+def _wrong(view: Linear, error: Wide) -> Flags:
+    """Return the outputs with an error [groups, 1, outputs]: only these are solved for, and are equations."""
     scale = float(np.abs(view.wanted).max(initial=0.0))
-    return np.flatnonzero(np.abs(error).max(axis=0, initial=0.0) > _EXACT * scale)
+    largest = np.abs(error).max(axis=1, initial=0.0, keepdims=True)
+    return np.asarray(largest > _EXACT * scale)
 
 
-def _weight(place: Place, view: Linear, right: Wide, inputs: int, wrong: Indices) -> Hypothesis:
+def _weight(view: Linear, right: Wide, inputs: int, wrong: Flags) -> Hypothesis:
     """Return the hypothesis of a weight, solved for in some inputs of each wrong output.
 
     Inputs that the rows do not distinguish are unknown nonetheless: other rows may.
     """
-    stored = np.asarray(view.stored(right))
-    distinct = len(np.unique(np.round(view.rows / (np.abs(view.rows).max() or 1), 4), axis=0))
-    how = borrowed(place, view.name, view.array) or described(wide(view.array), stored)
-    numbers, unknowns, equations = (
-        stored.astype(view.array.dtype),
-        inputs * wrong.size,
-        distinct * wrong.size,
-    )
-    found = solved_constant(place, view.number, view.name, numbers, how, unknowns, equations)
-    said = plain(place.title(view.number), view.name, wide(view.array), how)
-    return replace(found, plain=said)
+    constant, count = view.constant, int(wrong.sum())
+    old, stored = constant.numbers, np.asarray(view.stored(right))
+    if view.groups > 1:
+        stored = np.where(unchanged(old, stored), old, stored)
+    rounded = np.round(view.rows / (np.abs(view.rows).max() or 1), 4)
+    distinct = min(len(np.unique(rows, axis=0)) for rows in rounded)
+    how = borrowed(constant) or described(old, stored)
+    found = solved_constant(constant, stored, how, inputs * count, distinct * count)
+    return replace(found, plain=plain(constant, how))
 
 
-def plain(title: str, name: str, array: Wide, how: str) -> str:
+def plain(constant: Constant, how: str) -> str:
     """Say what is wrong with a constant whatever the right numbers are; '' if that is not known."""
     if how.startswith(_TO_INT8):
-        steps = _steps(array)
+        steps = _steps(constant.numbers)
         by = " to ".join(dict.fromkeys(f"{n:.3g}" for n in (steps.min(), steps.max())))
         how = f"{_TO_INT8} (step {by})"
     elif not how.startswith("is zero"):
         return ""
-    return f"constant {name!r} of {title} {how}"
+    return f"{constant} {how}"
 
 
-def borrowed(place: Place, name: str, array: Array) -> str:
+def borrowed(constant: Constant) -> str:
     """Say from which other layer a constant is; '' if no other one has these numbers."""
-    tensors = ((n, t) for n, t in place.whole.initializers.items() if n != name)
-    alike = (
-        n
-        for n, tensor in tensors
-        if isinstance(tensor, TensorProto)
-        and tuple(tensor.dims) == array.shape
-        and np.array_equal(place.whole.model.array(tensor), array)
-    )
-    other = next(alike, None) if np.ptp(array) else None
-    if other is not None:
-        return f"is another layer's: a copy of {other!r}"
-    readers = [p for p in place.whole.consumers.get(name, []) if p not in place.positions]
-    if array.ndim > 1 and readers:
-        return "is another layer's, which reads it too"
-    return ""
+    place, array = constant.site.place, constant.array
+    for name, tensor in place.whole.initializers.items() if np.ptp(array) else ():
+        alike = isinstance(tensor, TensorProto) and tuple(tensor.dims) == array.shape
+        if (
+            name != constant.name
+            and alike
+            and np.array_equal(place.whole.model.array(tensor), array)
+        ):
+            return f"is another layer's: a copy of {name!r}"
+    readers = {*place.whole.consumers.get(constant.name, ())} - {*place.positions}
+    return "is another layer's, which reads it too" if array.ndim > 1 and readers else ""
 
 
 def described(old: Wide, right: Wide) -> str:
@@ -440,17 +477,18 @@ def described(old: Wide, right: Wide) -> str:
     if looks and np.abs(right - old).max() <= _ROUNDED * largest:
         return f"{looks}differs"
     off = np.abs(right - old) > _LEAST * largest
+    # only some rows of an axis
     for axis, size in enumerate(old.shape):
         others = tuple(a for a in range(old.ndim) if a != axis)
         wrong = np.flatnonzero(off.any(axis=others))
         if 0 < len(wrong) < size and len(wrong) <= max(1, size // 2):
-            rest = ["..."] if len(wrong) > _SEVERAL else []
-            which = ", ".join([*map(str, wrong[:_SEVERAL]), *rest])
-            zero = not np.take(old, wrong, axis).any()
+            which = ", ".join(map(str, wrong[:_SEVERAL])) + ", ..." * (len(wrong) > _SEVERAL)
             where = f"[{which}]" if old.ndim == 1 else f"[{which}] of axis {axis}"
+            zero = not np.take(old, wrong, axis).any()
             if not zero and not old[off].any():
                 return f"is zero at {off.sum()} places in {where}"
             return f"{'is zero' if zero else 'differs only'} at {where}"
+    # everywhere
     if not old.any():
         return "is zero everywhere"
     if off.any() and not old[off].any():

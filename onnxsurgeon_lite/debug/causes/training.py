@@ -4,7 +4,7 @@ import numpy as np
 from onnx import helper
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.debug.causes.place import Place, Site
 from onnxsurgeon_lite.graph.lint import trains
 from onnxsurgeon_lite.passes import Pass, Replace, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
@@ -15,22 +15,21 @@ _NEAR = 0.25  # between shares of elements that are drawn alike
 
 def in_training(place: Place) -> Hypotheses:
     """Yield that each node, or all nodes together, should compute what they do in evaluation."""
-    numbers = [n for n, node in enumerate(place.nodes) if trains(place.index, node)]
-    for some in [[number] for number in numbers] + [numbers] * (len(numbers) > 1):
-        titles = " and ".join(map(place.title, some))
+    sites = [site for site in place.sites if trains(place.index, site.node)]
+    for some in [*([site] for site in sites), *([sites] if len(sites) > 1 else ())]:
+        titles = " and ".join(site.title for site in some)
         sentence = f"{titles} {'is' if len(some) == 1 else 'are'} in training mode; in evaluation"
-        edits = tuple(_evaluating(place, number) for number in some)
+        edits = tuple(map(_evaluating, some))
         yield Hypothesis("training mode", sentence, edits, ("training mode",))
 
 
-def _evaluating(place: Place, number: int) -> Pass:
-    node, token = place.nodes[number], place.node(number)
-    if node.op_type == "Dropout":
-        return SetConstant(node.input[2], np.array(False), (token,))
-    known = ((a.name, helper.get_attribute_value(a)) for a in node.attribute)
+def _evaluating(site: Site) -> Pass:
+    if site.op_type == "Dropout":
+        return SetConstant(site.input[2], np.array(False), site.only)
+    known = ((a.name, helper.get_attribute_value(a)) for a in site.node.attribute)
     kept = tuple((name, value) for name, value in known if name != "training_mode")
     # in evaluation it has one output
-    return Replace(tuple(node.input), (node.output[0],), "BatchNormalization", kept)
+    return Replace(tuple(site.input), (site.output,), "BatchNormalization", kept)
 
 
 def dropped(place: Place) -> str:

@@ -1,5 +1,6 @@
 """Solve for constants of recurrent nodes unit by unit, with the wanted states in place of the computed ones."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -9,15 +10,16 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.debug.causes.cells import (
     BIAS,
     GATES,
+    INPUTS,
     SLOTS,
+    STATE,
     Cells,
     Solved,
     Way,
     sums_of,
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.linear import wanted_at
-from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, Site, Wide, wide
 from onnxsurgeon_lite.debug.causes.solving import (
     borrowed,
     described,
@@ -27,7 +29,7 @@ from onnxsurgeon_lite.debug.causes.solving import (
     solved_constant,
     unchanged,
 )
-from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array
 
 _USUAL = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
 _SAMPLES = 8
@@ -35,37 +37,35 @@ _SAMPLES = 8
 
 def solved_units(place: Place) -> Hypotheses:
     """Yield constants of recurrent nodes whose wanted states are known, with the numbers that give these."""
-    for number, node in enumerate(place.nodes):
-        if node.op_type not in GATES or not _is_usual(place, number):
+    for site in place.sites:
+        if site.op_type not in GATES or not _is_usual(site):
             continue
-        seen = (cells_of(there, number) for there in _seen_at(place, number))
+        seen = (cells_of(there) for there in _seen_at(site))
         every = next(filter(None, seen), [])
-        found = (h for slot in SLOTS if every for h in _of_constant(place, number, slot, every))
+        found = (h for slot in SLOTS if every for h in _of_constant(site.constant(slot), every))
         for hypothesis in found:
             yield hypothesis
             if hypothesis.proves:
                 break
 
 
-def _of_constant(place: Place, number: int, slot: int, every: Sequence[Cells]) -> Hypotheses:
+def _of_constant(constant: Constant | None, every: Sequence[Cells]) -> Hypotheses:
     """Yield one constant, with other numbers where it is zero, then everywhere."""
-    read = place.nodes[number].input
-    array = place.constant(read[slot]) if len(read) > slot else None
-    if array is None or not is_float(array.dtype):
+    if constant is None or not constant.is_float:
         return
-    old, zero = wide(array), array == 0
+    slot, zero = constant.slot, constant.array == 0
     for free in (zero, np.ones_like(zero)) if zero.any() and slot != BIAS else (zero | ~zero,):
         masks = [_by_unit(f, c, slot) for f, c in zip(free, every, strict=True)]
         width = max(int(mask.sum(axis=(1, 2)).max()) for mask in masks)
         proves = Hypothesis("", "", (), (), width, every[0].rows).proves
-        if proves or plain("", "", old, rounding(old)):
+        if proves or plain(constant, rounding(constant.numbers)):
             solved = [cells.solved(slot, mask) for cells, mask in zip(every, masks, strict=True)]
-            yield from _repaired(place, number, slot, array, every[0].kind, solved)
+            yield from _repaired(constant, every[0].kind, solved)
 
 
-def states_are_known(place: Place, number: int) -> bool:
+def states_are_known(site: Site) -> bool:
     """Return whether the wanted states of a recurrent node are known."""
-    return any(_ways(there, number) for there in _seen_at(place, number))
+    return any(_ways(there) for there in _seen_at(site))
 
 
 def free_biases(array: Array, kind: str) -> NDArray[np.bool_]:
@@ -81,99 +81,78 @@ def free_biases(array: Array, kind: str) -> NDArray[np.bool_]:
     return free.reshape(array.shape)
 
 
-def _seen_at(place: Place, number: int) -> Iterator[Place]:
-    """Yield a place, and places that end at a value after a node for which the model has no reference."""
-    yield place
-    behind = place.index.descendants(number) & place.leading
-    values = [name for n in (number, *behind) for name in place.nodes[n].output if name]
-    for name, array in place.lacking.items():
-        for value in values:
-            made = place.values.get(value)
-            if made is not None and made.shape == array.shape and value != place.value:
-                samples = place.samples[:_SAMPLES]
-                read = ((sample, sample.recorded(name)) for sample in samples)
-                known = [replace(s, wanted={value: v}) for s, v in read if is_array(v)]
-                yield replace(place, value=value, samples=known)
+def _seen_at(site: Site) -> Iterator[Site]:
+    """Yield a node, and in places that end at a value after it for which the model has no reference."""
+    yield site
+    place = site.place
+    behind = {site.number, *(place.index.descendants(site.number) & place.leading)}
+    values = [name for number in behind for name in place.nodes[number].output]
+    for (name, array), value in itertools.product(place.lacking.items(), values):
+        made = place.values.get(value)
+        if made is not None and made.shape == array.shape and value != place.value:
+            read = ((sample, sample.recorded(name)) for sample in place.samples[:_SAMPLES])
+            known = [replace(s, wanted={value: v}) for s, v in read if is_array(v)]
+            yield replace(place, value=value, samples=known).sites[site.number]
 
 
-def cells_of(place: Place, number: int) -> list[Cells]:
+def cells_of(site: Site) -> list[Cells]:
     """Return the directions of a recurrent node; none where its states are not known."""
-    node, samples = place.nodes[number], place.samples[:_SAMPLES]
-    read = [name or None for name in (*node.input, *[""] * (8 - len(node.input)))]
-    values = [place.operand(name) if name else None for name in read]
-    weight, state, bias = values[1:4]
-    if weight is None or state is None or (read[3] and bias is None):
+    weight, state, bias = (site.operand(slot) for slot in (INPUTS, STATE, BIAS))
+    if weight is None or state is None or (site.name(BIAS) and bias is None):
         return []
     if bias is None:
         bias = np.zeros((len(weight), 2 * weight.shape[1]))
-    places = [place, *(replace(place, samples=[sample], nearby={}) for sample in samples[1:])]
-    seen = [_ways(there, number) for there in places]
+    place, seen = site.place, [_ways(site)]
+    for sample in place.samples[1:_SAMPLES]:
+        seen.append(_ways(replace(place, samples=[sample], nearby={}).sites[site.number]))
     if not all(seen):
         return []
-    kind = node.op_type
+    numbers = (map(wide, three) for three in zip(weight, state, bias, strict=True))
+    ways = zip(*seen, strict=True)
     return [
-        Cells(kind, (wide(w), wide(r), wide(b)), ways)
-        for w, r, b, *ways in zip(weight, state, bias, *seen, strict=True)
+        Cells(site.op_type, (w, r, b), way) for (w, r, b), way in zip(numbers, ways, strict=True)
     ]
 
 
-def _is_usual(place: Place, number: int) -> bool:
+def _is_usual(site: Site) -> bool:
     """Return whether a node has the functions that it has by default, and steps along its first axis."""
-    node, known = place.nodes[number], place.attributes(place.nodes[number])
-    named = known.get("activations") or []
-    assert isinstance(named, list)
-    usual = _USUAL[node.op_type] * (2 if known.get("direction") == "bidirectional" else 1)
+    known, named = site.attributes, site.attributes.get("activations")
+    usual = _USUAL[site.op_type] * (2 if known.get("direction") == "bidirectional" else 1)
     rare = any(known.get(name) for name in ("clip", "input_forget", "layout"))
-    resets = node.op_type == "GRU" and not known.get("linear_before_reset")
-    functions = [str(name).lower() for name in named]
-    rare = rare or any(node.input[4:5]) or any(node.input[7:])  # sequence_lens, peepholes
-    return (
-        node.domain in ("", "ai.onnx")
-        and functions[: len(usual)] in ([], usual)
-        and not rare
-        and not resets
-    )
+    resets = site.op_type == "GRU" and not known.get("linear_before_reset")
+    functions = [str(name).lower() for name in named] if isinstance(named, list) else []
+    rare = rare or any(site.input[4:5]) or any(site.input[7:])  # sequence_lens, peepholes
+    is_known = functions[: len(usual)] in ([], usual)
+    return site.node.domain in ("", "ai.onnx") and is_known and not rare and not resets
 
 
-def _ways(place: Place, number: int) -> list[Way]:
+def _ways(site: Site) -> list[Way]:
     """Return the directions of a node in the first sample of a place; none where its states are not known."""
-    node = place.nodes[number]
-    given, wanted = place.operand(node.input[0]), wanted_at(place, number)
+    given, wanted = site.operand(0), site.wanted
     if given is None or wanted is None or wanted.ndim != 4 or len(given) != len(wanted):
         return []
     none = np.zeros((wanted.shape[1], *wanted.shape[2:]))
-    starts = [none, none]
-    for at, name in enumerate(node.input[5:7]):
-        start = place.operand(name) if name else none
-        if start is None or start.shape != none.shape:
-            return []
-        starts[at] = wide(start)
-    if not all(np.isfinite(a).all() for a in (given, wanted, *starts)):
+    starts = [site.operand(slot) if site.name(slot) else none for slot in (5, 6)]
+    known = [wide(start) for start in starts if start is not None and start.shape == none.shape]
+    if len(known) < 2 or not all(np.isfinite(a).all() for a in (given, wanted, *known)):
         return []
     found = []
-    for way in range(wanted.shape[1]):
-        backwards = way == 1 or place.attributes(node).get("direction") == "reverse"
+    for way, (state, cell) in enumerate(zip(*known, strict=True)):
+        backwards = way == 1 or site.attributes.get("direction") == "reverse"
         step = -1 if backwards else 1
         states = wanted[::step, way]
-        before = np.concatenate([starts[0][way][None], states[:-1]])
-        found.append(Way(wide(given)[::step], before, starts[1][way], states))
+        before = np.concatenate([state[None], states[:-1]])
+        found.append(Way(wide(given)[::step], before, cell, states))
     return found
 
 
-def _repaired(
-    place: Place,
-    number: int,
-    slot: int,
-    array: Array,
-    kind: str,
-    solved: Sequence[Solved | None],
-) -> Hypotheses:
+def _repaired(constant: Constant, kind: str, solved: Sequence[Solved | None]) -> Hypotheses:
     """Yield a constant with what was solved for in each direction, if that was."""
     there = [found for found in solved if found is not None]
     wrong = [found for found in there if found.unknowns]
     if len(there) < len(solved) or not wrong:
         return
-    name, old, right = place.nodes[number].input[slot], wide(array), wide(array)
+    slot, old, right = constant.slot, constant.numbers, constant.numbers.copy()
     for numbers, found in zip(right, there, strict=True):
         change = found.change
         numbers += _added(change, numbers, kind) if slot == BIAS else _stored(change)
@@ -181,13 +160,13 @@ def _repaired(
         return
     right = settled(old, right, slot)
     said, where = described_in(old, right, slot)
-    lent, stored = borrowed(place, name, array), right.astype(array.dtype)
+    lent = borrowed(constant)
     least = min(wrong, key=lambda found: found.equations - found.unknowns)
-    how = lent or said + where
-    repair = solved_constant(place, number, name, stored, how, least.unknowns, least.equations)
+    how, known = lent or said + where, (least.unknowns, least.equations)
     bounded = all(each.determined for each in wrong) and is_rounded(old, right)
-    told = plain(place.title(number), name, old, said + where)
-    yield replace(repair, vague=not lent and said == "differs", bounded=bounded, plain=told)
+    vague, told = not lent and said == "differs", plain(constant, said + where)
+    repair = solved_constant(constant, right, how, *known)
+    yield replace(repair, vague=vague, bounded=bounded, plain=told)
 
 
 def settled(old: Wide, right: Wide, slot: int) -> Wide:
