@@ -7,7 +7,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.causes.constants import Order, orders, rotary_orders
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Ints, Place, Site, wide
+from onnxsurgeon_lite.debug.causes.place import Ints, Place, RegionNode, wide
 from onnxsurgeon_lite.passes import Insert, Pass, Replace, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
 
@@ -155,7 +155,7 @@ def rolled(place: Place) -> Hypotheses:
                 yield Hypothesis("rolled", sentence, edits, mistake, fixed=fixed)
 
 
-def _slices(slices: Sequence[Site]) -> Hypotheses:
+def _slices(slices: Sequence[RegionNode]) -> Hypotheses:
     """Yield slices that take contiguous parts instead of every n-th element, or the other way, or another part."""
     several: list[Pass] = []
     layouts: dict[str, None] = {}
@@ -178,7 +178,7 @@ def _slices(slices: Sequence[Site]) -> Hypotheses:
         yield Hypothesis("slices", sentence, tuple(edits), ("slices", step), fixed=fixed)
 
 
-def _numbers(site: Site) -> tuple[int, int, int, int] | None:
+def _numbers(site: RegionNode) -> tuple[int, int, int, int] | None:
     """Return the (begin, end, axis, step) of a slice of one axis; None for others."""
     found = [0, 0, 0, 1]
     for slot, name in enumerate(site.input[1:]):
@@ -190,7 +190,7 @@ def _numbers(site: Site) -> tuple[int, int, int, int] | None:
     return found[0], found[1], found[2], found[3]
 
 
-def _slices_of_any_size(site: Site) -> Hypotheses:
+def _slices_of_any_size(site: RegionNode) -> Hypotheses:
     """Yield slices of an axis of any size that take another part, counted from its begin or from its end."""
     given, numbers = site.operand(0), _numbers(site)
     if given is None or numbers is None or not _is_open(site):
@@ -221,13 +221,13 @@ def _part(begin: int, end: int, step: int) -> str:
     return f"[{first}:{last}{f':{step}' if step != 1 else ''}]"
 
 
-def _is_open(site: Site) -> bool:
+def _is_open(site: RegionNode) -> bool:
     """Return whether the axis that a slice cuts is of any size."""
     axes = site.constant(3)
     return site.place.is_open(site.input[0], 0 if axes is None else int(axes.array.flat[0]))
 
 
-def _moved_slice(site: Site, step: int) -> tuple[str, list[Pass]] | None:
+def _moved_slice(site: RegionNode, step: int) -> tuple[str, list[Pass]] | None:
     """Return (begin and end, edits) of a slice whose begin and end are off together."""
     starts, ends = site.constant(1), site.constant(2)
     if starts is None or ends is None:
@@ -238,7 +238,7 @@ def _moved_slice(site: Site, step: int) -> tuple[str, list[Pass]] | None:
     return f"{begin.tolist()} .. {end.tolist()}", [_read(site, 1, begin), _read(site, 2, end)]
 
 
-def _read(site: Site, slot: int, numbers: Array) -> Pass:
+def _read(site: RegionNode, slot: int, numbers: Array) -> Pass:
     """Return the edit that makes a node read other numbers at one slot; its constant may be read at two."""
     constant = site.constant(slot)
     if constant is None or site.input.count(constant.name) > 1:
@@ -246,7 +246,7 @@ def _read(site: Site, slot: int, numbers: Array) -> Pass:
     return constant.edit(numbers)
 
 
-def _slicings(site: Site) -> Iterator[tuple[str, list[Pass], str]]:
+def _slicings(site: RegionNode) -> Iterator[tuple[str, list[Pass], str]]:
     """Yield (what is wrong, edits, the layout if it is the same part in the other one) of a slice of one axis."""
     for by in _OFF:
         moved = _moved_slice(site, by)

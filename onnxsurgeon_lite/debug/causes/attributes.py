@@ -7,7 +7,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.causes.catalogue import MISTAKES
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Attribute, Ints, Place, Site
+from onnxsurgeon_lite.debug.causes.place import Attribute, Ints, Place, RegionNode
 from onnxsurgeon_lite.passes.rewire import Rewire
 from onnxsurgeon_lite.passes.set_attr import SetAttr
 from onnxsurgeon_lite.tensors.dtypes import dtype_name, is_float
@@ -44,7 +44,7 @@ def attributes(place: Place) -> Hypotheses:
             yield changed(site, together)
 
 
-def _several(site: Site) -> Iterator[New]:
+def _several(site: RegionNode) -> Iterator[New]:
     """Yield other values of several attributes of one node."""
     if site.op_type in WINDOWS:
         yield from _windows(site)
@@ -72,7 +72,7 @@ def _exchanged(place: Place) -> Hypotheses:
                 yield Hypothesis(name, f"{was}; exchanged", edits, mistake)
 
 
-def changed(site: Site, new: Mapping[str, Attribute]) -> Hypothesis:
+def changed(site: RegionNode, new: Mapping[str, Attribute]) -> Hypothesis:
     """Return the hypothesis that attributes of a node should have other values."""
     known = site.attributes
     new = {name: value for name, value in new.items() if known.get(name) != value}
@@ -99,7 +99,7 @@ def text(value: Attribute) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _values(site: Site, name: str, old: Attribute) -> Iterator[Attribute]:
+def _values(site: RegionNode, name: str, old: Attribute) -> Iterator[Attribute]:
     """Yield the values that an attribute of a node may have instead."""
     read = site.operand(0)
     rank = 0 if read is None else read.ndim
@@ -120,7 +120,7 @@ def _values(site: Site, name: str, old: Attribute) -> Iterator[Attribute]:
         yield from (v for v in _VALUES.get(name, ()) if type(v) is type(old))
 
 
-def _permutations(site: Site, old: list[int]) -> Iterator[list[int]]:
+def _permutations(site: RegionNode, old: list[int]) -> Iterator[list[int]]:
     """Yield the permutations that keep the shape of the result, or give it the wanted one; of many axes the nearest."""
     given, made = site.operand(0), site.made
     if site.output == site.place.value:
@@ -141,7 +141,7 @@ def _exchanged_axes(axes: list[int]) -> Iterator[Ints]:
         yield tuple(exchanged)
 
 
-def _windows(site: Site) -> Iterator[New]:
+def _windows(site: RegionNode) -> Iterator[New]:
     """Yield usual paddings, then what gives the result its shape, or that of the wrong value after it."""
     is_wrong = site.output == site.place.value
     shapes = [] if site.made is None or is_wrong else [site.made.shape]
@@ -169,7 +169,7 @@ def _usual(known: Mapping[str, Attribute], kernel: Sequence[int]) -> Iterator[Ne
             yield changes
 
 
-def _sized(site: Site, kernel: list[int], read: Ints, made: Ints) -> Iterator[New]:
+def _sized(site: RegionNode, kernel: list[int], read: Ints, made: Ints) -> Iterator[New]:
     """Yield the windows, steps and paddings that give a result its shape."""
     known, axes = site.attributes, len(kernel)
     transposed, pool = site.op_type == "ConvTranspose", site.op_type.endswith("Pool")
@@ -212,12 +212,12 @@ def _sized(site: Site, kernel: list[int], read: Ints, made: Ints) -> Iterator[Ne
                 yield {n: v for n, v in others.items() if n in known}
 
 
-def _larger(site: Site) -> Sequence[int]:
+def _larger(site: RegionNode) -> Sequence[int]:
     """Return more dilations for a kernel that is dilated."""
     return _DILATIONS if any(each > 1 for each in site.ints("dilations")) else ()
 
 
-def _padded(site: Site) -> Hypotheses:
+def _padded(site: RegionNode) -> Hypotheses:
     """Yield other dilations of a convolution, and the pads of a Pad before it that keep its size: at the same ends."""
     maker, kernel = site.maker(0), np.array(_kernel(site), np.int64)
     now = maker.operand(1) if maker is not None and maker.op_type == "Pad" else None
@@ -272,7 +272,7 @@ def _paddings(least: int, stride: int, rest: int, most: int) -> list[tuple[int, 
     return sorted(found, key=lambda pads: (min(*pads, abs(pads[0] - pads[1])), pads[0] != pads[1]))
 
 
-def _activations(site: Site) -> Iterator[New]:
+def _activations(site: RegionNode) -> Iterator[New]:
     """Yield the activations that recurrent nodes have elsewhere: of the gates, of what they let through."""
     usual, given = _RECURRENT[site.op_type], site.attributes.get("activations")
     directions = 2 if site.attributes.get("direction") == "bidirectional" else 1
@@ -283,7 +283,7 @@ def _activations(site: Site) -> Iterator[New]:
             yield {"activations": new}
 
 
-def _kernel(site: Site) -> list[int]:
+def _kernel(site: RegionNode) -> list[int]:
     """Return the size of a window: as it says, else that of the weight."""
     weight = site.operand(1)
     return site.ints("kernel_shape") or ([] if weight is None else [*weight.shape[2:]])

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.debug.causes.attributes import EPSILONS, text
 from onnxsurgeon_lite.debug.causes.catalogue import MISTAKES
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, Site, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import described, dwarfed
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
 
@@ -92,7 +92,7 @@ def epsilons(place: Place) -> Hypotheses:
                 yield Hypothesis("epsilon", f"{was}; with {text(value)}", edits, mistake)
 
 
-def _is_root(site: Site) -> bool:
+def _is_root(site: RegionNode) -> bool:
     power = site.constant(1) if site.op_type == "Pow" else None
     is_power = power is not None and power.array.size == 1 and abs(power.array.item()) == 0.5
     return is_power or site.op_type == "Sqrt"
@@ -200,7 +200,7 @@ def _scalars(constant: Constant) -> Iterator[Variant]:
         yield kind, f"{verb} {text(old.item())}; with {text(value)}{named.get(value, '')}", right
 
 
-def _sizes(site: Site) -> Iterator[tuple[float, str]]:
+def _sizes(site: RegionNode) -> Iterator[tuple[float, str]]:
     """Yield factors that follow from dimensions, and what they are: 1/sqrt(d), sqrt(d), 1/d, d."""
     read, place = [*site.input], site.place
     for slot in range(len(site.input)):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, Site, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, RegionNode, Wide, small, wide
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _ROWS = 4096  # rows of a convolution
@@ -115,7 +115,7 @@ def stacked(place: Place, view: Linear) -> Linear:
     return replace(view, rows=np.concatenate(rows, 1), wanted=np.concatenate(wanted, 1))
 
 
-def without_bias(site: Site, result: Wide) -> Wide:
+def without_bias(site: RegionNode, result: Wide) -> Wide:
     """Return the result of a MatMul, a Gemm or a convolution without its bias."""
     bias = site.operand(2)
     if bias is None or site.op_type == "MatMul":
@@ -125,12 +125,12 @@ def without_bias(site: Site, result: Wide) -> Wide:
     return result - _number(site, "beta") * wide(bias)
 
 
-def _number(site: Site, name: str) -> float:
+def _number(site: RegionNode, name: str) -> float:
     value = site.attributes.get(name)
     return value if isinstance(value, float) else 1.0
 
 
-def _view(site: Site) -> Linear | None:
+def _view(site: RegionNode) -> Linear | None:
     """Return a node as matrices; None if it is not linear in its second input."""
     constant, given, wanted = site.constant(1), site.operand(0), site.wanted
     if constant is None or given is None or wanted is None or constant.array.dtype.kind not in "fV":
@@ -178,7 +178,7 @@ def _convolution(constant: Constant, wanted: Wide) -> Linear | None:
     )
 
 
-def _windows(site: Site, kernel: Ints) -> Wide | None:
+def _windows(site: RegionNode, kernel: Ints) -> Wide | None:
     """Return what a convolution reads: [samples, each axis, channels, each axis of the kernel]."""
     given, axes = site.operand(0), len(kernel)
     if given is None or given.ndim != axes + 2 or not axes:

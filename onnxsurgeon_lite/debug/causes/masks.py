@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
-from onnxsurgeon_lite.debug.causes.place import Place, Site, fits, titled, wide
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, fits, titled, wide
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 from onnxsurgeon_lite.tensors.narrow import largest
@@ -34,7 +34,7 @@ _APPLIED = {
 _SCALING = ("Div", "Cast")
 
 
-def _attending(place: Place) -> Iterator[tuple[Site, Array, Offsets]]:
+def _attending(place: Place) -> Iterator[tuple[RegionNode, Array, Offsets]]:
     """Yield (Softmax, its scores, how far each key is ahead of each query) of floats."""
     for site in place.sites:
         scores = site.operand(0) if site.op_type == "Softmax" else None

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.debug.causes.operations import (
     missing_activation,
     right_values,
 )
-from onnxsurgeon_lite.debug.causes.place import Place, Site, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import described
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
@@ -156,7 +156,7 @@ def other_norms(place: Place) -> Hypotheses:
                 yield from _reset(site, norm)
 
 
-def _reset(site: Site, norm: _Norm) -> Hypotheses:
+def _reset(site: RegionNode, norm: _Norm) -> Hypotheses:
     """Yield a scale and a bias of a normalization that are both wrong, and were solved for."""
     constants = [site.constant(slot) for slot in (1, 2)]
     both = [*zip(filter(None, constants), (norm.scale, norm.bias), strict=False)]
@@ -189,7 +189,7 @@ def other_groups(place: Place) -> Hypotheses:
             yield Hypothesis("groups", f"{was}; in {groups}", (split, *more), mistake)
 
 
-def _grouped(site: Site) -> tuple[Site, Site]:
+def _grouped(site: RegionNode) -> tuple[RegionNode, RegionNode]:
     """Return the first and last node of a normalization, with a Reshape to groups and back."""
     before, behind = site.maker(0), site.readers
     if before is not None and len(behind) == 1 and before.op_type == behind[0].op_type == "Reshape":
@@ -259,7 +259,7 @@ def missing_together(place: Place) -> Hypotheses:
         yield Hypothesis("missing operations", sentence, edits, (), unknowns, equations)
 
 
-def _is_normalized(maker: Site | None) -> bool:
+def _is_normalized(maker: RegionNode | None) -> bool:
     """Return whether a node's result is normalized already, but for its shape and scale: hardly once more."""
     while maker is not None and maker.op_type in _BEHIND_A_NORM:
         read = maker.computed

@@ -17,7 +17,7 @@ from onnxsurgeon_lite.debug.causes.linear import fitted
 from onnxsurgeon_lite.debug.causes.place import (
     Ints,
     Place,
-    Site,
+    RegionNode,
     Wide,
     fits,
     small,
@@ -154,7 +154,7 @@ class Right:
     made: Wide
     wanted: Wide
     where: str
-    maker: Site | None = None
+    maker: RegionNode | None = None
     step: str = ""
 
     def edit(
@@ -202,7 +202,7 @@ def right_values(place: Place) -> Iterator[Right]:
 
 
 def _right(
-    place: Place, name: str, wanted: Array, where: str, maker: Site | None = None
+    place: Place, name: str, wanted: Array, where: str, maker: RegionNode | None = None
 ) -> Iterator[Right]:
     made = place.operand(name)
     if made is not None and made.shape == wanted.shape and is_float(made.dtype):
@@ -324,7 +324,7 @@ def as_size(factor: float) -> tuple[str, float, bool]:
     return f"{factor:.6g}", float(f"{factor:.6g}"), False
 
 
-def ways(place: Place) -> Iterator[tuple[str, Array, list[Site]]]:
+def ways(place: Place) -> Iterator[tuple[str, Array, list[RegionNode]]]:
     """Yield (value, its numbers, nodes that read it) of floats on their way: to all readers, then to each."""
     for name, array in place.values.items():
         readers = place.readers(name)
@@ -334,7 +334,7 @@ def ways(place: Place) -> Iterator[tuple[str, Array, list[Site]]]:
                 yield from ((name, array, [reader]) for reader in readers)
 
 
-def who(readers: Sequence[Site]) -> str:
+def who(readers: Sequence[RegionNode]) -> str:
     """Return the titles of nodes."""
     return " and ".join(site.title for site in readers)
 
@@ -572,7 +572,7 @@ def _moved(place: Place) -> Hypotheses:
             yield Hypothesis("moved operation", sentence, moved, mistake)
 
 
-def _edges(place: Place, moved: Site, shape: Ints) -> Iterator[tuple[str, list[Site]]]:
+def _edges(place: Place, moved: RegionNode, shape: Ints) -> Iterator[tuple[str, list[RegionNode]]]:
     """Yield (value, nodes that read it) where a node could stand: each reader, and all but additions."""
     for value, array in place.values.items():
         readers = [site for site in place.readers(value) if site is not moved]

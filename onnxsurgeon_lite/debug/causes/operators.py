@@ -7,7 +7,7 @@ from onnxsurgeon_lite.debug.causes.catalogue import MISTAKES
 from onnxsurgeon_lite.debug.causes.formulas import is_undefined
 from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
-from onnxsurgeon_lite.debug.causes.place import Place, Site, wide
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, wide
 from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
@@ -40,7 +40,7 @@ def other_arithmetic(place: Place) -> Hypotheses:
             yield from _with(site, op_type)
 
 
-def _with(site: Site, op_type: str) -> Hypotheses:
+def _with(site: RegionNode, op_type: str) -> Hypotheses:
     """Yield a node with another operator, and its usual attributes; none that is undefined for what the node reads."""
     read = [site.operand(slot) for slot in range(len(site.input))]
     given = [wide(array) for array in read if array is not None and array.dtype.kind in "fViu"]
@@ -58,13 +58,13 @@ def _with(site: Site, op_type: str) -> Hypotheses:
         yield Hypothesis("operator", sentence, edits + more, mistake)
 
 
-def _has_number(site: Site) -> bool:
+def _has_number(site: RegionNode) -> bool:
     """Return whether a node scales or shifts by one number."""
     read = [site.constant(slot) for slot in range(len(site.input))]
     return site.op_type in _NEUTRAL and any(c is not None and c.array.size == 1 for c in read)
 
 
-def _is_positive(site: Site) -> bool:
+def _is_positive(site: RegionNode) -> bool:
     """Return whether nothing distinguishes an operator that keeps positive numbers from none at all."""
     read = site.operand(0)
     return read is not None and is_float(read.dtype) and bool((wide(read) >= 0).all())
@@ -79,7 +79,7 @@ def other_parts(place: Place) -> Hypotheses:
         yield from _positions(site)
 
 
-def _positions(site: Site) -> Hypotheses:
+def _positions(site: RegionNode) -> Hypotheses:
     """Yield one position of an axis instead of all, and all instead of one."""
     data, result = site.operand(0), site.made
     if data is None or result is None or result.ndim != data.ndim - 1:
@@ -104,7 +104,7 @@ def _positions(site: Site) -> Hypotheses:
             yield Hypothesis("position", sentence, (edit,), ("position", site.op_type, op_type))
 
 
-def _turned(site: Site) -> Hypotheses:
+def _turned(site: RegionNode) -> Hypotheses:
     """Yield axes that are exchanged where they are laid out anew, and the other way."""
     data, made, place = site.operand(0), site.made, site.place
     if data is None or made is None or data.ndim != made.ndim or data.ndim > _MOST_AXES:
@@ -172,14 +172,14 @@ def _extra(place: Place) -> Iterator[tuple[Hypothesis, bool]]:
             yield Hypothesis("extra operation", sentence, (edit,), mistake, instead=instead), joins
 
 
-def _is_neutral(site: Site, name: str) -> bool:
+def _is_neutral(site: RegionNode, name: str) -> bool:
     """Return whether another operator keeps what a node reads as it is: that is as likely as that it is too much."""
     number = _NEUTRAL.get(site.op_type)
     others = [site.operand(slot) for slot, other in enumerate(site.input) if other != name]
     return number is not None and any(o is not None and bool((o == number).all()) for o in others)
 
 
-def _bypassed(site: Site, name: str) -> tuple[Pass, str]:
+def _bypassed(site: RegionNode, name: str) -> tuple[Pass, str]:
     """Return (the edit that connects what reads a node to one of its inputs, the value which that is then)."""
     place, is_wrong = site.place, site.output == site.place.value
     if name not in place.inputs or not is_wrong:
@@ -193,7 +193,7 @@ def _bypassed(site: Site, name: str) -> tuple[Pass, str]:
     return composed(place, name, site.output, made, "y = Identity(x)", {}, read), ""
 
 
-def _is_reshaped(site: Site) -> bool:
+def _is_reshaped(site: RegionNode) -> bool:
     """Return whether nothing but another shape is made of a Transpose."""
     kinds = {reader.op_type for reader in site.readers}
     return site.op_type == "Transpose" and bool(kinds) and kinds <= {"Reshape", "Flatten"}

@@ -8,7 +8,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.debug.causes.constants import variants
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, Site, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, wide
 from onnxsurgeon_lite.debug.causes.solving import AS_FOLDED, borrowed, described
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -22,7 +22,7 @@ _SMALL = 1 << 20  # elements of a constant that is arranged otherwise
 
 def of_other_model(place: Place) -> Hypotheses:
     """Yield a constant with the other model's numbers, then all those of a node together."""
-    several: dict[Site, list[tuple[Hypothesis, str]]] = {}
+    several: dict[RegionNode, list[tuple[Hypothesis, str]]] = {}
     for constant in place.constants():
         array, right = constant.array, place.changed.get(constant.name)
         if right is None or constant.slot < 0:

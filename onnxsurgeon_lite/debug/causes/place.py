@@ -63,7 +63,7 @@ class RegionSample:
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
+class RegionNode:
     """A node of a place: what it reads, what it makes, and what it should make."""
 
     place: "Place"
@@ -103,7 +103,7 @@ class Site:
         return self.place.values.get(self.output)
 
     @property
-    def readers(self) -> "list[Site]":
+    def readers(self) -> "list[RegionNode]":
         """The nodes of the region that read what the node makes."""
         return self.place.readers(self.output)
 
@@ -121,7 +121,7 @@ class Site:
         name = self.name(slot)
         return self.place.operand(name) if name else None
 
-    def maker(self, slot: int) -> "Site | None":
+    def maker(self, slot: int) -> "RegionNode | None":
         """Return the node of the region that makes what the node reads at a slot; None for none."""
         number = self.place.producer.get(self.name(slot))
         return None if number is None else self.place.sites[number]
@@ -211,7 +211,7 @@ class Site:
 class Constant:
     """A constant that a node reads at a slot; slot -1 for one that is the wrong value itself."""
 
-    site: Site
+    site: RegionNode
     slot: int
     name: str
     array: Array
@@ -306,11 +306,11 @@ class Place:
         return self.index.nodes
 
     @cached_property
-    def sites(self) -> list[Site]:
+    def sites(self) -> list[RegionNode]:
         """The region's nodes, each with what is known about it."""
-        return [Site(self, number) for number in range(len(self.nodes))]
+        return [RegionNode(self, number) for number in range(len(self.nodes))]
 
-    def readers(self, name: str) -> list[Site]:
+    def readers(self, name: str) -> list[RegionNode]:
         """Return the nodes of the region that read a value, once for each slot."""
         return [self.sites[number] for number in self.consumers.get(name, ())]
 
@@ -458,9 +458,9 @@ class Place:
         """Return the name of a node, for an edit."""
         return f"{_TOKEN}{number}"
 
-    def those(self, sites: "Iterable[Site | int]") -> tuple[str, ...]:
+    def those(self, sites: "Iterable[RegionNode | int]") -> tuple[str, ...]:
         """Return what selects nodes, for an edit."""
-        return tuple(self.node(s.number if isinstance(s, Site) else s) for s in sites)
+        return tuple(self.node(s.number if isinstance(s, RegionNode) else s) for s in sites)
 
     def number(self, token: str) -> int:
         """Return the node that has a name."""

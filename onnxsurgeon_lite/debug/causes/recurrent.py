@@ -7,7 +7,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.causes.cells import GATES
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, Site
+from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, RegionNode
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _PARTS = ((0, 1, 2, 3), (0, 1), (2, 3), (0, 2), (1, 3))
@@ -17,7 +17,7 @@ Arranged = tuple[str, str, dict[int, Array]]
 """(kind of mistake, what is wrong, right numbers by slot)."""
 
 
-def _constants(site: Site) -> dict[int, Constant]:
+def _constants(site: RegionNode) -> dict[int, Constant]:
     """Return the weights (slots 1 and 2) and the biases (3) of a recurrent node."""
     found = (site.constant(slot) for slot in (1, 2, 3) if site.op_type in GATES)
     return {constant.slot: constant for constant in found if constant is not None}

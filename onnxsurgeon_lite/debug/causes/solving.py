@@ -13,7 +13,15 @@ from onnxsurgeon_lite.debug.causes.attributes import changed, text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, fitted, linears, stacked, without_bias
 from onnxsurgeon_lite.debug.causes.operations import as_size
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, Site, Wide, small, titled, wide
+from onnxsurgeon_lite.debug.causes.place import (
+    Constant,
+    Place,
+    RegionNode,
+    Wide,
+    small,
+    titled,
+    wide,
+)
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.passes.protocol import Pass
@@ -80,7 +88,7 @@ def _numbers(place: Place) -> Iterator[Callable[[float], Hypothesis]]:
             yield partial(_scaled_by, constant)
 
 
-def _with_attribute(site: Site, name: str, value: float) -> Hypothesis:
+def _with_attribute(site: RegionNode, name: str, value: float) -> Hypothesis:
     return changed(site, {name: value})
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from onnx import helper
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, Site
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode
 from onnxsurgeon_lite.graph.lint import trains
 from onnxsurgeon_lite.passes import Pass, Replace, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
@@ -23,7 +23,7 @@ def in_training(place: Place) -> Hypotheses:
         yield Hypothesis("training mode", sentence, edits, ("training mode",))
 
 
-def _evaluating(site: Site) -> Pass:
+def _evaluating(site: RegionNode) -> Pass:
     if site.op_type == "Dropout":
         return SetConstant(site.input[2], np.array(False), site.only)
     known = ((a.name, helper.get_attribute_value(a)) for a in site.node.attribute)

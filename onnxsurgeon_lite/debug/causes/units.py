@@ -19,7 +19,7 @@ from onnxsurgeon_lite.debug.causes.cells import (
     sums_of,
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, Site, Wide, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, Wide, wide
 from onnxsurgeon_lite.debug.causes.solving import (
     borrowed,
     described,
@@ -63,7 +63,7 @@ def _of_constant(constant: Constant | None, every: Sequence[Cells]) -> Hypothese
             yield from _repaired(constant, every[0].kind, solved)
 
 
-def states_are_known(site: Site) -> bool:
+def states_are_known(site: RegionNode) -> bool:
     """Return whether the wanted states of a recurrent node are known."""
     return any(_ways(there) for there in _seen_at(site))
 
@@ -81,7 +81,7 @@ def free_biases(array: Array, kind: str) -> NDArray[np.bool_]:
     return free.reshape(array.shape)
 
 
-def _seen_at(site: Site) -> Iterator[Site]:
+def _seen_at(site: RegionNode) -> Iterator[RegionNode]:
     """Yield a node, and in places that end at a value after it for which the model has no reference."""
     yield site
     place = site.place
@@ -95,7 +95,7 @@ def _seen_at(site: Site) -> Iterator[Site]:
             yield replace(place, value=value, samples=known).sites[site.number]
 
 
-def cells_of(site: Site) -> list[Cells]:
+def cells_of(site: RegionNode) -> list[Cells]:
     """Return the directions of a recurrent node; none where its states are not known."""
     weight, state, bias = (site.operand(slot) for slot in (INPUTS, STATE, BIAS))
     if weight is None or state is None or (site.name(BIAS) and bias is None):
@@ -114,7 +114,7 @@ def cells_of(site: Site) -> list[Cells]:
     ]
 
 
-def _is_usual(site: Site) -> bool:
+def _is_usual(site: RegionNode) -> bool:
     """Return whether a node has the functions that it has by default, and steps along its first axis."""
     known, named = site.attributes, site.attributes.get("activations")
     usual = _USUAL[site.op_type] * (2 if known.get("direction") == "bidirectional" else 1)
@@ -126,7 +126,7 @@ def _is_usual(site: Site) -> bool:
     return site.node.domain in ("", "ai.onnx") and is_known and not rare and not resets
 
 
-def _ways(site: Site) -> list[Way]:
+def _ways(site: RegionNode) -> list[Way]:
     """Return the directions of a node in the first sample of a place; none where its states are not known."""
     given, wanted = site.operand(0), site.wanted
     if given is None or wanted is None or wanted.ndim != 4 or len(given) != len(wanted):
