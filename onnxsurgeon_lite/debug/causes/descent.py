@@ -18,7 +18,7 @@ class Descent:
     """How far steps go, and when they end.
 
     Attributes:
-        damped: shares of the diagonal, of which the best is taken in each step; a single one adapts.
+        damped: shares of the diagonal; each step takes the best one. A single share adapts.
         patience: steps in a row that may make an error no smaller.
         noise: an error that few steps make smaller. enough: one at which the steps end.
         much: slopes serve once more after a step that makes every error smaller by this factor.
