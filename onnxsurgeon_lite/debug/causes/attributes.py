@@ -260,7 +260,7 @@ def _paddings(least: int, stride: int, rest: int, most: int) -> list[tuple[int, 
     """Return the (before, after) that give an axis its size: balanced ones first, then those at one end.
 
     Args:
-        rest: the total may be less by this number where sizes are rounded up; then it is no more.
+        rest: the total may be less by this number where sizes are rounded up.
     """
     totals = range(least - rest, least + (1 if rest else stride))
     found = [
