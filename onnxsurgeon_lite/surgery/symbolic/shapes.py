@@ -70,7 +70,9 @@ def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Ty
         types = types | {name: known[name] for name in known.keys() - _complete(types)}
     if not _says_all(types, index):
         types, expressions = _completed(index, types, expressions)
-    shared: dict[bytes, TypeProto] = {}  # the steps of an edit look at each different type, again and again
+    shared: dict[
+        bytes, TypeProto
+    ] = {}  # the steps of an edit look at each different type, again and again
     types = {
         name: shared.setdefault(kind.SerializeToString(), kind)
         for name, kind in types.items()
