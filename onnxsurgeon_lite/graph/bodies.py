@@ -30,7 +30,7 @@ from onnxsurgeon_lite.graph.index import (
     reached_functions,
 )
 from onnxsurgeon_lite.graph.table import captured_by
-from onnxsurgeon_lite.model import copied, function_key, plain_domain, walk
+from onnxsurgeon_lite.model import by_name, copied, function_key, plain_domain, walk
 from onnxsurgeon_lite.model.calls import call_key, check_functions
 from onnxsurgeon_lite.model.model import Enclosing, Model
 
@@ -321,7 +321,7 @@ def put_back(graph: GraphProto, function: FunctionProto) -> None:
 
 def bound_nodes(function: FunctionProto, call: NodeProto) -> list[NodeProto]:
     """Return a function's nodes, with attribute references replaced by the attributes of a call."""
-    given = {attribute.name: attribute for attribute in function.attribute_proto}
+    given = by_name(function.attribute_proto)
     given.update((attribute.name, attribute) for attribute in call.attribute)
     nodes = list(map(copied, function.node))
     for node in walk.with_inner(nodes):

@@ -37,7 +37,15 @@ from onnxsurgeon_lite.graph.native import (
 )
 from onnxsurgeon_lite.graph.scopes import Provenances, Values, values_of
 from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable, captured
-from onnxsurgeon_lite.model import Model, copied, function_key, is_standard, plain_domain, walk
+from onnxsurgeon_lite.model import (
+    Model,
+    by_name,
+    copied,
+    function_key,
+    is_standard,
+    plain_domain,
+    walk,
+)
 from onnxsurgeon_lite.model.calls import FunctionKey, call_key, check_functions
 from onnxsurgeon_lite.model.wire import len_field
 
@@ -99,9 +107,9 @@ class GraphIndex:
         graph = model.proto.graph
         nodes = list(graph.node)
         index = cls(model, nodes, _Reads(nodes))
-        index.inputs = {value.name: value for value in graph.input}
-        index.outputs = {value.name: value for value in graph.output}
-        index.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        index.inputs = by_name(graph.input)
+        index.outputs = by_name(graph.output)
+        index.initializers = by_name(graph.initializer)
         index.initializers.update(
             (sparse.values.name, sparse) for sparse in graph.sparse_initializer
         )

@@ -29,7 +29,15 @@ from onnxsurgeon_lite.graph.index import (
 )
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
-from onnxsurgeon_lite.model import Model, function_key, is_external, is_standard, plain_domain, walk
+from onnxsurgeon_lite.model import (
+    Model,
+    by_name,
+    function_key,
+    is_external,
+    is_standard,
+    plain_domain,
+    walk,
+)
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -178,7 +186,7 @@ def _check_attributes(schema: Schema, node: NodeProto, what: str) -> None:
 
 
 def _check_known_attributes(schema: Schema, node: NodeProto, what: str) -> None:
-    given = {attribute.name: attribute for attribute in node.attribute}
+    given = by_name(node.attribute)
     missing = [n for n, a in schema.attributes.items() if a.required and n not in given]
     if missing:
         raise EditError(

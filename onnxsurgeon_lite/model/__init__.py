@@ -3,7 +3,7 @@
 from onnxsurgeon_lite.model.calls import function_key, is_standard, plain_domain
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.loading import ModelLike, load, loaded
-from onnxsurgeon_lite.model.messages import copied, drop, entries
+from onnxsurgeon_lite.model.messages import by_name, copied, drop, entries
 from onnxsurgeon_lite.model.model import Model, is_external
 from onnxsurgeon_lite.model.saving import Written, embedded_size, movable, save
 from onnxsurgeon_lite.model.sharing import require_replaceable
@@ -13,6 +13,7 @@ __all__ = [
     "Model",
     "ModelLike",
     "Written",
+    "by_name",
     "copied",
     "drop",
     "embedded_size",

@@ -1,7 +1,7 @@
 """Copy protobuf messages, and delete some of the repeated ones."""
 
 from collections.abc import Callable, Iterable, Mapping, MutableSequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
 from onnx import GraphProto, StringStringEntryProto, TypeProto
@@ -9,6 +9,15 @@ from onnx import GraphProto, StringStringEntryProto, TypeProto
 from onnxsurgeon_lite.model.wire import len_field
 
 M = TypeVar("M", bound=Message)
+
+
+class _Named(Protocol):
+    """A message that has a name."""
+
+    name: str
+
+
+N = TypeVar("N", bound=_Named)
 
 
 def copied(message: M) -> M:
@@ -21,6 +30,11 @@ def copied(message: M) -> M:
 def entries(pairs: Iterable[StringStringEntryProto]) -> dict[str, str]:
     """Return metadata, or where external data is, as a table."""
     return {pair.key: pair.value for pair in pairs}
+
+
+def by_name(messages: Iterable[N]) -> dict[str, N]:
+    """Return messages by their names."""
+    return {message.name: message for message in messages}
 
 
 def declare(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:

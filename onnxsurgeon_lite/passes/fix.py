@@ -23,7 +23,7 @@ from onnxsurgeon_lite.graph.declared import around_nodes, declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, tensor_type
 from onnxsurgeon_lite.graph.schemas import fitting_version, has_dangling
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
-from onnxsurgeon_lite.model import Model, function_key, is_standard, plain_domain, walk
+from onnxsurgeon_lite.model import Model, by_name, function_key, is_standard, plain_domain, walk
 from onnxsurgeon_lite.model.calls import check_functions
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import command
@@ -213,7 +213,7 @@ def _constant_name(node: NodeProto) -> str:
 
 def _defaults(graph: GraphProto) -> Iterable[str]:
     """Let the declared type of an input follow its default."""
-    defaults = {tensor.name: tensor for tensor in graph.initializer}
+    defaults = by_name(graph.initializer)
     for info in graph.input:
         tensor = defaults.get(info.name)
         if tensor is not None and (

@@ -15,7 +15,7 @@ from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
 from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnx_graphsurgeon.logger import G_LOGGER
 
-from onnxsurgeon_lite.model import Model, copied, drop, is_standard, walk
+from onnxsurgeon_lite.model import Model, by_name, copied, drop, is_standard, walk
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.surgery.edits import defined, rename_parameters
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -158,7 +158,7 @@ class Bridge:
         result.input[:] = [tensor.name for tensor in node.inputs]
         result.output[:] = [tensor.name for tensor in node.outputs]
         before: dict[str, object] = dict(known[-1]) if known else {}  # type: ignore[call-overload]
-        kept = {a.name: a for a in original.attribute}
+        kept = by_name(original.attribute)
         for name in before.keys() - node.attrs.keys():
             del kept[name]
         for name, value in node.attrs.items():

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.schemas import check_node, require_schemas
 from onnxsurgeon_lite.graph.text import type_text
-from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model import Model, by_name, walk
 from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -124,7 +124,7 @@ class _Declaring:
 
     def _declare(self, graph: GraphProto, types: dict[str, TypeProto]) -> None:
         outputs = {info.name for info in graph.output}
-        declared = {info.name: info for info in (*graph.value_info, *graph.output)}
+        declared = by_name([*graph.value_info, *graph.output])
         new: dict[str, TypeProto] = {}
         for name, kind in types.items():
             info = declared.get(name)

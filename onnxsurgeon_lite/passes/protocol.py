@@ -11,7 +11,7 @@ from onnx import AttributeProto, TensorProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.graph.index import opset_versions, tensor_type
 from onnxsurgeon_lite.graph.schemas import fitting_version
-from onnxsurgeon_lite.model import Model, Written, is_standard, save, walk
+from onnxsurgeon_lite.model import Model, Written, by_name, is_standard, save, walk
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 
 _OPTIONAL_INPUTS = 4  # the IR version since which an initializer need not be an input
@@ -79,7 +79,7 @@ def _complete(result: Model, source: Model) -> None:
     """Declare new initializers as inputs and name dtypes, as early versions do; import ONNX's own operators."""
     proto = result.proto
     if proto.ir_version < _OPTIONAL_INPUTS:
-        before = {info.name: info for info in source.proto.graph.input}
+        before = by_name(source.proto.graph.input)
         declared = {info.name for info in proto.graph.input}
         new = [tensor for tensor in proto.graph.initializer if tensor.name not in declared]
         proto.graph.input.extend(

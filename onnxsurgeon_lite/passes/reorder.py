@@ -8,7 +8,7 @@ from onnx import ValueInfoProto
 
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, by_name
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import ends
 
@@ -63,7 +63,7 @@ def _put(
             raise UnknownNameError(name, "the model", known, kind=kind)
     if len(set(first)) < len(first):
         raise UsageError(f"an {kind} is named twice", "name each once")
-    held = {info.name: info for info in infos}
+    held = by_name(infos)
     ordered = [held[name] for name in dict.fromkeys([*first, *held])]
     del infos[:]
     infos.extend(ordered)

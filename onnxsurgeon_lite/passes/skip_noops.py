@@ -168,7 +168,7 @@ class _Noops:
         if key not in self.neutral:
             array = self.array(name)
             same = array is not None and array.size and array.flat[0] == number
-            self.neutral[key] = bool(same) and bool(np.all(array == number))
+            self.neutral[key] = bool(same and np.all(array == number))
         return self.neutral[key]
 
     @cached_property

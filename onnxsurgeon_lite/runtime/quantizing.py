@@ -13,7 +13,7 @@ from onnx import ModelProto
 
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.quantizers import INTEGERS
-from onnxsurgeon_lite.model import Model, load, save
+from onnxsurgeon_lite.model import Model, by_name, load, save
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.tensors.references import save_tensors
 
@@ -99,11 +99,11 @@ def _carry(source: ModelProto, made: ModelProto) -> None:
     _describe(source, made, _MODEL)
     _describe(source.graph, made.graph, ("name", *_TEXT))
     for kind in ("input", "output", "initializer"):
-        known = {value.name: value for value in getattr(source.graph, kind)}
+        known = by_name(getattr(source.graph, kind))
         for value in getattr(made.graph, kind):
             if original := known.get(value.name.removesuffix(INTEGERS)):
                 _describe(original, value, _TEXT)
-    named = {node.name: node for node in source.graph.node}
+    named = by_name(source.graph.node)
     named |= {name: node for node in source.graph.node for name in node.output if name}
     for node in made.graph.node:
         names = (node.name, node.name.removesuffix("_quant"), *node.output)

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import GraphIndex, function_path
 from onnxsurgeon_lite.graph.native import RejectedError, convert
 from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
-from onnxsurgeon_lite.model import Model, copied, drop, is_standard, plain_domain, walk
+from onnxsurgeon_lite.model import Model, by_name, copied, drop, is_standard, plain_domain, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import few
 
@@ -328,7 +328,7 @@ def _same(node: NodeProto, original: NodeProto) -> bool:
         return False
     if _trimmed(node.input) != _trimmed(original.input):
         return False
-    one, two = ({a.name: a for a in n.attribute} for n in (node, original))
+    one, two = (by_name(n.attribute) for n in (node, original))
     return one.keys() == two.keys() and all(
         one[name].type == two[name].type and _payload(one[name]) == _payload(two[name])
         for name in one

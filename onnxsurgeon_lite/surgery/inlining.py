@@ -17,7 +17,7 @@ from onnx import (
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import bound_nodes
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, function_path, opset_versions
-from onnxsurgeon_lite.model import Model, drop, entries, function_key, plain_domain, walk
+from onnxsurgeon_lite.model import Model, by_name, drop, entries, function_key, plain_domain, walk
 from onnxsurgeon_lite.model.calls import FunctionKey, call_key
 from onnxsurgeon_lite.surgery.conversion import convert_graph, redefined
 from onnxsurgeon_lite.surgery.edits import (
@@ -35,7 +35,7 @@ _KEPT = "onnxsurgeon_lite.kept"
 
 def keep_names(call: NodeProto, own: FunctionProto) -> None:
     """Let a call know what the nodes and values of its own module are called, and what they have besides."""
-    known = {info.name: info for info in own.value_info}
+    known = by_name(own.value_info)
     values = [known.get(name, ValueInfoProto(name=name)) for name in walk.outputs(own.node)]
     kept = GraphProto(node=own.node, value_info=values)
     _strip(kept.node)

@@ -8,6 +8,7 @@ from onnx import NodeProto, helper
 from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN
 from onnxsurgeon_lite.graph.patterns.match import Match, Matcher, PatternNode
 from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.model import by_name
 
 _SEEDS = 200  # nodes that the search begins at
 _MANY = 1 << 20  # more nodes than a pattern has
@@ -100,7 +101,7 @@ def _difference(
 
 def _detail(matcher: Matcher, want: PatternNode, node: NodeProto) -> str:
     """Say in what a node of the right operator differs."""
-    given = {attribute.name: attribute for attribute in node.attribute}
+    given = by_name(node.attribute)
     for name, attribute in want.attribute.items():
         has = given.get(name)
         if has is not None and not attribute.ref_attr_name and attribute != has:

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN, Budget, Condit
 from onnxsurgeon_lite.graph.patterns.rule import Rule
 from onnxsurgeon_lite.graph.schemas import TRAINING_IS_ATTRIBUTE, constant, normalizes_by_batch
 from onnxsurgeon_lite.graph.table import FEW
-from onnxsurgeon_lite.model import copied, is_standard, plain_domain
+from onnxsurgeon_lite.model import by_name, copied, is_standard, plain_domain
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -62,7 +62,7 @@ class PatternNode:
     @classmethod
     def of(cls, node: NodeProto) -> "PatternNode":
         """Return the node of a function."""
-        asked = {attribute.name: attribute for attribute in node.attribute}
+        asked = by_name(node.attribute)
         others = asked.pop(_ANY, None) is not None
         domain = plain_domain(node.domain)
         return cls(node.op_type, domain, tuple(node.input), tuple(node.output), asked, others)
@@ -267,7 +267,7 @@ class Matcher:
         """Return the variables with those that this node's attributes bind; None if an attribute differs."""
         domain = plain_domain(node.domain)
         defaults = _defaults_of(node.op_type, domain, self._versions.get(domain, 1))
-        given = {attribute.name: attribute for attribute in node.attribute}
+        given = by_name(node.attribute)
         if not want.others:
             for name in given.keys() - want.attribute.keys():
                 if name not in defaults or not _same(given[name], defaults[name]):

@@ -35,7 +35,7 @@ from onnxsurgeon_lite.matching.diff.subjects import (
 from onnxsurgeon_lite.matching.diff.unread import left_over
 from onnxsurgeon_lite.matching.diff.wiring import Wiring
 from onnxsurgeon_lite.matching.nodes import NamedGraph, NodeAlignment, align
-from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model import Model, by_name, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 
@@ -142,7 +142,7 @@ class GraphDiff:
         yield from text_changes(node, other)
 
     def _attributes(self, node: NodeProto, other: NodeProto) -> Iterator[Change]:
-        mine, theirs = ({a.name: a for a in n.attribute} for n in (node, other))
+        mine, theirs = (by_name(n.attribute) for n in (node, other))
         for name in dict.fromkeys((*mine, *theirs)):
             one, two = mine.get(name), theirs.get(name)
             if one is not None and two is not None:
@@ -306,7 +306,7 @@ class GraphDiff:
 
     def _declarations(self) -> Iterator[Difference]:
         first, second = (scope.index.graph for scope in self.scopes)
-        mine, theirs = ({info.name: info for info in g.value_info} for g in (first, second))
+        mine, theirs = (by_name(g.value_info) for g in (first, second))
         renamed = {**self.alignment.values, **dict(list(self.wiring.constants))}
         pairs = {name: renamed.get(name, name) for name in mine}
         known = set(pairs.values())

@@ -13,6 +13,7 @@ from onnxsurgeon_lite.matching.weights.folding import FoldedWeight, batch_norm
 from onnxsurgeon_lite.matching.weights.pieces import Pieces
 from onnxsurgeon_lite.matching.weights.places import wrapper
 from onnxsurgeon_lite.matching.weights.raised import raised
+from onnxsurgeon_lite.model import by_name
 from onnxsurgeon_lite.model.walk import tensors as all_tensors
 from onnxsurgeon_lite.names import command, few, listed
 from onnxsurgeon_lite.surgery.constants import describe_like
@@ -48,7 +49,7 @@ def update_weights(
     if not is_partial and (hidden := update.hidden()):
         raise hidden
     result, found.updated = index.model.copy(), []
-    tensors = {tensor.name: tensor for tensor in result.proto.graph.initializer}
+    tensors = by_name(result.proto.graph.initializer)
     for weight in found.weights:
         tensor = tensors[weight.name]
         try:

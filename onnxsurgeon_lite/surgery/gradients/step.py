@@ -12,6 +12,7 @@ from onnx import AttributeProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.schemas import schema_at
+from onnxsurgeon_lite.model import by_name
 from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -34,7 +35,7 @@ class GradientStep:
     @cached_property
     def attributes(self) -> Mapping[str, AttributeProto]:
         """The node's attributes by name."""
-        return {attribute.name: attribute for attribute in self.node.attribute}
+        return by_name(self.node.attribute)
 
     def has(self, slot: int) -> bool:
         """Return whether the node has this input."""
