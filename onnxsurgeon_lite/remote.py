@@ -55,7 +55,6 @@ _FINAL = (
     UsageError,
     _TooSlowError,
     _TooMuchError,
-    NotImplementedError,
 )
 WAITING: ContextVar[float | None] = ContextVar("WAITING", default=None)
 """The seconds that a request may take; None for what is usual."""
@@ -79,11 +78,6 @@ def placed(path: str | os.PathLike[str]) -> Path:
     return Remote(text) if _URL.match(text) and not os.path.lexists(text) else Path(path)
 
 
-def is_url(path: str) -> bool:
-    """Return whether a path is read from elsewhere."""
-    return isinstance(placed(path), Remote)
-
-
 class Remote(PosixPath):
     """A file or a folder at a URL."""
 
@@ -105,8 +99,7 @@ class Remote(PosixPath):
     def __str__(self) -> str:
         return self.url
 
-    def __fspath__(self) -> str:
-        return self.url
+    __fspath__ = __str__
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ARG002
         """Return size and version: the inode stands for the ETag, or what the store has instead."""
@@ -116,7 +109,7 @@ class Remote(PosixPath):
         kind = stat.S_IFDIR if info["type"] == "directory" else stat.S_IFREG
         version = repr([str(info[key]) for key in _VERSION if info.get(key)])
         inode = int.from_bytes(hashlib.blake2b(version.encode(), digest_size=7).digest(), "big")
-        size = info.get("size")
+        size = info["size"]
         if size is None and kind == stat.S_IFREG:
             size = os.fstat(self.copied().fileno()).st_size
         numbers = (kind | 0o644, inode, 0, 1, 0, 0, size or 0, 0, 0, 0)
@@ -166,7 +159,8 @@ class Remote(PosixPath):
         """Yield what matches a pattern."""
         system, path = self._store()
         scheme = self.url.partition("://")[0]
-        for name in sorted(map(str, system.glob(f"{path.rstrip('/')}/{pattern}"))):
+        found = self.again(lambda: system.glob(f"{path.rstrip('/')}/{pattern}"))
+        for name in sorted(map(str, found)):
             yield Remote(name if "://" in name else f"{scheme}://{name.lstrip('/')}")
 
     def rglob(self, pattern: str) -> "Iterator[Remote]":  # type: ignore[override]
@@ -199,6 +193,7 @@ class Remote(PosixPath):
             OSError: the store refuses it.
         """
         system, path = self._store()
+        self.patience.allow(source.stat().st_size)
         self.again(lambda: system.put_file(str(source), path))
 
     def _info(self) -> dict[str, Any]:
@@ -206,7 +201,10 @@ class Remote(PosixPath):
 
         def ask() -> dict[str, Any]:
             system.invalidate_cache()
-            return dict(system.info(path))
+            info = {"type": "file", "size": None, **system.info(path)}
+            if not isinstance(info["size"], int | None):
+                raise TypeError(f"its size is {info['size']!r}")
+            return info
 
         return self.again(ask)
 
@@ -214,6 +212,8 @@ class Remote(PosixPath):
         try:
             from fsspec.core import url_to_fs
 
+            if self.url.startswith("dask:"):
+                raise ValueError("that store asks itself, by ever more threads")
             web = _bounded() if self.url.startswith("http") else {}
             system, path = self.patience.answer(partial(url_to_fs, self.url, **web), self.url)
         except ImportError as error:
@@ -256,7 +256,7 @@ class Remote(PosixPath):
         info = self._info()
         version = repr(info)
         if _COPIES.get(self.url, ("",))[0] != version:
-            copy = _Copy(self, info.get("size"))
+            copy = _Copy(self, info["size"])
 
             def get() -> None:
                 copy.seek(0)
@@ -302,7 +302,11 @@ class _Patience:
     """The seconds that all requests to one server may still take: each answer and each byte earns more."""
 
     def __init__(self) -> None:
-        self._left = _SECONDS
+        self.allow(0)
+
+    def allow(self, size: int) -> None:
+        """Allow the time in which so many bytes are sent."""
+        self._left = _SECONDS + size / _SLOWEST
 
     def earn(self, size: int) -> None:
         """Allow more time, because bytes came."""
@@ -429,7 +433,7 @@ class RangeFile(io.RawIOBase):
         if not piece:
             raise ConnectionError(f"{self.name!r} gave no bytes at {start}")
         self._file = file
-        return bytes(piece)
+        return bytes(piece[: stop - start])
 
     def _opened(self) -> IO[bytes]:
         if self._broken and self._remote.stat().st_ino != self._version:

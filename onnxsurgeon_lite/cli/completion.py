@@ -113,11 +113,16 @@ def positional(complete: Completer) -> Completer:
     return without_options
 
 
-def _listed(ask: Ask) -> Callable[[typer.Context, str], list[str]]:
+def _asking(*kinds: str) -> Ask:
+    """Ask for what the methods of `Completions` complete."""
+    return lambda names, typed: [each for kind in kinds for each in getattr(names, kind)(typed)]
+
+
+def _listed(kind: str) -> Callable[[typer.Context, str], list[str]]:
     """Completes the last of a comma-separated list."""
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
-        return _complete(context, incomplete, "", ask)
+        return _complete(context, incomplete, "", _asking(kind))
 
     return complete
 
@@ -170,18 +175,18 @@ def _models(context: typer.Context) -> list[Path]:
     return files if context.command.name == "merge" else files[:1] or [Path(words[0])]
 
 
-values = _listed(lambda names, typed: names.values(typed))
-nodes = _listed(lambda names, typed: names.nodes(typed))
-inputs = _listed(lambda names, typed: names.inputs(typed))
-outputs = _listed(lambda names, typed: names.outputs(typed))
-scopes = _listed(lambda names, typed: names.scopes(typed))
-functions = _listed(lambda names, typed: names.functions(typed))
-of_inputs = _paired(lambda names, typed: names.inputs(typed))
-of_outputs = _paired(lambda names, typed: names.outputs(typed))
-of_border = _paired(lambda names, typed: [*names.inputs(typed), *names.outputs(typed)])
-to_outputs = _paired(None, lambda names, typed: names.outputs(typed))
-steps = _paired(lambda names, typed: names.outputs(typed), lambda names, typed: names.inputs(typed))
-links = _paired(lambda names, typed: names.values(typed), lambda names, typed: names.inputs(typed))
+values = _listed("values")
+nodes = _listed("nodes")
+inputs = _listed("inputs")
+outputs = _listed("outputs")
+scopes = _listed("scopes")
+functions = _listed("functions")
+of_inputs = _paired(_asking("inputs"))
+of_outputs = _paired(_asking("outputs"))
+of_border = _paired(_asking("inputs", "outputs"))
+to_outputs = _paired(None, _asking("outputs"))
+steps = _paired(_asking("outputs"), _asking("inputs"))
+links = _paired(_asking("values"), _asking("inputs"))
 
 
 def rules(context: typer.Context, incomplete: str) -> list[str]:

@@ -118,6 +118,7 @@ def reduce(
     call: Callable[..., "Reduction"],
     model: Path,
     *,
+    runs: Annotated[int, Typed(least=1)] = 1,
     output: Path | None = None,
     journal: Path | None = None,
     force: bool = False,

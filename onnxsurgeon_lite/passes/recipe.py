@@ -26,7 +26,7 @@ from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.restore import Restore
 from onnxsurgeon_lite.passes.set_attr import AttributeValue
 from onnxsurgeon_lite.plugins import PASSES, brought
-from onnxsurgeon_lite.remote import is_url
+from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.surgery.constants import read_numbers
 from onnxsurgeon_lite.tensors.references.sets import text_of
 
@@ -85,7 +85,9 @@ def _require_data(step: Mapping[str, object], folder: Path) -> None:
     for text in _texts(step):
         is_file = Path(text).suffix in _FILES or (os.path.lexists(text) and not Path(text).is_dir())
         real = os.path.realpath(text) if is_file else ""
-        if is_url(text) or (is_file and not any(Path(real).is_relative_to(own) for own in near)):
+        if isinstance(placed(text), Remote) or (
+            is_file and not any(Path(real).is_relative_to(own) for own in near)
+        ):
             raise UsageError(f"the recipe reads {text!r}, which is not in its folder", asked)
 
 

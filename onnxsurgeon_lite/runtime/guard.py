@@ -11,6 +11,7 @@ import signal
 import sys
 
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_LIBRARY = ctypes.CDLL(None)  # opened here: a fork beside other threads may wait for ever for it
 
 
 def guarded(*arguments: str, memory_limit: int = 0) -> list[str]:
@@ -23,19 +24,24 @@ def guard(parent: int, memory_limit: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     # onnxruntime writes a device id into the home folder when it is imported
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before that
-            sys.exit(1)
-        try:
-            with open("/proc/self/oom_score_adj", "w") as file:
-                file.write("800")
-        except OSError:
-            pass  # a container may forbid it
+    end_with_parent()
+    if os.getppid() != parent:  # it ended before that
+        sys.exit(1)
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("800")
+    except OSError:
+        pass  # a container may forbid it, and another system has none
     if memory_limit:
         import resource
 
         resource.setrlimit(resource.RLIMIT_DATA, (memory_limit, memory_limit))
+
+
+def end_with_parent() -> None:
+    """Let the system end this process with the thread that started it."""
+    if sys.platform == "linux":
+        _LIBRARY.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
 if __name__ == "__main__":

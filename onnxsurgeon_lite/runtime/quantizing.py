@@ -1,7 +1,6 @@
 """Quantize with onnxruntime's own tools."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.quantizers import INTEGERS
 from onnxsurgeon_lite.model import Model, by_name, load, save
 from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.script import run_to_end
 from onnxsurgeon_lite.tensors.references import save_tensors
 
 CALIBRATIONS = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
@@ -71,24 +71,16 @@ class Quantizing:
         }
         asked = self.folder / "request.json"
         asked.write_text(json.dumps(request), encoding="utf-8")
-        command = [sys.executable, str(_WORKER), str(asked)]
+        command = [sys.executable, "-u", str(_WORKER), str(asked)]
         try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=self.timeout or _SECONDS,
-            )
-        except subprocess.TimeoutExpired as error:
+            code, said = run_to_end(command, self.timeout or _SECONDS)
+        except TimeoutError as error:
             raise RuntimeTimeout(
                 "onnxruntime's quantizer takes too long", "give it more --timeout"
             ) from error
-        if done.returncode:
-            said = [line for line in done.stderr.splitlines() if line.strip()] or [
-                "it says nothing"
-            ]
-            raise RuntimeFailure(f"onnxruntime's quantizer fails: {said[-1]}")
+        if code:
+            last = said.decode(errors="replace").strip().splitlines()[-1:]
+            raise RuntimeFailure(": ".join(["onnxruntime's quantizer fails", *last]))
         made = load(result).materialize()
         _carry(self.model.proto, made)
         return Model(made)

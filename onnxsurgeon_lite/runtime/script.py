@@ -1,22 +1,27 @@
-"""Run a script of onnx and onnxruntime in a process of its own.
+"""Run a program, or a script of onnx and onnxruntime, in a process of its own.
 
-The process is a fork, which has imported onnx already: that saves most of the time. For a caller that has onnxruntime
-itself it starts from nothing, because the runtime's threads do not survive a fork.
+That of a script is a fork, which has imported onnx already: that saves most of the time. For a caller that has
+onnxruntime itself it starts from nothing, because the runtime's threads do not survive a fork.
 """
 
 import multiprocessing
 import os
 import runpy
+import select
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from onnxsurgeon_lite.graph.limits import memory_of_children
-from onnxsurgeon_lite.runtime.guard import guard, guarded
+from onnxsurgeon_lite.runtime.guard import end_with_parent, guard, guarded
+
+_BLOCK, _LONGEST = 1 << 16, 1 << 24  # bytes that are read at once, and kept of an output
 
 
 @contextmanager
@@ -27,7 +32,7 @@ def running_script(script: Path, seconds: float) -> Iterator[Callable[[], tuple[
     """
     if sys.platform != "linux" or "onnxruntime" in sys.modules:
         command = guarded(script.name, memory_limit=memory_of_children())
-        yield lambda: _started(command, script, seconds)
+        yield lambda: run_to_end(command, seconds, script.parent)
         return
     with tempfile.TemporaryFile() as log:
         given = script, log.fileno(), os.getpid(), memory_of_children()
@@ -61,17 +66,44 @@ def _be(script: Path, log: int, parent: int, memory_limit: int) -> None:
     runpy.run_path(script.name, run_name="__main__")
 
 
-def _started(command: list[str], script: Path, seconds: float) -> tuple[int, bytes]:
+def run_to_end(
+    words: Sequence[str], seconds: float, folder: Path | None = None
+) -> tuple[int, bytes]:
+    """Run a program; return its exit code, and what its output begins with. What it started ends with it.
+
+    Raises:
+        TimeoutError: it does not end in time.
+    """
+    deadline = time.monotonic() + seconds
+    process = subprocess.Popen(
+        words,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=end_with_parent,
+    )
+    assert process.stdout
     try:
-        done = subprocess.run(
-            command,
-            cwd=script.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=seconds,
-            check=False,
-        )
+        output = _beginning(process.stdout.fileno(), deadline)
+        return process.wait(max(0.0, deadline - time.monotonic())), output
     except subprocess.TimeoutExpired as error:
-        raise TimeoutError(f"{script} did not end within {seconds:g} seconds") from error
-    return done.returncode, done.stdout
+        raise TimeoutError(f"{words[-1]!r} did not end within {seconds:g} seconds") from error
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+
+def _beginning(stream: int, deadline: float) -> bytes:
+    """Read to the end, or until the deadline: what a program started may hold its output open."""
+    kept, left = b"", deadline - time.monotonic()
+    waiting = select.poll()
+    waiting.register(stream)
+    while left > 0 and waiting.poll(1000 * left):
+        piece = os.read(stream, _BLOCK)
+        kept += piece[: _LONGEST - len(kept)]
+        left = deadline - time.monotonic() if piece else 0
+    return kept

@@ -16,6 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import onnxsurgeon_lite as osl
+import stores
 from onnxsurgeon_lite import remote
 from onnxsurgeon_lite.errors import SurgeonError
 
@@ -164,16 +165,20 @@ def _only_here(event: str, arguments: tuple[Any, ...]) -> None:
 def mutants_of(
     attack: "Attack", models: dict[str, bytes], given: argparse.Namespace
 ) -> Iterator[None]:
-    """Load from a hostile server, and from a URL of hostile words, in turn."""
+    """Load from a hostile server, from a URL of hostile words, and from a store that lies, in turn."""
     server = _Server(models["plain"])
+    stores.register()
+    stores.Lying.model = models["plain"]
     sys.addaudithook(_only_here)
     remote._SECONDS, remote._EARNED, remote._PAUSE = 1.0, 10_000, 0.001  # type: ignore[misc]
     remote._LARGEST_COPY = 1 << 20  # type: ignore[misc]
     for number in range(given.first, given.first + given.mutants):
         draw = Random(f"{given.seed}/{number}")
-        server.draw = Random(f"{given.seed}/{number}")
+        server.draw = stores.Lying.draw = Random(f"{given.seed}/{number}")
         url = f"http://127.0.0.1:{server.port}/{number}/m.onnx"
-        if number % 4 == 3:
+        if number % 4 == 1:
+            url = f"lying://{number}/m.onnx"
+        elif number % 4 == 3:
             words = "".join(draw.choices(_PIECES, k=draw.randint(1, 4)))
             url = f"{draw.choice(_SCHEMES)}://{words}".replace("PORT", str(server.port))
         remote._patience.cache_clear()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -229,3 +230,72 @@ def test_the_script_of_a_result_needs_no_package_of_ours(tmp_path):
 
     assert "onnxsurgeon" not in text
     assert done.returncode == 1
+
+
+def test_a_command_with_an_open_quote_is_refused():
+    with pytest.raises(UsageError, match="cannot be split: No closing quotation"):
+        osl.reduce(osl.build(CHAIN), command="check '{model}")
+
+
+def test_the_files_of_a_program_are_words_wherever_they_are(tmp_path, monkeypatch):
+    (tmp_path / "a b'c").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "a b'c"))
+
+    model = osl.build("g (float[2] x) => (float[2] y) { y = Neg (x) }")
+    found = osl.reduce(model, command="diff {model} {feeds}/nothing")
+
+    assert found.reason.kind == "exit code 2"
+
+
+def survivors(mark: str) -> list[str]:
+    """Processes with a word that only one test has, after some time to end."""
+    for _ in range(50):
+        found = subprocess.run(["pgrep", "-f", mark], capture_output=True, text=True, check=False)
+        if not found.stdout:
+            return []
+        time.sleep(0.1)
+    return found.stdout.split()
+
+
+@pytest.mark.parametrize("end", ["wait", "exit 3"])
+def test_what_a_program_started_ends_with_it(end, tmp_path):
+    mark = f"60.{os.getpid()}"
+    program = f"sh -c 'sleep {mark} >&- 2>&- & sleep 60.5 >&- & {end}' {{model}}"
+
+    found = osl.reduce(
+        osl.build("g (float[2] x) => (float[2] y) { y = Neg (x) }"),
+        command=program,
+        timeout=0.5,
+        output=tmp_path / "small",
+    )
+
+    assert found.reason.kind == ("hang" if end == "wait" else "exit code 3")
+    assert found.proved
+    assert survivors(f"sleep {mark}") == []
+
+
+def test_a_program_ends_with_a_killed_command(slow):
+    folder, _ = slow
+    mark = f"61.{os.getpid()}"
+    process = reducing(
+        folder, "--command", f"sh -c 'touch {folder}/log; exec sleep {mark}' {{model}}"
+    )
+    while not (folder / "log").exists():
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+
+    assert survivors(f"sleep {mark}") == []
+
+
+def test_a_program_that_prints_without_end_is_kept_in_part():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    found = osl.reduce(
+        osl.build("g (float[2] x) => (float[2] y) { y = Neg (x) }"),
+        command="yes {model}",
+        timeout=1,
+    )
+
+    assert found.reason.kind == "hang"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18  # KiB

@@ -2,10 +2,13 @@
 
 import contextlib
 import http.server
+import io
 import re
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import onnx
@@ -25,7 +28,7 @@ from onnxsurgeon_lite.errors import (
 from onnxsurgeon_lite.remote import RangeBuffer, RangeFile, Remote, placed
 from onnxsurgeon_lite.tensors.references import Samples, open_references
 
-pytest.importorskip("fsspec")
+fsspec = pytest.importorskip("fsspec")
 pytest.importorskip("aiohttp")
 
 GB = 1 << 30
@@ -368,8 +371,77 @@ def test_a_timeout_holds_for_what_is_fetched(hostile, monkeypatch):
         osl.check(f"{hostile}/silent/model.onnx", timeout=0.2)
 
 
+class Store(fsspec.AbstractFileSystem):
+    """A store that answers otherwise than it should.
+
+    Attributes:
+        told: what it says of a file. given: what it gives for 10 bytes. slow: seconds that it lists or writes.
+    """
+
+    cachable = False
+    told: ClassVar = {}
+    given: ClassVar = b""
+    slow = 0.0
+
+    def info(self, path, **_):
+        return {"name": path, **self.told}
+
+    def _open(self, path, **_):
+        found = io.BytesIO()
+        found.read = lambda _: self.given
+        return found
+
+    def glob(self, path, **_):
+        time.sleep(self.slow)
+        return []
+
+    def put_file(self, lpath, rpath, **_):
+        time.sleep(self.slow)
+
+
+@pytest.fixture
+def store(monkeypatch):
+    fsspec.register_implementation("lying", Store, clobber=True)
+    monkeypatch.setattr(remote, "_PAUSE", 0.001)
+    monkeypatch.setattr(remote, "_SECONDS", 0.5)
+    yield monkeypatch
+    remote._patience.cache_clear()
+
+
 @pytest.mark.parametrize(
-    "url", ["zip://m.onnx", "reference://m.onnx", "dir://x/m.onnx", "memory://m.onnx", "generic://m", "what://m"]
+    ("told", "given", "problem"),
+    [
+        ({"size": "7"}, b"", "its size is '7'"),
+        ({"size": 10}, "text of text", "5 tries"),
+        ({"size": 10}, None, "gave no bytes"),
+        ({"size": 10}, b"\0" * 5000, "not a readable ONNX model"),
+        ({"size": -1, "type": "file"}, b"", "empty"),
+    ],
+)
+def test_a_store_that_lies_is_told(told, given, problem, store):
+    store.setattr(Store, "told", told)
+    store.setattr(Store, "given", given)
+
+    with pytest.raises(SurgeonError, match=problem):
+        osl.load("lying://a/m.onnx")
+
+
+def test_a_store_that_lists_for_ever_is_left(store):
+    store.setattr(Store, "slow", 5)
+
+    with pytest.raises(OSError, match="too little came in"):
+        list(Remote("lying://a").glob("*.npy"))
+
+
+def test_an_upload_may_take_the_time_that_its_size_needs(store, tmp_path):
+    store.setattr(Store, "slow", 1)
+    (tmp_path / "m").write_bytes(bytes(100_000))
+
+    Remote("lying://a/m").upload(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    "url", ["dask://m.onnx", "zip://m.onnx", "reference://m.onnx", "dir://x/m.onnx", "memory://m.onnx", "generic://m", "what://m"]
 )  # fmt: skip
 def test_a_store_that_cannot_be_opened_is_named(url):
     with pytest.raises((ModelFileError, UsageError), match=re.escape(f"cannot read {url!r}")):

@@ -5,7 +5,6 @@ layout; `repro.py` runs it with only onnx, onnxruntime and numpy; `report.md` de
 """
 
 import shutil
-import subprocess
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.guard import guarded
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
-from onnxsurgeon_lite.runtime.script import running_script
+from onnxsurgeon_lite.runtime.script import run_to_end, running_script
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import versions
 from onnxsurgeon_lite.tensors.comparison import Tolerance, texts, titles
@@ -224,17 +223,11 @@ def _compare(result: BisectResult, folder: Path) -> list[str]:
 
 def _mismatches(words: Sequence[str]) -> bool:
     """Return whether a command of this package, run in a process of its own, tells a mismatch."""
+    command = guarded(str(_COMMAND), *words[1:], memory_limit=memory_of_children())
     try:
-        done = subprocess.run(
-            guarded(str(_COMMAND), *words[1:], memory_limit=memory_of_children()),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        return run_to_end(command, _SECONDS)[0] == 1
+    except TimeoutError:
         return False
-    return done.returncode == 1
 
 
 def _showing(folder: Path, crash: bool) -> Generator[None, None, bool]:

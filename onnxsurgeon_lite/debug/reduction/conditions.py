@@ -1,10 +1,8 @@
 """What a failure is, and why a model fails: questions to a runtime, to ONNX's checker, to a program, to a function."""
 
-import os
 import re
 import shlex
 import signal
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +15,9 @@ from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, movable, save, walk
+from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
+from onnxsurgeon_lite.runtime.script import run_to_end
 from onnxsurgeon_lite.runtime.session import Runtime, run_model
 from onnxsurgeon_lite.surgery.edits import names_in
 from onnxsurgeon_lite.tensors.comparison import Tolerance, compare
@@ -178,47 +178,32 @@ class FailingProgram:
     def __post_init__(self) -> None:
         _require_regex(self.says)
         if "{model}" not in self.command:
-            hint = f"write --command '{self.command} {{model}}'"
+            hint = f"write {command('--command', self.command + ' {model}')}"
             raise UsageError(f"command {self.command!r} has no {{model}}", hint)
+        try:
+            self.words(Path())
+        except ValueError as error:  # a quote that is open
+            raise UsageError(f"command {self.command!r} cannot be split: {error}") from error
 
     def words(self, folder: Path) -> list[str]:
         """Return the words of the command for the files in a folder."""
-        command = self.command.replace("{model}", str(folder / MODEL))
-        return shlex.split(command.replace("{feeds}", str(folder / FEEDS)))
+        model, feeds = str(folder / MODEL), str(folder / FEEDS)
+        words = shlex.split(self.command)  # first: the folder's name may have spaces
+        return [word.replace("{model}", model).replace("{feeds}", feeds) for word in words]
 
     def __call__(self, failing: Failing) -> Reason | None:
         """Return why the program fails on a model; None where it does not."""
         with TemporaryDirectory(prefix="onnxdbg-") as name:
             save(failing.model, Path(name, MODEL), movable(failing.model))
             write_test_data(Path(name, FEEDS), failing.feeds, {})
-            ended = self._ran(Path(name))
-        if ended is None:
-            return Reason("hang", f"longer than {self.timeout:g} s")
-        code, output = ended[0], ended[1].replace(name, "")
+            try:
+                code, printed = run_to_end(self.words(Path(name)), self.timeout)
+            except TimeoutError:
+                return Reason("hang", f"longer than {self.timeout:g} s")
+        output = printed.decode(errors="replace").replace(name, "")
         found = re.search(self.says, output)
         if found is None or not (self.says or code) or self.code not in (None, code):
             return None
         kind = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         said = found[0] if self.says else "".join(output.strip().splitlines()[-1:])
         return Reason(kind, "" if self.code else alike(said, failing.model), said)
-
-    def _ran(self, folder: Path) -> tuple[int, str] | None:
-        """Run the program; return its exit code and its output, None if it takes too long."""
-        process = subprocess.Popen(
-            self.words(folder),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            output, _ = process.communicate(timeout=self.timeout)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:  # what it started may outlive it
-            if process.returncode is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            if process.stdout:
-                process.stdout.close()
-        return process.returncode, output.decode(errors="replace")

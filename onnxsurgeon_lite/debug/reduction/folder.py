@@ -97,14 +97,28 @@ except Exception as error:
 end(False)
 """
 _PROGRAM = """\
-import re
+import ctypes, re, signal, tempfile
+
+def end_with_this():
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+log = tempfile.TemporaryFile()
+process = subprocess.Popen({words!r}, stdout=log, stderr=log, start_new_session=True, preexec_fn=end_with_this)
 try:
-    done = subprocess.run({words!r}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout={program.timeout})
-except subprocess.TimeoutExpired:
+    code = process.wait({program.timeout})
+except (KeyboardInterrupt, subprocess.TimeoutExpired) as late:
+    code = late
+try:
+    os.killpg(process.pid, signal.SIGKILL)  # and what it started
+except ProcessLookupError:
+    pass
+if isinstance(code, Exception):
     end(True)
-output = done.stdout.decode(errors="replace")
+log.seek(0)
+output = log.read(1 << 24).decode(errors="replace")
 print(output)
-code, wanted, says = done.returncode, {program.code!r}, {program.says!r}
+wanted, says = {program.code!r}, {program.says!r}
 end(re.search(says, output) and (code == wanted if wanted is not None else says or code))
 """
 _EXPECTED = {

@@ -4,7 +4,6 @@ The folder has `model.onnx`, `feeds/` (a reference folder) and `request.json`; t
 folder, or `values.npz` or `values.safetensors`. It is started without a shell.
 """
 
-import ctypes
 import json
 import os
 import shutil
@@ -19,12 +18,12 @@ import onnx
 from onnx import ModelProto
 
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.runtime.guard import end_with_parent
 from onnxsurgeon_lite.runtime.options import TARGET
 from onnxsurgeon_lite.runtime.protocol import Abilities
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import open_references, save_tensors
 
-_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _EMBEDDED = 1 << 30  # bytes of weights that a message can surely hold
 _ANSWERS = ("values", "values.npz", "values.safetensors")
 
@@ -82,7 +81,7 @@ class Program:
                 stdout=log,
                 stderr=log,
                 check=False,
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
             log.seek(0)
             said = log.read().decode(errors="replace").strip().splitlines()[-1:]
@@ -98,11 +97,6 @@ class Program:
 
 
 _UNTOUCHABLE = (signal.SIGKILL, signal.SIGSTOP)
-
-
-def _end_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def _remove(path: Path) -> None:
