@@ -48,8 +48,6 @@ class _TooMuchError(OSError):
 
 
 _FINAL = (
-    FileNotFoundError,
-    PermissionError,
     IsADirectoryError,
     SourceChangedError,
     UsageError,
@@ -233,8 +231,9 @@ class Remote(PosixPath):
             try:
                 return self.patience.answer(ask, self.url)
             except Exception as error:
-                if isinstance(error, _FINAL) or _is_changed(error):
-                    raise self._told(error) from error
+                told = self._told(error)
+                if told is not error or isinstance(error, _FINAL):
+                    raise told from error
                 if number == _TRIES - 1:
                     raise OSError(errno.EIO, f"{error} ({_TRIES} tries)", self.url) from error
                 time.sleep(_PAUSE * 2**number)
@@ -242,7 +241,7 @@ class Remote(PosixPath):
 
     def _told(self, error: BaseException) -> BaseException:
         """Return the error with the words that those of local files have."""
-        if _is_changed(error):
+        if type(error).__name__ == "FileExpired":
             return changed(self)
         for number in (errno.ENOENT, errno.EACCES):
             known = OSError(number, os.strerror(number), self.url)
@@ -493,7 +492,3 @@ class RangeBuffer:
 def changed(path: Path) -> SourceChangedError:
     """Return the error for an object that is not what it was."""
     return SourceChangedError(f"{str(path)!r} changed while it was read", "load the model again")
-
-
-def _is_changed(error: BaseException) -> bool:
-    return type(error).__name__ == "FileExpired"

@@ -113,12 +113,12 @@ def positional(complete: Completer) -> Completer:
     return without_options
 
 
-def _asking(*kinds: str) -> Ask:
-    """Ask for what the methods of `Completions` complete."""
-    return lambda names, typed: [each for kind in kinds for each in getattr(names, kind)(typed)]
+def _asking(kinds: str) -> Ask:
+    """Ask for what these methods of `Completions` complete."""
+    return lambda names, typed: [n for kind in kinds.split() for n in getattr(names, kind)(typed)]
 
 
-def _listed(kind: str) -> Callable[[typer.Context, str], list[str]]:
+def _listed(kind: str) -> Completer:
     """Completes the last of a comma-separated list."""
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
@@ -127,23 +127,19 @@ def _listed(kind: str) -> Callable[[typer.Context, str], list[str]]:
     return complete
 
 
-def _paired(
-    left: Ask | None, right: Ask | None = None
-) -> Callable[[typer.Context, str], list[str]]:
+def _paired(left: str, right: str = "") -> Completer:
     """Completes what stands on one side of '=', or on both."""
+
+    def keys(names: "Completions", typed: str) -> list[str]:
+        return [key_text(name) for name in _asking(left)(names, key_value(typed)[0])]
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
         _, value = key_value(incomplete)
         if value is None:
-            return [] if left is None else _complete(context, incomplete, "", _keys(left))
-        done = incomplete.removesuffix(value)
-        return [] if right is None else _complete(context, incomplete, done, right)
+            return _complete(context, incomplete, "", keys)
+        return _complete(context, incomplete, incomplete.removesuffix(value), _asking(right))
 
     return complete
-
-
-def _keys(ask: Ask) -> Ask:
-    return lambda names, typed: [key_text(name) for name in ask(names, key_value(typed)[0])]
 
 
 def _complete(context: typer.Context, incomplete: str, done: str, ask: Ask) -> list[str]:
@@ -181,12 +177,12 @@ inputs = _listed("inputs")
 outputs = _listed("outputs")
 scopes = _listed("scopes")
 functions = _listed("functions")
-of_inputs = _paired(_asking("inputs"))
-of_outputs = _paired(_asking("outputs"))
-of_border = _paired(_asking("inputs", "outputs"))
-to_outputs = _paired(None, _asking("outputs"))
-steps = _paired(_asking("outputs"), _asking("inputs"))
-links = _paired(_asking("values"), _asking("inputs"))
+of_inputs = _paired("inputs")
+of_outputs = _paired("outputs")
+of_border = _paired("inputs outputs")
+to_outputs = _paired("", "outputs")
+steps = _paired("outputs", "inputs")
+links = _paired("values", "inputs")
 
 
 def rules(context: typer.Context, incomplete: str) -> list[str]:

@@ -415,7 +415,7 @@ def store(monkeypatch):
         ({"size": 10}, "text of text", "5 tries"),
         ({"size": 10}, None, "gave no bytes"),
         ({"size": 10}, b"\0" * 5000, "not a readable ONNX model"),
-        ({"size": -1, "type": "file"}, b"", "empty"),
+        ({"size": -1, "type": "file"}, b"", "negative"),
     ],
 )
 def test_a_store_that_lies_is_told(told, given, problem, store):
