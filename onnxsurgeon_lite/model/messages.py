@@ -1,6 +1,6 @@
 """Copy protobuf messages, and delete some of the repeated ones."""
 
-from collections.abc import Callable, Iterable, Mapping, MutableSequence
+from collections.abc import Callable, Container, Iterable, Mapping, MutableSequence
 from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -35,6 +35,17 @@ def entries(pairs: Iterable[StringStringEntryProto]) -> dict[str, str]:
 def by_name(messages: Iterable[N]) -> dict[str, N]:
     """Return messages by their names."""
     return {message.name: message for message in messages}
+
+
+def take_fields(target: Message, source: Message, names: Container[str]) -> None:
+    """Give a message those of some fields that another one has set; lists are appended."""
+    for field, value in source.ListFields():
+        if field.name not in names:
+            continue
+        if isinstance(value, str | int):
+            setattr(target, field.name, value)
+        else:
+            getattr(target, field.name).extend(value)
 
 
 def declare(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.graph.cut import Cut, boundary, close, missing_inputs
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.graph.selecting.select import select_nodes, select_values, split_names
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import take_fields
 from onnxsurgeon_lite.model.model import Enclosing
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.in_bodies import Narrowed
@@ -116,9 +117,8 @@ def submodel(index: GraphIndex, cut: Cut) -> Model:
     """Return the model of a closed cut."""
     source = index.model.proto
     result = ModelProto()
-    for field, value in source.ListFields():
-        if field.name not in ("graph", "functions", "training_info"):
-            _copy_field(result, field.name, value)
+    names = {field.name for field in source.DESCRIPTOR.fields}
+    take_fields(result, source, names - {"graph", "functions", "training_info"})
     result.MergeFromString(unknown_fields(source))
     nodes = [index.nodes[position] for position in cut.nodes]
     used = index.read_by(cut.nodes) | set(cut.outputs)
@@ -139,9 +139,7 @@ def _fill_graph(
     graph: GraphProto, index: GraphIndex, cut: Cut, nodes: list[NodeProto], used: set[str]
 ) -> None:
     source = index.graph
-    for field, value in source.ListFields():
-        if field.name in ("name", "doc_string", "metadata_props"):
-            _copy_field(graph, field.name, value)
+    take_fields(graph, source, ("name", "doc_string", "metadata_props"))
     graph.MergeFromString(unknown_fields(source))
     produced = set(walk.outputs(nodes))
     inner = produced - {*cut.inputs, *cut.outputs}
@@ -171,10 +169,3 @@ def _drop_outputs(node: NodeProto, cut_inputs: Container[str], index: GraphIndex
     for slot, name in enumerate(node.output):
         if name and name in cut_inputs:
             node.output[slot] = fresh(f"{name}_unused", Taken(index))
-
-
-def _copy_field(target: ModelProto | GraphProto, name: str, value: object) -> None:
-    if isinstance(value, (str, int)):
-        setattr(target, name, value)
-    else:
-        getattr(target, name).extend(value)

@@ -8,6 +8,7 @@ from onnx import ModelProto, TypeProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, copied
+from onnxsurgeon_lite.model.messages import take_fields
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.append import guest_of, rename_results
 from onnxsurgeon_lite.passes.merge import merge
@@ -94,9 +95,5 @@ def _restore_documentation(result: Model, index: GraphIndex) -> None:
 
 def _restore_header(result: ModelProto, model: ModelProto) -> None:
     """Give a merged model the header of the second."""
-    for field in _HEADER:
-        if model.HasField(field):
-            setattr(result, field, getattr(model, field))
-    result.graph.name = model.graph.name
-    if model.graph.HasField("doc_string"):
-        result.graph.doc_string = model.graph.doc_string
+    take_fields(result, model, _HEADER)
+    take_fields(result.graph, model.graph, ("name", "doc_string"))

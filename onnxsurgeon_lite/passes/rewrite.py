@@ -48,11 +48,11 @@ from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, plain_domain, walk
 from onnxsurgeon_lite.model.calls import call_key
-from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model.messages import drop_at, take_fields
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.fold import fold_positions
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_uses, reorder
+from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_uses, reorder, trimmed
 from onnxsurgeon_lite.surgery.types import contradicts, follow
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -280,9 +280,8 @@ class _New:
         self._name(names, match.values[own.output[0]], taken)
         self._describe(index, match)
         kind = index.types.get(match.values[own.output[0]])
-        _cast_constants(self.nodes, kind)
-        if opset_versions(index.model.proto.opset_import).get("", _LISTS) < _LISTS:
-            _spell_constants(self.nodes)
+        versions = opset_versions(index.model.proto.opset_import)
+        _fit_constants(self.nodes, kind, versions.get("", _LISTS))
         self._find_constant(index)
 
     def _name(self, names: dict[str, str], base: str, taken: Callable[[], set[str]]) -> None:
@@ -292,10 +291,7 @@ class _New:
                     names[name] = fresh(f"{base}_{name}", taken())
             node.output[:] = [names.get(name, "") for name in node.output]
         for node in walk.with_inner(self.nodes):
-            inputs = [names.get(name, name) for name in node.input]
-            while inputs and not inputs[-1]:
-                inputs.pop()
-            node.input[:] = inputs
+            node.input[:] = trimmed([names.get(name, name) for name in node.input])
 
     def _describe(self, index: GraphIndex, match: Match) -> None:
         """Give the new nodes the metadata of those that made their outputs, others that of the last one."""
@@ -305,8 +301,7 @@ class _New:
             old = last if made is None else index.nodes[made]
             node.metadata_props.extend(old.metadata_props)
             if made is not None:
-                for text in filter(old.HasField, ("name", "doc_string")):
-                    setattr(node, text, getattr(old, text))
+                take_fields(node, old, ("name", "doc_string"))
                 node.MergeFromString(unknown_fields(old))
 
     def _find_constant(self, index: GraphIndex) -> None:
@@ -326,27 +321,21 @@ def _named(match: Match) -> Iterator[AttributeProto]:
         yield given
 
 
-def _cast_constants(nodes: Iterable[NodeProto], kind: TypeProto | None) -> None:
-    """Give float constants the dtype of the match's output: a rule serves every float dtype."""
-    data_type = kind.tensor_type.elem_type if kind is not None else TensorProto.FLOAT
-    if data_type in (0, TensorProto.FLOAT) or not dtypes.is_float(dtypes.numpy_dtype(data_type)):
-        return
+def _fit_constants(nodes: Iterable[NodeProto], kind: TypeProto | None, opset: int) -> None:
+    """Give constants tensors where the opset needs them, and float ones the dtype of the match's output."""
+    data_type = 0 if kind is None else kind.tensor_type.elem_type
+    dtype = dtypes.numpy_dtype(data_type or TensorProto.FLOAT)
     for node in nodes:
         tensor = constant_of(node)
-        if tensor is not None and tensor.data_type == TensorProto.FLOAT:
-            array = dtypes.to_array(tensor).astype(dtypes.numpy_dtype(data_type))
-            del node.attribute[:]
-            node.attribute.append(helper.make_attribute("value", dtypes.from_array(array)))
-
-
-def _spell_constants(nodes: Iterable[NodeProto]) -> None:
-    """Give constants their numbers as tensors."""
-    for node in nodes:
-        tensor = constant_of(node)
-        if tensor is not None:
-            value = helper.make_attribute("value", tensor)
-            del node.attribute[:]
-            node.attribute.append(value)
+        if tensor is None:
+            continue
+        if tensor.data_type == TensorProto.FLOAT < data_type and dtypes.is_float(dtype):
+            tensor = dtypes.from_array(dtypes.to_array(tensor).astype(dtype))
+        elif opset >= _LISTS:
+            continue
+        value = helper.make_attribute("value", tensor)
+        del node.attribute[:]
+        node.attribute.append(value)
 
 
 def _checked(

@@ -16,7 +16,8 @@ from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.printing import print_model, require_said
 from onnxsurgeon_lite.graph.summary import ELIDED_ABOVE
 from onnxsurgeon_lite.graph.text import parse_message
-from onnxsurgeon_lite.model import Model, copied, entries, is_external, walk
+from onnxsurgeon_lite.model import Model, copied, drop, entries, is_external, walk
+from onnxsurgeon_lite.model.messages import take_fields
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.names import shown_text
 from onnxsurgeon_lite.surgery.constants import describe_like
@@ -35,7 +36,8 @@ _IN_TEXT = (
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 )
 _ITEMS = ("node", "input", "output", "value_info", "initializer")
-_UNSAID = ("sparse_initializer", "quantization_annotation", "metadata_props")
+_UNSAID = ("sparse_initializer", "quantization_annotation", "metadata_props", "doc_string")
+_HEADER = ("producer_name", "producer_version", "domain", "doc_string")
 
 
 def print_with_weights(model: Model, path: Path) -> str:
@@ -58,8 +60,8 @@ def print_with_weights(model: Model, path: Path) -> str:
     text = _printed(structure)
     if shown_text(text) != text:
         raise GraphError(
-            "a name has control characters, which text cannot hold",
-            "rename it: onnxdbg edit rename",
+            "a name, or a string of a tensor, has control characters, which text cannot hold",
+            "rename it: onnxdbg edit rename; a tensor of such strings cannot be printed",
         )
     save_tensors(path, arrays)
     return text
@@ -98,8 +100,14 @@ def _is_stored(tensor: TensorProto) -> bool:
 
 
 def _printed(structure: ModelProto) -> str:
+    """Print a model; what its header has in several lines is in the structure alone."""
+    said = copied(structure)
+    for field in _HEADER:
+        if not getattr(said, field).isprintable():
+            said.ClearField(field)
+    drop(said.metadata_props, lambda entry: not (entry.key + entry.value).isprintable())
     try:
-        return print_model(structure)
+        return print_model(said)
     except RejectedError as error:
         raise GraphError(
             f"the model cannot be printed: {error}", "find the cause with: onnxdbg check MODEL"
@@ -167,6 +175,10 @@ def _restored(edited: ModelProto, plain: ModelProto, structure: ModelProto) -> M
     _take_over(edited.functions, plain.functions, structure.functions)
     _add_unsaid(edited.graph, structure.graph)
     edited.training_info.extend(structure.training_info)
+    unsaid = [f for f in _HEADER if not (plain.HasField(f) or edited.HasField(f))]
+    take_fields(edited, structure, unsaid)
+    said = plain.metadata_props
+    edited.metadata_props.extend(e for e in structure.metadata_props if e not in said)
     edited.MergeFromString(unknown_fields(structure))
     return edited
 
@@ -186,8 +198,5 @@ def _take_over(
 
 
 def _add_unsaid(graph: GraphProto, structure: GraphProto) -> None:
-    for field in _UNSAID:
-        getattr(graph, field).extend(getattr(structure, field))
-    if structure.HasField("doc_string"):
-        graph.doc_string = structure.doc_string
+    take_fields(graph, structure, _UNSAID)
     graph.MergeFromString(unknown_fields(structure))

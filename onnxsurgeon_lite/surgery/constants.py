@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError
 from onnxsurgeon_lite.model import is_external
+from onnxsurgeon_lite.model.messages import take_fields
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -105,9 +106,7 @@ def data_type_for(name: str, value: Numbers) -> int:
 
 def describe_like(tensor: TensorProto, other: TensorProto) -> None:
     """Copy another tensor's doc string, metadata and fields that this version of ONNX does not know."""
-    if other.HasField("doc_string"):
-        tensor.doc_string = other.doc_string
-    tensor.metadata_props.extend(other.metadata_props)
+    take_fields(tensor, other, ("doc_string", "metadata_props"))
     tensor.MergeFromString(unknown_fields(other))
 
 

@@ -14,6 +14,7 @@ from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
 from onnxsurgeon_lite.model import Model, by_name, copied, drop, is_standard, plain_domain, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import few
+from onnxsurgeon_lite.surgery.edits import trimmed
 
 _REPLACE = "replace these nodes first: onnxdbg edit rewrite, set-op or remove"
 _HIDDEN = "onnxsurgeon_lite.kept"
@@ -326,21 +327,13 @@ def _same(node: NodeProto, original: NodeProto) -> bool:
     """Return whether two nodes are equal in all that affects a run."""
     if node.op_type != original.op_type or node.domain != plain_domain(original.domain):
         return False
-    if _trimmed(node.input) != _trimmed(original.input):
+    if trimmed(node.input) != trimmed(original.input):
         return False
     one, two = (by_name(n.attribute) for n in (node, original))
     return one.keys() == two.keys() and all(
         one[name].type == two[name].type and _payload(one[name]) == _payload(two[name])
         for name in one
     )
-
-
-def _trimmed(names: "list[str]") -> list[str]:
-    """Return names without trailing omitted ones."""
-    kept = list(names)
-    while kept and not kept[-1]:
-        kept.pop()
-    return kept
 
 
 def _payload(attribute: AttributeProto) -> object:

@@ -250,6 +250,14 @@ def _rename_local(body: GraphProto, clashes: Iterable[str], taken: set[str]) -> 
     rename_uses(body.node, names)
 
 
+def trimmed(names: Iterable[str]) -> list[str]:
+    """Return names without trailing omitted ones."""
+    kept = list(names)
+    while kept and not kept[-1]:
+        kept.pop()
+    return kept
+
+
 def _replace(slots: MutableSequence[str], names: Mapping[str, str]) -> None:
     held = slots[:]
     if names.keys().isdisjoint(held):

@@ -51,6 +51,29 @@ def test_what_text_cannot_say_comes_back_too_and_edits_are_all_that_changes(tmp_
     assert "alpha" in str(changed)
 
 
+def test_a_header_of_several_lines_comes_back_beside_an_edit(tmp_path):
+    model = osl.build("g (float[2] x) => (float[2] y) { h = Relu(x) y = Neg(h) }")
+    proto = model.proto
+    for field in ("doc_string", "producer_name", "producer_version", "domain"):
+        setattr(proto, field, f"{field}:\na line")
+    for key, value in (("classes", '{\n  "0": "cat"\n}'), ("plain", "yes")):
+        proto.metadata_props.add(key=key, value=value)
+
+    text = osl.text(model, tmp_path / "w.safetensors")
+    same = osl.build(text, weights=tmp_path / "w.safetensors")
+    edited = osl.build(text.replace("Relu", "Abs"), weights=tmp_path / "w.safetensors").proto
+    cleared = text.replace(',\n   metadata_props: ["plain": "yes"]', "")
+
+    assert same.proto == proto
+    edited.graph.node[0].op_type = "Relu"
+    assert sorted(edited.metadata_props, key=str) == sorted(proto.metadata_props, key=str)
+    del edited.metadata_props[:], proto.metadata_props[:]
+    assert edited == proto
+    built = osl.build(cleared.replace("Relu", "Abs"), weights=tmp_path / "w.safetensors").proto
+    assert cleared != text
+    assert [entry.key for entry in built.metadata_props] == ["classes"]
+
+
 def test_numbers_come_back_in_the_field_that_held_them(tmp_path):
     """Tools that quantize write scales and zero points as numbers, others as raw data."""
     kinds = ("FLOAT", "DOUBLE", "INT8", "UINT16", "INT32", "INT64", "UINT64", "BOOL", "FLOAT16", "BFLOAT16", "INT4",

@@ -17,6 +17,7 @@ from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
 from onnxsurgeon_lite.graph.table import NodeTable, captured
 from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import take_fields
 from onnxsurgeon_lite.model.wire import Messages
 
 _Named = TypeVar("_Named", TensorProto, ValueInfoProto)
@@ -183,11 +184,8 @@ class _TrimmedGraph:
         """Build the graph of the kept nodes; `outer` are outputs of dropped ones, now inputs."""
         proto = ModelProto()
         graph = proto.graph
-        for kind, value in self.graph.ListFields():
-            if kind.name in ("name", "doc_string"):
-                setattr(graph, kind.name, value)
-            elif kind.name not in ("node", "initializer", "value_info"):
-                getattr(graph, kind.name).extend(value)
+        names = {field.name for field in graph.DESCRIPTOR.fields}
+        take_fields(graph, self.graph, names - {"node", "initializer", "value_info"})
         graph.node.extend(self.left)
         for name in sorted(outer):
             graph.input.add(name=name)

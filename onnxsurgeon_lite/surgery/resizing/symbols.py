@@ -103,7 +103,7 @@ def _target(
 
 def _symbol(number: int, dimension: _Dimension) -> Symbol:
     own, target = dimension.own, dimension.target
-    steps = list(islice(_primes(), (_TRIALS - 1) * number, (_TRIALS - 1) * (number + 1)))
+    steps = list(islice(primes(), (_TRIALS - 1) * number, (_TRIALS - 1) * (number + 1)))
     sizes: Size
     if isinstance(target, int):
         sizes = (target,) * _TRIALS if own is None else (own, own * steps[0], *(target,) * 3)
@@ -114,6 +114,6 @@ def _symbol(number: int, dimension: _Dimension) -> Symbol:
     return Symbol(name, own, sizes, tuple(dimension.places), dimension.changes)
 
 
-def _primes() -> Iterator[int]:
+def primes() -> Iterator[int]:
     """Yield primes: each dimension grows by its own factors, so that no size equals another or a product of others."""
     return (n for n in count(2) if all(n % divisor for divisor in range(2, isqrt(n) + 1)))

@@ -8,10 +8,11 @@ the rounding of a stride passes for something simpler; in one trial all are 1, w
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import chain, combinations, combinations_with_replacement, count, islice
-from math import isqrt, prod
+from math import prod
 from operator import mul
 
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant
+from onnxsurgeon_lite.surgery.resizing.symbols import primes
 
 _STEP = 64 * 3 * 5 * 7  # a multiple of the strides and patches that networks have
 _RESTS = (0, 0, 1, -1, 2, -2, 4, -4, 32)  # of a division by the step
@@ -20,9 +21,7 @@ TRIALS = len(_RESTS) + _SMALL + 1
 FEWEST = 4
 """Trials that must be left for an expression to be believed."""
 _BASES = 8  # symbols, and known expressions, that are combined with each other
-_PRIMES = tuple(
-    islice((n for n in count(3, 2) if all(n % d for d in range(3, isqrt(n) + 1, 2))), 97)
-)
+_PRIMES = tuple(islice(primes(), 1, 98))
 
 
 class Expressions:
