@@ -141,7 +141,7 @@ class Remote(PosixPath):
 
     def samefile(self, other_path: str | os.PathLike[str]) -> bool:
         """Return whether it is the same URL."""
-        return str(self) == str(other_path)
+        return self.url == str(other_path)
 
     def resolve(self, strict: bool = False) -> "Remote":
         """Return the path; `strict`: something is there."""
@@ -386,10 +386,6 @@ class RangeFile(io.RawIOBase):
     def seekable(self) -> bool:
         """It is."""
         return True
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Set the position."""

@@ -61,7 +61,7 @@ def _meant(number: int) -> int:
 
 
 def _raise_later(number: int) -> None:
-    _waiting[:] = [number]
+    _waiting[0] = number
     signal.signal(signal.SIGALRM, _raise)
     signal.setitimer(signal.ITIMER_REAL, _PAUSE)
 

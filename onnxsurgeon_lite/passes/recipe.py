@@ -12,6 +12,7 @@ unless it is trusted, it runs no Python and names no URL, and no file outside it
 
 import dataclasses
 import os
+import pickle
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import numpy as np
 
 from onnxsurgeon_lite.errors import SurgeonError, UnknownNameError, UsageError
+from onnxsurgeon_lite.graph.native import RejectedError, together
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.restore import Restore
@@ -43,11 +45,15 @@ def read_toml(path: Path, folder: Path | None = None) -> dict[str, object]:
 
     Raises:
         UsageError, ReferenceSetError: it cannot be read, or is no regular file.
+        RuntimeTimeout, RuntimeFailure: reading it takes too long, or too much memory.
     """
+    text = text_of(path, folder, 1 << 22)
     try:
-        return tomllib.loads(text_of(path, folder, 1 << 22))
-    except (ValueError, RuntimeError) as error:  # numbers too long, lists too deep
+        # in a fork, with limits: a key of many parts takes Python's parser hours
+        encoded = together("the TOML parser", lambda: pickle.dumps(tomllib.loads(text)))
+    except RejectedError as error:  # numbers too long, lists too deep
         raise UsageError(f"cannot read {str(path)!r}: {error}") from error
+    return dict(pickle.loads(encoded))
 
 
 def read_recipe(

@@ -62,7 +62,6 @@ def _be(script: Path, log: int, parent: int, memory_limit: int) -> None:
         os.dup2(log, standard)
     sys.stdout, sys.stderr = (open(standard, "w", closefd=False) for standard in (1, 2))  # noqa: SIM115
     os.chdir(script.parent)
-    sys.argv = [script.name]
     runpy.run_path(script.name, run_name="__main__")
 
 

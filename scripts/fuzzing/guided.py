@@ -21,13 +21,14 @@ with atheris.instrument_imports(include=["onnxsurgeon_lite", "zipfile", "json", 
     from oracle import disagreement
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph import limits
+from onnxsurgeon_lite.graph import limits, native
 from running import scratch
 
 _SEEDS = Path(__file__).resolve().parents[2] / "fixtures" / "fuzzing"
 _MEMORY = 8 << 30  # bytes of addresses
 _LONGEST = 1 << 14  # bytes of an input
 _SLOW = 2.0  # seconds
+_TOLD = 20_000  # inputs
 
 
 class _Guided:
@@ -50,6 +51,9 @@ class _Guided:
             print(f"{self.kind}: {self.count} inputs, {len(self.known)} broken", flush=True)
             os._exit(bool(self.known))
         self.count += 1
+        if not self.count % _TOLD:
+            left = self.until - time.monotonic()
+            print(f"{self.kind}: {self.count} inputs, {left:.0f} s left", flush=True)
         self.path.write_bytes(data)
         began = time.monotonic()
         try:
@@ -89,13 +93,19 @@ def main() -> None:
     for folder in (corpus, given.broken.absolute()):
         folder.mkdir(parents=True, exist_ok=True)
     limits._SECONDS = _SLOW
+    native._forks.serves = (
+        True  # forks for one request each are slow, and what they reach is not seen
+    )
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     with scratch() as folder:
         attacked = _Guided(given.kind, folder, given.broken.absolute(), given.seconds)
         attacked.path.parent.mkdir(parents=True, exist_ok=True)
         (corpus / "seed").write_bytes(attacked.seed(folder))
-        if (_SEEDS / given.kind).is_dir():
-            shutil.copytree(_SEEDS / given.kind, corpus, dirs_exist_ok=True)
+        for path in readers.examples(given.kind):
+            shutil.copy(path, corpus)
+        kept = _SEEDS / ("rule" if given.kind == "match" else given.kind)
+        if kept.is_dir():
+            shutil.copytree(kept, corpus, dirs_exist_ok=True)
         options = [
             f"-max_len={_LONGEST}",
             "-handle_alrm=0",

@@ -23,6 +23,9 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import load, passes
 from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.patterns import conditions
+from onnxsurgeon_lite.graph.patterns.rule import read_rules, shipped
 from onnxsurgeon_lite.matching.suite import read_suite
 from onnxsurgeon_lite.matching.values.mapping import load_map
 from onnxsurgeon_lite.passes.build import parse_text
@@ -47,6 +50,8 @@ _REWRITTEN = osl.build("""g (float[2, 3] x) => (float[2, 3] y) {
     c = Constant<value_float = 2.0>() a = Add(x, c) b = Add(a, x) d = Neg(b) e = Neg(d) f = Softmax<axis = 1>(e)
     g = Add(f, d) h = Add(g, b) i = Mul(h, g) y = Add(i, a)
 }""")
+_INDEX = GraphIndex.of(_REWRITTEN)
+_STEPS = 2000
 _RULE = b"""# each Op: Add, Mul
 # where a < 3, shape(x)[0] == shape(z)[0], [i for i in range(2) if i < a] == [0, 1], z in [1] or not given(y)
 # optional z
@@ -74,8 +79,19 @@ def _resume(path: Path) -> None:
     Journal.at(path, "0", resume=True).close()
 
 
-def _rewrite(path: Path) -> None:
-    osl.rewrite(_REWRITTEN, str(path))
+def _match(path: Path) -> None:
+    """Read rules and apply them, in few steps: most of the time would go into matches that are much the same."""
+    with _few_steps():
+        passes.Rewrite((str(path),)).edit(_INDEX)
+
+
+@contextlib.contextmanager
+def _few_steps() -> Iterator[None]:
+    usual, conditions._STEPS = conditions._STEPS, _STEPS  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        conditions._STEPS = usual  # type: ignore[misc]
 
 
 def _text(path: Path) -> None:
@@ -142,7 +158,8 @@ KINDS: dict[str, tuple[str, Reader, Callable[[Path], bytes]]] = {
         _text,
         lambda _: b"g (float[2] x) => (float[2] y) <float w = {1}> { y = Add<a = 1>(x, w) }",
     ),
-    "rule": ("rule.onnxtxt", _rewrite, lambda _: _RULE),
+    "rule": ("rule.onnxtxt", read_rules, lambda _: _RULE),
+    "match": ("rule.onnxtxt", _match, lambda _: _RULE),
     "configuration": (
         "onnxdbg.toml",
         read_suite,
@@ -202,6 +219,7 @@ class _Known:
         self.attacked, self.path = attack, attack.folder / kind / name
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.inputs = [seed(self.attacked.folder)]
+        self.inputs += [path.read_bytes() for path in examples(kind)]
         self.reached: set[tuple[str, int]] = set()
 
     def attack(self, random: Random, label: str) -> None:
@@ -226,6 +244,11 @@ class _Known:
             self.inputs.append(data)
         if wrong:
             self.attacked.keep(label, data, wrong)
+
+
+def examples(kind: str) -> list[Path]:
+    """Return files to begin with, besides the seed."""
+    return [*shipped().values()] if kind in ("rule", "match") else []
 
 
 def damaged(source: bytes, other: bytes, random: Random) -> bytes:

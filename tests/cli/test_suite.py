@@ -12,6 +12,7 @@ import onnxsurgeon_lite as osl
 from kit import FIXTURES
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.graph import limits
 
 MODEL = FIXTURES / "whole_model.onnx"
 FAULTY = FIXTURES / "faulty_attribute.onnx"
@@ -243,6 +244,14 @@ def test_a_configuration_that_is_no_usual_file_is_refused(found, verb, made, sai
 
     done = CliRunner().invoke(app, [verb])
     assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_a_configuration_that_is_read_for_ever_is_left(found, monkeypatch):
+    monkeypatch.setattr(limits, "_SECONDS", 0.5)
+    (found / "onnxdbg.toml").write_text("x" + ".x" * 100_000 + " = 1")
+
+    done = CliRunner().invoke(app, ["test"])
+    assert (done.exit_code, "the TOML parser" in done.output) == (2, True), done.output
 
 
 @pytest.mark.parametrize("number", ["1e400", "inf", "nan", "-1", "1" * 4000])
