@@ -85,7 +85,7 @@ def test_every_family_of_mistakes_brings_what_it_must():
 
     missing = []
     for file, found in definitions(folder, ast.FunctionDef):
-        if found.returns is None or ast.unparse(found.returns) != "Iterator[Hypothesis]":
+        if found.returns is None or ast.unparse(found.returns) != "Hypotheses":
             continue
         if [a.annotation and ast.unparse(a.annotation) for a in found.args.args] != ["Place"]:
             continue

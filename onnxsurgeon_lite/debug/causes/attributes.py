@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.causes.catalogue import MISTAKES
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Attribute, Ints, Place, RegionNode
 from onnxsurgeon_lite.passes.rewire import Rewire
 from onnxsurgeon_lite.passes.set_attr import SetAttr

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.debug.causes.descent import Descent, equations
+from onnxsurgeon_lite.debug.causes.linear import Descent, equations
 from onnxsurgeon_lite.debug.causes.place import Indices, Wide
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.attributes import EPSILONS, text
-from onnxsurgeon_lite.debug.causes.catalogue import MISTAKES
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears
 from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import described, dwarfed

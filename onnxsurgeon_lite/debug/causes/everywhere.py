@@ -1,14 +1,20 @@
 """The same mistake at other nodes: the attribute, the operator or the number that is wrong at one node."""
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, islice, product
 
 import numpy as np
 
+from onnxsurgeon_lite.debug.causes.attributes import attributes
+from onnxsurgeon_lite.debug.causes.constants import epsilons, scalars
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.operations import missing_factors
+from onnxsurgeon_lite.debug.causes.operators import extra_operations, other_operators
 from onnxsurgeon_lite.debug.causes.parts import parts_of
-from onnxsurgeon_lite.debug.causes.place import selected
+from onnxsurgeon_lite.debug.causes.place import Place, selected
+from onnxsurgeon_lite.debug.causes.rotary import missing_rotary, rotary
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.selecting.select import select_node
@@ -37,18 +43,17 @@ def merged(steps: Iterable[Pass]) -> list[Pass]:
     every = [*steps]
     changed = {node for step in every if isinstance(step, SetOp) for node in step.nodes}
     for step in every:
-        match step:
-            case SetAttr(nodes=nodes) if changed.isdisjoint(nodes):  # else the order counts
-                made = key(replace(step, nodes=()))
-                known = _tokens(found[made]) if made in found else ()
-                found[made] = replace(step, nodes=tuple(dict.fromkeys((*known, *nodes))))
-            case SetConstant(to=nodes):
-                made = key(replace(step, to=()))
-                known = _tokens(found[made]) if made in found else nodes
-                to = (*known, *nodes) if known and nodes else ()  # none stands for all
-                found[made] = replace(step, to=tuple(dict.fromkeys(to)))
-            case _:
-                found[key(step)] = step
+        made = key(step)
+        if isinstance(step, SetAttr) and changed.isdisjoint(step.nodes):  # else the order counts
+            made = key(replace(step, nodes=()))
+            known = _tokens(found[made]) if made in found else ()
+            step = replace(step, nodes=tuple(dict.fromkeys(known + step.nodes)))
+        elif isinstance(step, SetConstant):
+            made = key(replace(step, to=()))
+            known = _tokens(found[made]) if made in found else step.to
+            to = known + step.to if known and step.to else ()  # none stands for all
+            step = replace(step, to=tuple(dict.fromkeys(to)))
+        found[made] = step
     return [*found.values()]
 
 
@@ -71,21 +76,17 @@ def _repeated(index: GraphIndex, step: Pass, wired: bool) -> Iterator[Pass]:
             return
         slots = sorted({[*index.nodes[position].input].index(step.value) for position in here})
     kinds = {_kind(index, position, step, slots, wired) for position in here}
-    alike = [
-        position
-        for position in range(len(index.nodes))
-        if _kind(index, position, step, slots, wired) in kinds
-    ]
+    every = range(len(index.nodes))
+    alike = [n for n in every if _kind(index, n, step, slots, wired) in kinds]
     tokens = tuple(selected(index, position) for position in alike)
-    match step:
-        case SetAttr() | SetOp():
-            yield replace(step, nodes=tokens)
-        case SetConstant(numbers=numbers):
-            right = np.asarray(numbers).reshape(())
-            for (position, token), slot in product(zip(alike, tokens, strict=True), slots):
-                name = index.nodes[position].input[slot]
-                shape = () if (old := constant(index, name)) is None else tuple(old.dims)
-                yield SetConstant(name, np.full(shape, right, right.dtype), (token,))
+    if isinstance(step, SetAttr | SetOp):
+        yield replace(step, nodes=tokens)
+    elif isinstance(step, SetConstant):
+        right = np.asarray(step.numbers).reshape(())
+        for (position, token), slot in product(zip(alike, tokens, strict=True), slots):
+            name = index.nodes[position].input[slot]
+            shape = () if (old := constant(index, name)) is None else tuple(old.dims)
+            yield SetConstant(name, np.full(shape, right, right.dtype), (token,))
 
 
 def _parts(index: GraphIndex, step: Rewire) -> Iterator[Rewire]:
@@ -130,3 +131,70 @@ def _single(index: GraphIndex, name: str) -> float | None:
     tensor = constant(index, name)
     is_single = tensor is not None and math.prod(tensor.dims) == 1
     return float(index.model.array(tensor).item()) if tensor is not None and is_single else None
+
+
+_ALIKE = 16  # hypotheses about one mistake; each pair of them is tried
+_MOST = 1024  # pairs
+_FAMILIES = (
+    rotary,
+    missing_rotary,
+    missing_factors,
+    extra_operations,
+    other_operators,
+    attributes,
+)
+
+
+def attributes_of_all(place: Place) -> Hypotheses:
+    """Yield other attributes and epsilons of all nodes of a region that have the same ones."""
+    yield from _of_all(place, attributes)
+    yield from _of_all(place, epsilons)
+
+
+def operators_of_all(place: Place) -> Hypotheses:
+    """Yield other operators and single numbers of all nodes of a region that have the same ones."""
+    yield from _of_all(place, other_operators)
+    yield from _of_all(place, scalars)
+
+
+def _of_all(place: Place, family: Callable[[Place], Iterable[Hypothesis]]) -> Hypotheses:
+    """Yield each mistake at all nodes that have the same, if these are several."""
+    index = place.index
+    for several in _alike(place, [family]).values():
+        done = set[int]()
+        for hypothesis in several if len(several) > 1 else ():
+            named = edited(index, hypothesis.edits)
+            if done.issuperset(named):
+                continue
+            edits = everywhere(index, hypothesis.edits)
+            nodes = edited(index, edits)
+            done.update(nodes)
+            if len(nodes) > 1:
+                others = " and ".join(place.title(n) for n in nodes if n not in named)
+                sentence = f"{hypothesis.wrong}, the same at {others}; {hypothesis.right}"
+                yield replace(hypothesis, sentence=sentence, edits=edits)
+
+
+def twice(place: Place) -> Hypotheses:
+    """Yield each two hypotheses about the same mistake, together."""
+    yield from islice(_pairs(place), _MOST)
+
+
+def _pairs(place: Place) -> Hypotheses:
+    for several in _alike(place, _FAMILIES).values():
+        for one, other in combinations(several[:_ALIKE], 2):
+            sentence = f"{one.wrong}, and {other.sentence}"
+            edits, fixed = (*one.edits, *other.edits), one.fixed or other.fixed
+            yield Hypothesis(one.name, sentence, edits, one.mistake, fixed=fixed)
+
+
+def _alike(
+    place: Place, families: Iterable[Callable[[Place], Iterable[Hypothesis]]]
+) -> dict[Hashable, list[Hypothesis]]:
+    """Return the hypotheses about each mistake."""
+    found: dict[Hashable, list[Hypothesis]] = {}
+    for family in families:
+        for hypothesis in family(place):
+            if hypothesis.mistake:
+                found.setdefault(key(hypothesis.mistake), []).append(hypothesis)
+    return found

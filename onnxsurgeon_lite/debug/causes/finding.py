@@ -27,8 +27,8 @@ from onnxsurgeon_lite.debug.causes.operations import operations, other_operation
 from onnxsurgeon_lite.debug.causes.place import Place, edited_by, titled
 from onnxsurgeon_lite.debug.causes.proving import Proof, constants_for_all
 from onnxsurgeon_lite.debug.causes.repairing import repairs
+from onnxsurgeon_lite.debug.causes.settings import dropped
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
-from onnxsurgeon_lite.debug.causes.training import dropped
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError, reported
@@ -52,7 +52,6 @@ _NOISE = 1e-7  # a smaller relative error says nothing
 _ALL = 0.995  # the share of the elements that mismatch from which on an edit explains nothing
 _TIMES = 1.5  # times the bisection: what runs when the time is over ends a little later
 _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
-_IN_VAIN = "no known mistake"  # begins the note on a culprit that no hypothesis explains
 SECONDS = 20.0  # the least time for causes
 
 
@@ -128,6 +127,7 @@ class Finder:
         until: when the search ends, as `time.monotonic` counts.
         known: causes of the culprits so far.
         larger: mistakes that were found where regions are larger than a culprit.
+        vain: culprits that no hypothesis explains.
         vague: the steps of those that fit, but do not show what the mistake was.
         around: what is known around culprits.
         proof: what runs the edited model.
@@ -140,6 +140,7 @@ class Finder:
     known: list[Cause] = field(default_factory=list)
     vague: set[Hashable] = field(default_factory=set)
     larger: set[Hashable] = field(default_factory=set)
+    vain: list[Culprit] = field(default_factory=list)
     _makers: dict[Hashable, dict[Family, None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -209,6 +210,7 @@ class Finder:
         if found is not alone:
             self.larger.update(map(_mistake, found[:1]))
         culprit.unexplained = "" if found else unexplained
+        self.vain += [] if found else [culprit]
         self._show(found, place, culprit)
 
     def _show(self, found: list[Cause], place: Place, culprit: Culprit) -> None:
@@ -306,6 +308,7 @@ class Finder:
             self.known += culprit.causes
             return
         made = place.values[alone.value]
+        self.vain.append(culprit)
         culprit.unexplained = (
             f"no known mistake repairs it all, but {hypothesis.sentence} the node makes the references' {step!r}"
             f" {[*alone.wanted.shape]} instead of {[*made.shape]}; what is behind it may be made for that"
@@ -372,12 +375,13 @@ class Finder:
                 for found in self._fitting(bench, families, solved):
                     for fit in ordered(found):
                         fits.append(fit)
-                        by_chance = families is not OF_A_CONSTANT and _chance(bench, fit.hypothesis)
-                        cause = None
-                        if not by_chance and len(proved) < _PROVED:
-                            cause = self.proof.proved(place, fit.hypothesis, culprit)
+                        if families is not OF_A_CONSTANT and _chance(bench, fit.hypothesis):
+                            continue
+                        cause = self.proof.proved(place, fit.hypothesis, culprit)
                         if cause is not None:
                             proved.append((fit, cause))
+                        if len(proved) >= _PROVED:
+                            break  # at least one of each batch is proved
                     if any(_settles(fit) for fit, _ in proved):
                         break
             except OutOfTime:
@@ -431,7 +435,7 @@ class Finder:
 
     def explain_layers(self, culprits: Sequence[Culprit]) -> None:
         """Give culprits one cause, if normalizations that stand at the other end of their branches explain them."""
-        made = {name for culprit in culprits for name in self._made(culprit)}
+        made = set[str]().union(*map(self._made, culprits))
         least = min(2, len(culprits))
         for sentence, steps in moved_norms(self.index, made, narrow=least < 2) if culprits else ():
             right = self.proof.right_after(steps, culprits)
@@ -475,10 +479,9 @@ class Finder:
 
         What such a culprit should read may be wrong itself, or be computed from the culprit, until then.
         """
-        for culprit in self.result.culprits:
+        for culprit in self.vain:
             first = repairs(self.result)
-            vain = culprit.unexplained.startswith(_IN_VAIN) and not culprit.inside
-            if not first or culprit.causes or not vain or self.is_late:
+            if not first or culprit.causes or culprit.inside or self.is_late:
                 continue
             try:
                 cause = self._cause_behind(first, culprit)
@@ -492,7 +495,7 @@ class Finder:
         left = [other for other in self.result.culprits if not other.causes]
         case = replace(self.case, index=edited_by(first, self.index))
         there = Finder(case, replace(self.result, culprits=left), self.until)
-        entering = there.around.entering(culprit.outputs, *self.case.first)
+        entering = there.around.first.entering(culprit.outputs)
         node = replace(culprit, inputs=entering, causes=[], unexplained="")
         before, place = self.around.place(culprit), there.around.place(node)
         if before is None or place is None or not _is_news(before, place):
@@ -506,8 +509,7 @@ class Finder:
 
     def _made(self, culprit: Culprit) -> set[str]:
         """Return the values that a culprit's region computes."""
-        region = self.index.ancestors(culprit.outputs, stop=culprit.inputs)
-        return {name for position in region for name in self.index.nodes[position].output}
+        return self.index.made_by(self.index.ancestors(culprit.outputs, stop=culprit.inputs))
 
     def _as_one(self, several: Sequence[Culprit]) -> Culprit:
         """Return culprits that read each other as one.
@@ -571,9 +573,10 @@ class Finder:
 
     def _search_fork(self, culprit: Culprit, families: Sequence[Family]) -> list[Cause]:
         """Return causes at all nodes that lie between references and whatever a culprit is seen at."""
-        references, feeds = self.case.first
-        outputs = [*culprit.outputs, *(name for name in culprit.seen if name in references)]
-        entering = self.around.entering(outputs, references, feeds)
+        known = self.around.first
+        seen = [name for name in culprit.seen if name in known.references]
+        outputs = [*culprit.outputs, *seen]
+        entering = known.entering(outputs)
         fork = replace(culprit, inputs=entering, outputs=outputs, seen=[])
         place = self.around.place(fork)
         if place is None or set(place.samples[0].wanted) == {culprit.value}:

@@ -1,7 +1,10 @@
 """A mistake that someone may have made, and the edit that takes it back."""
 
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes.insert import Insert
@@ -42,6 +45,16 @@ class Hypothesis:
     bounded: bool = False
 
     @property
+    def wrong(self) -> str:
+        """What is wrong, without what would be right."""
+        return self.sentence.rpartition("; ")[0] or self.sentence
+
+    @property
+    def right(self) -> str:
+        """What would be right."""
+        return self.sentence.rpartition("; ")[2]
+
+    @property
     def fitted(self) -> str:
         """Say how many numbers were solved for, from how many."""
         return f"{counted(self.unknowns, 'unknown')}, {counted(self.equations, 'equation')}"
@@ -60,3 +73,8 @@ class Hypothesis:
 
 
 Hypotheses = Iterator[Hypothesis]
+
+
+MISTAKES: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8")
+)

@@ -98,19 +98,26 @@ def _move(index: GraphIndex, norm: _NormalizedValue) -> _Move | None:
     if norm.made in index.outputs or norm.given in index.outputs:
         return None
     readers = index.consumers.get(norm.made, [])
-    behind = _maker(index, norm.given)
+
+    def moved(how: str, source: str, to: Collection[int]) -> _Move:
+        """Normalize another value, for other readers."""
+        edits = (
+            _rewired(index, norm.made, norm.given, readers),
+            _rewired(index, norm.given, source, norm.nodes),
+            _rewired(index, source, norm.made, to),
+        )
+        return _Move(norm, how, edits)
+
+    # after an addition: it belongs before the branch that the addition ends
+    after = _maker(index, norm.given)
     alone = {*index.consumers[norm.given]} <= norm.nodes
-    if alone and behind is not None and index.nodes[behind].op_type == "Add":
-        for stream, branch in _operands(index, behind):
+    if alone and after is not None and index.nodes[after].op_type == "Add":
+        for stream, branch in _operands(index, after):
             inside = index.ancestors([branch], stop=[stream])
             first = [p for p in index.consumers.get(stream, []) if p in inside]
             if first:
-                edits = (
-                    _rewired(index, norm.made, norm.given, readers),
-                    _rewired(index, norm.given, stream, norm.nodes),
-                    _rewired(index, stream, norm.made, first),
-                )
-                return _Move(norm, _BEHIND, edits)
+                return moved(_BEHIND, stream, first)
+    # before a branch: it belongs after the addition that ends the branch
     for position in index.consumers[norm.given]:
         if index.nodes[position].op_type != "Add" or position in norm.nodes:
             continue
@@ -118,12 +125,7 @@ def _move(index: GraphIndex, norm: _NormalizedValue) -> _Move | None:
         for stream, branch in _operands(index, position):
             inside = index.ancestors([branch], stop=[norm.made])
             if stream == norm.given and readers and {*readers} <= inside:
-                edits = (
-                    _rewired(index, norm.made, norm.given, readers),
-                    _rewired(index, total, norm.made, index.consumers.get(total, [])),
-                    _rewired(index, norm.given, total, norm.nodes),
-                )
-                return _Move(norm, _BEFORE, edits)
+                return moved(_BEFORE, total, index.consumers.get(total, []))
     return None
 
 
@@ -208,5 +210,5 @@ def _composed(index: GraphIndex, root: str, given: str) -> _NormalizedValue | No
 
 def _open(index: GraphIndex, inside: Collection[int]) -> set[str]:
     """Return the values of some nodes that others read."""
-    made = (name for position in inside for name in index.nodes[position].output)
+    made = index.made_by(inside)
     return {n for n in made if n in index.outputs or not {*index.consumers.get(n, [])} <= {*inside}}

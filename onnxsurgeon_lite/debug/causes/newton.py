@@ -9,18 +9,18 @@ from functools import cached_property
 import numpy as np
 
 from onnxsurgeon_lite.debug.causes.cells import BIAS, GATES
-from onnxsurgeon_lite.debug.causes.descent import Descent, equations, root_mean_square
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.linear import Descent, equations, root_mean_square
 from onnxsurgeon_lite.debug.causes.place import Constant, Place, Wide, wide
-from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, unchanged
-from onnxsurgeon_lite.debug.causes.trying import Bench, OutOfTime, sampled
-from onnxsurgeon_lite.debug.causes.units import (
+from onnxsurgeon_lite.debug.causes.recurrent import (
     described_in,
     free_biases,
     settled,
     solved_units,
     states_are_known,
 )
+from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, unchanged
+from onnxsurgeon_lite.debug.causes.trying import Bench, OutOfTime, sampled
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import copied

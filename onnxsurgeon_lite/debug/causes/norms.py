@@ -251,7 +251,7 @@ def missing_together(place: Place) -> Hypotheses:
                 several.setdefault(right.step, []).extend(found)
     for chosen in islice(product(*several.values()), _TOGETHER) if len(several) > 1 else ():
         edits = tuple(edit for hypothesis in chosen for edit in hypothesis.edits)
-        missing = " and ".join(h.sentence.partition(";")[0] for h in chosen)
+        missing = " and ".join(hypothesis.wrong for hypothesis in chosen)
         unknowns, equations = (
             sum(n) for n in zip(*((h.unknowns, h.equations) for h in chosen), strict=True)
         )

@@ -10,9 +10,8 @@ import numpy as np
 from onnx import parser
 
 from onnxsurgeon_lite.debug.causes.attributes import text
-from onnxsurgeon_lite.debug.causes.catalogue import MISTAKES
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS, PARTS, is_undefined
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted
 from onnxsurgeon_lite.debug.causes.place import (
     Ints,
@@ -442,8 +441,7 @@ def _between(place: Place) -> Iterator[tuple[str, str]]:
     for start, end in permutations(values, 2):
         if end != place.value and values[start].shape == values[end].shape:
             nodes = place.index.ancestors([end], stop=[start])
-            made = {name for number in nodes for name in place.nodes[number].output}
-            read = {name for number in nodes for name in place.index.reads[number]} - made
+            read = place.index.read_by(nodes) - place.index.made_by(nodes)
             computed = {name for name in read if not place.is_constant(name)}
             if computed == {start} and len(nodes) <= _ACTIVATING:
                 yield start, end

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from itertools import islice, permutations
 
-from onnxsurgeon_lite.debug.causes.catalogue import MISTAKES
 from onnxsurgeon_lite.debug.causes.formulas import is_undefined
-from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, wide
 from onnxsurgeon_lite.passes import Pass, Remove, Replace, SetAttr, SetOp

@@ -1,5 +1,6 @@
 """Prove on the model itself, run from the references, that an edit repairs a culprit and nothing else is wrong then."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -45,8 +46,8 @@ class Proof:
         sentence = hypothesis.sentence
         if not self.spares(place, steps):
             steps = place.outside(map(place.kept_here, hypothesis.edits))
-            wrong, _, right = sentence.partition("; ")
-            sentence = f"{wrong} for {place.reading(hypothesis.edits)}; {right}"
+            readers = place.reading(hypothesis.edits)
+            sentence = f"{hypothesis.wrong} for {readers}; {hypothesis.right}"
             if not self.spares(place, steps):
                 return None
         if not self.cures(place, culprit, steps, hypothesis.instead):
@@ -105,28 +106,28 @@ class Proof:
         self, steps: Sequence[Pass], culprits: Sequence[Culprit]
     ) -> dict[str, Comparison]:
         """Return the culprits' values that edits make right; nothing where a value behind an edit is wrong then."""
+        old = {node.output[0]: list(node.input) for node in self.index.nodes}
+        found: dict[str, Comparison] = {}
         try:
             index = edited_by(steps, self.index)
-            found: dict[str, Comparison] = {}
-            for references, feeds in self.case.samples:
-                old = {node.output[0]: list(node.input) for node in self.index.nodes}
-                fresh = (
-                    n
-                    for n, node in enumerate(index.nodes)
-                    if old.get(node.output[0]) != [*node.input]
-                )
+            fresh = [
+                n for n, node in enumerate(index.nodes) if old.get(node.output[0]) != [*node.input]
+            ]
+            for known in self.around.samples:
+                references = known.references
                 first = {*_first_known(index, fresh, references)}
                 values = [c.value for c in culprits if c.value in references]
-                made = self.around.alone(index, [*{*first, *values}], references, feeds)
-                compared = {
-                    name: self.case.judge.compared(name, made[name], wanted)
-                    for name in made
-                    if is_array(wanted := references.read(name))
-                }
-                right = {n: c for n, c in compared.items() if c is not None and c.match}
+                right = dict[str, Comparison]()
+                for name, value in known.alone(index, [*first.union(values)]).items():
+                    wanted = references.read(name)
+                    compared = (
+                        self.case.judge.compared(name, value, wanted) if is_array(wanted) else None
+                    )
+                    if compared is not None and compared.match:
+                        right[name] = compared
                 if not first <= right.keys():
                     return {}
-                found = {n: found.get(n, right[n]) for n in values if n in right}
+                found = {name: found.get(name, right[name]) for name in values if name in right}
         except SurgeonError:
             return {}
         return found
@@ -155,10 +156,10 @@ class Proof:
         """
         try:
             index = edited_by(steps, self.index)
-            for references, feeds in self.case.samples:
-                left = [name for name in names if name in index and name in references]
-                made = self.around.alone(index, left, references, feeds, but) if left else {}
-                judge = replace(self.case.judge, references=references, outputs={})
+            for known in self.around.samples:
+                left = [name for name in names if name in index and name in known.references]
+                made = known.alone(index, left, but)
+                judge = replace(self.case.judge, references=known.references, outputs={})
                 if not all(judge.good(name, made[name]) for name in left):
                     return False
         except SurgeonError:
@@ -167,19 +168,18 @@ class Proof:
 
     def spares(self, place: Place, steps: Sequence[Pass]) -> bool:
         """Return whether an edit is right for what else reads the values that it changes."""
-        references, feeds = self.case.first
+        known = self.around.first
 
         def first_below(names: Iterable[str]) -> list[str]:
-            readers = (n for name in names for n in self.index.consumers.get(name, []))
+            readers = itertools.chain.from_iterable(self.index.readers({*names}).values())
             elsewhere = (reader for reader in readers if reader not in place.positions)
-            return _first_known(self.index, elsewhere, references)
+            return _first_known(self.index, elsewhere, known.references)
 
         below = first_below(s.value for s in steps if isinstance(s, Insert) and place.is_for_all(s))
         try:
             index = edited_by(steps, self.index)
             of_all = [s.value for s in steps if isinstance(s, SetConstant) and not s.to]
-            changed = first_below([*place.changed_by(index), *of_all])
-            before = self.around.alone(self.index, changed, references, feeds) if changed else {}
+            before = known.alone(self.index, first_below(place.changed_by(index) + of_all))
         except SurgeonError:
             return False
         below += [name for name, value in before.items() if self.case.judge.good(name, value)]
@@ -192,14 +192,11 @@ class Proof:
         names = {n: instead if n == place.value and instead else n for n in sample.wanted}
         try:
             index = edited_by(steps, self.index)
-            known = self.around.known(*self.case.first) - {
-                *place.producer,
-                *names.values(),
-            }
-            stop = {*place.nearby, *sample.inputs, *known}
+            known = self.around.first.names - {*place.producer, *names.values()}
+            stop = {*place.nearby, *sample.inputs} | known
             made = list(dict.fromkeys(name for name in names.values() if name not in stop))
             positions = sorted(index.ancestors(made, stop=stop), key=index.places.__getitem__)
-            reads = {name for position in positions for name in index.reads[position]}
+            reads = index.read_by(positions)
             given = {**sample.inputs}
             given |= {name: sample.recorded(name) for name in (reads & stop) - given.keys()}
             observer = Observer(index, self.case.runtime)

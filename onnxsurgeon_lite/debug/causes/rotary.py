@@ -20,6 +20,8 @@ from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 Wave = Callable[[Wide], Wide]
+Make = Callable[[int, Wide], Wide]
+"""(rows, frequencies) -> the first rows of a table, or frequencies."""
 
 _WAVES: tuple[tuple[Wave, Wave], ...] = (
     (np.cos, np.arccos),
@@ -63,13 +65,18 @@ class _Waves:
     """Frequencies, or a table of their angles, that a constant has.
 
     Attributes:
-        base: the base that gives them. make: base -> the numbers.
+        base: the base that gives them. count: of the frequencies. make: frequencies -> the numbers.
         was: what the frequencies are instead; empty if they are those of the base.
     """
 
     base: float
-    make: Callable[[float], Array]
+    count: int
+    make: Callable[[Wide], Wide]
     was: str = ""
+
+    def of(self, base: float) -> Wide:
+        """Return the numbers that frequencies of a base give."""
+        return self.make(_of_base(self.count, base))
 
 
 def _other_bases(place: Place) -> Hypotheses:
@@ -86,7 +93,7 @@ def _other_bases(place: Place) -> Hypotheses:
         was = next((waves.was for _, waves in found if waves.was), "")
         if same and not was:
             continue
-        edits = tuple(c.edit(waves.make(new).reshape(c.array.shape)) for c, waves in found)
+        edits = tuple(c.edit(waves.of(new).reshape(c.array.shape)) for c, waves in found)
         base = text(float(f"{found[0][1].base:.4g}"))
         sentence = (
             f"the base (theta) of the rotary frequencies in {names} is {base}; with {text(new)}"
@@ -98,56 +105,65 @@ def _other_bases(place: Place) -> Hypotheses:
 
 def _waves(array: Array) -> _Waves | None:
     """Return what an array has of frequencies; None for other numbers."""
-    numbers = wide(array)
-    if array.ndim and array.size == max(array.shape):
-        numbers = numbers.reshape(-1)
-        found = _rounded(array.dtype, numbers) or _frequencies(numbers, lambda found: found)
-        if (
-            found is None
-            or found.was
-            or np.allclose(found.make(found.base), numbers, rtol=_SAME, atol=0)
-        ):
-            return found
-        return replace(found, was="those of no base")
-    table = numbers.reshape(-1, array.shape[-1]) if array.ndim else numbers
-    if len(table.shape) < 2 or len(table) < _LEAST:
+    if not array.ndim or array.size < _LEAST:
         return None
-    if (rounded := _rounded(array.dtype, table)) is not None:
-        return rounded
-    for (wave, back), repeats in product(_WAVES, _REPEATS):
-        angles = back(table[1] if wave is np.asarray else np.clip(table[1], -1, 1))
-        made = partial(_table, wave, repeats, len(table))
-        found = _frequencies(angles[: len(angles) // repeats], made)
-        if found is not None and np.allclose(found.make(found.base), table, atol=1e-3):
+    is_line = array.size == max(array.shape)
+    numbers = wide(array).reshape(-1) if is_line else wide(array).reshape(-1, array.shape[-1])
+    if len(numbers) < _LEAST:
+        return None
+    forms = [*_forms(numbers)]
+    for count, make, _ in forms:
+        base, half = _rounded(array.dtype, numbers, count, make)
+        if half:
+            was = f"those of base {text(base)} rounded to {half}"
+            return _Waves(base, count, partial(make, len(numbers)), was)
+    # the second frequency gives the base; the others must follow
+    for count, make, frequencies in forms:
+        if count < _LEAST or abs(frequencies[0] - 1) > 1e-3 or not 0 < frequencies[1] < 1:
+            continue
+        base = float(frequencies[1] ** -count)
+        if not np.allclose(frequencies, _of_base(count, base), rtol=1e-2, atol=1e-3):
+            continue
+        found = _Waves(base, count, partial(make, len(numbers)))
+        rtol, atol = (_SAME, 0.0) if is_line else (1e-5, 1e-3)
+        if np.allclose(found.of(base), numbers, rtol, atol):
             return found
+        if is_line:
+            return replace(found, was="those of no base")
     return None
 
 
-def _rounded(dtype: "np.dtype[np.generic]", numbers: Wide) -> _Waves | None:
-    """Return usual frequencies, or the table of their angles, in half precision: they are, or what is made of them."""
-    for (count, make), half in product(_makers(numbers), _HALVES):
-        for base in _BASES if count >= _LEAST and half.itemsize < dtype.itemsize else ():
-            exact = _of_base(count, base)
-            frequencies, rows = _in(half, exact), (_LEAST, len(numbers))
-            if all(_is_near(make(k, exact), numbers[:k]) for k in rows):
-                continue
-            if all(
-                _is_near(make(k, frequencies), numbers[:k])
-                or _is_near(_in(half, make(k, exact)), numbers[:k])
-                for k in rows
-            ):
-                was = f"those of base {text(base)} rounded to {half}"
-                return _Waves(base, partial(_made_of, count, partial(make, len(numbers))), was)
-    return None
-
-
-def _makers(numbers: Wide) -> Iterator[tuple[int, Callable[[int, Wide], Wide]]]:
-    """Yield (count of frequencies, (rows, frequencies) -> the first rows) of what numbers may be."""
+def _forms(numbers: Wide) -> Iterator[tuple[int, Make, Wide]]:
+    """Yield (count of frequencies, how numbers are made of them, the frequencies) of what numbers may be."""
     if numbers.ndim == 1:
-        yield len(numbers), lambda rows, frequencies: frequencies[:rows]
+        yield len(numbers), lambda rows, frequencies: frequencies[:rows], numbers
         return
-    for (wave, _), repeats in product(_WAVES, _REPEATS):
-        yield numbers.shape[1] // repeats, partial(_table, wave, repeats)
+    for (wave, back), repeats in product(_WAVES, _REPEATS):
+        count = numbers.shape[1] // repeats
+        yield count, partial(_table, wave, repeats), back(np.clip(numbers[1], -1, 1))[:count]
+
+
+def _rounded(
+    dtype: "np.dtype[np.generic]", numbers: Wide, count: int, make: Make
+) -> tuple[float, str]:
+    """Return the (base, dtype) of usual frequencies in half precision, or of what is made of them; '' for none."""
+    for half, base in product(_HALVES, _BASES):
+        if count < _LEAST or half.itemsize >= dtype.itemsize:
+            continue
+        exact = _of_base(count, base)
+        few = _precision(half, numbers[:_LEAST], exact, make)
+        if few and _precision(half, numbers, exact, make):
+            return base, str(half)
+    return 0.0, ""
+
+
+def _precision(half: "np.dtype[np.generic]", numbers: Wide, exact: Wide, make: Make) -> bool:
+    """Return whether numbers are made in half precision of exact frequencies."""
+    rows = len(numbers)
+    if _is_near(make(rows, exact), numbers):
+        return False
+    rounded = make(rows, _in(half, exact))
+    return _is_near(rounded, numbers) or _is_near(_in(half, make(rows, exact)), numbers)
 
 
 def _table(wave: Wave, repeats: int, rows: int, frequencies: Wide) -> Wide:
@@ -165,21 +181,6 @@ def _is_near(one: Wide, other: Wide) -> bool:
 
 def _of_base(count: int, base: float) -> Wide:
     return np.asarray(base ** -(np.arange(count) / count))
-
-
-def _made_of(count: int, made: Callable[[Wide], Wide], base: float) -> Wide:
-    return made(_of_base(count, base))
-
-
-def _frequencies(numbers: Wide, made: Callable[[Wide], Wide]) -> _Waves | None:
-    """Return the base that nearly gives numbers as `base ** (-k / n)`, and what is made of those of another one."""
-    count = len(numbers)
-    if count < _LEAST or abs(numbers[0] - 1) > 1e-3 or not 0 < numbers[1] < 1:
-        return None
-    base = float(numbers[1] ** -count)
-    if not np.allclose(numbers, _of_base(count, base), rtol=1e-2, atol=1e-3):
-        return None
-    return _Waves(base, partial(_made_of, count, made))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """What is known around a culprit: its inputs, the output it should have, and other values it could read."""
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -31,6 +32,68 @@ _NEARBY_MASKS = 32  # values that may be masks
 _NEARBY = 48  # recorded values that a node could read instead
 
 
+@dataclass(frozen=True, eq=False)
+class Known:
+    """The right values of a model in one sample: its references and its feeds."""
+
+    case: Case
+    references: ReferenceSet
+    feeds: Feeds
+
+    @cached_property
+    def names(self) -> set[str]:
+        """The values whose right numbers are known."""
+        return {*self.feeds} | (self.references.entries.keys() & self.case.index.producer.keys())
+
+    def read(self, name: str) -> RunValue:
+        """Return a reference, else a feed."""
+        return self.references.read(name) if name in self.references else self.feeds[name]
+
+    def prefetch(self, names: Iterable[str]) -> None:
+        """Announce values that are read next."""
+        self.references.prefetch([name for name in names if name in self.references])
+
+    def entering(self, outputs: Sequence[str]) -> list[str]:
+        """Return the known values that values are computed from."""
+        index = self.case.index
+        positions = index.ancestors(outputs, stop=self.names - {*outputs})
+        read = chain.from_iterable(index.reads[position] for position in sorted(positions))
+        known = self.names - index.made_by(positions)
+        return [name for name in dict.fromkeys(read) if name in known]
+
+    def alone(
+        self, index: GraphIndex, names: Sequence[str], but: Iterable[str] = ()
+    ) -> dict[str, RunValue]:
+        """Compute values of a model from the references before them, but for those of some values."""
+        if not names:
+            return {}
+        known = self.names - {*names, *but}
+        positions = sorted(index.ancestors(names, stop=known), key=index.places.__getitem__)
+        reads = index.read_by(positions) & known
+        self.prefetch(reads)
+        inputs = {name: self._typed(name) for name in reads}
+        return Observer(index, self.case.runtime).alone(positions, inputs, names)
+
+    def computed(self, names: Sequence[str]) -> dict[str, RunValue]:
+        """Compute values of the model as it is, from the references before them; nothing where that fails."""
+        try:
+            return self.alone(self.case.index, names)
+        except RuntimeFailure:
+            return {}
+
+    def recorded(self, name: str) -> RunValue:
+        """Return a known value, or what the model computes from known ones."""
+        is_known = name in self.references or name in self.feeds
+        return self.read(name) if is_known else self.computed([name])[name]
+
+    def _typed(self, name: str) -> RunValue:
+        """Return a known value in the dtype that the model gives it."""
+        value, kind = self.read(name), self.case.index.type_of(name)
+        if kind is None or not is_array(value) or not kind.tensor_type.elem_type:
+            return value
+        return value.astype(numpy_dtype(kind.tensor_type.elem_type), copy=False)
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What is known of the values of a model, and of those around a culprit."""
@@ -42,161 +105,147 @@ class Surroundings:
     def index(self) -> GraphIndex:
         return self.case.index
 
+    @cached_property
+    def samples(self) -> list[Known]:
+        """What is known in each sample, the explained one first."""
+        return [Known(self.case, references, feeds) for references, feeds in self.case.samples]
+
+    @property
+    def first(self) -> Known:
+        """What is known in the explained sample."""
+        return self.samples[0]
+
     def place(self, culprit: Culprit, entering: Sequence[str] = ()) -> Place | None:
         """Return a culprit's region as a place; None if no edit can be tried there."""
-        index = self.index
-        entering = entering or culprit.inputs
-        positions = sorted(
-            index.ancestors(culprit.outputs, stop=entering), key=index.places.__getitem__
-        )
-        nodes = [index.nodes[position] for position in positions]
-        if any(node.op_type in RANDOM for node in nodes):
+        index, entering = self.index, entering or culprit.inputs
+        region = index.ancestors(culprit.outputs, stop=entering)
+        positions = sorted(region, key=index.places.__getitem__)
+        if any(index.nodes[position].op_type in RANDOM for position in positions):
             culprit.unexplained = "not searched: the region draws random numbers"
             return None
-        if len(nodes) > _LARGEST:
-            culprit.unexplained = (
-                f"not searched: the region has {len(nodes)} nodes, more than {_LARGEST}"
-            )
+        if len(positions) > _LARGEST:
+            many = f"the region has {len(positions)} nodes, more than {_LARGEST}"
+            culprit.unexplained = f"not searched: {many}"
             return None
-        actual = {name: now for name, (_, now) in self.result.tensors.items()}
-        samples = [self._sample(culprit, entering, actual, *sample) for sample in self.case.samples]
+        samples = [self._sample(culprit, entering, known) for known in self.samples]
         if samples[0] is None or culprit.value not in samples[0].wanted:
             return None
         nearby = self._nearby(culprit, samples[0])
         there = [sample for sample in samples if sample is not None]
         observer = Observer(index, self.case.runtime)
         place = Place.at(observer, positions, culprit.value, there, self.case.judge, nearby)
-        place.lacking, place.changed = self._lacking(culprit), self.case.changed
-        place.module = self.case.first[0].entries[culprit.value].class_name
+        place.changed, references = self.case.changed, self.first.references
+        lacking = {name: references.read(name) for name in culprit.lacking if name in references}
+        place.lacking = {name: value for name, value in lacking.items() if is_array(value)}
+        place.module = references.entries[culprit.value].class_name
         return place
 
     def before(self, culprit: Culprit) -> list[str]:
         """Return where a region begins that has the nodes before it, too, which only arrange what it reads."""
-        begins = (name for read in culprit.inputs for name in self._behind(read, _STEPS_BEFORE))
-        return list(dict.fromkeys(begins))
+        begins = (self._behind(read, _STEPS_BEFORE) for read in culprit.inputs)
+        return list(dict.fromkeys(chain.from_iterable(begins)))
 
     def _behind(self, name: str, steps: int) -> list[str]:
         """Return the known values that a value is an arrangement of, that alone; else the value itself."""
-        index, references = self.index, self.case.first[0]
-        node = index.nodes[index.producer[name]] if name in index.producer else None
+        index = self.index
+        position = index.producer.get(name)
         alone = len(index.consumers.get(name, [])) == 1 and name not in index.outputs
-        if node is None or node.op_type not in _ARRANGING or not alone or not steps:
+        if position is None or not alone or not steps:
             return [name]
-        reads = [n for n in index.reads[index.producer[name]] if constant(index, n) is None]
-        found = [begin for read in reads for begin in self._behind(read, steps - 1)]
-        known = (n in references or n in index.inputs or self._laid_out(n) for n in found)
-        return found if all(known) else [name]
+        if index.nodes[position].op_type not in _ARRANGING:
+            return [name]
+        reads = [read for read in index.reads[position] if constant(index, read) is None]
+        found = [*chain.from_iterable(self._behind(read, steps - 1) for read in reads)]
+        known = {*self.first.references.entries, *index.inputs}
+        return found if all(n in known or self._laid_out(n) for n in found) else [name]
 
     def _laid_out(self, name: str) -> str:
         """Return the value with a reference that has a value's elements in another shape; '' if there is none."""
         readers = self.index.consumers.get(name, [])
         node = self.index.nodes[readers[0]] if len(readers) == 1 else None
-        is_shape = node is not None and node.op_type in RESHAPING and node.input[0] == name
-        made = node.output[0] if node is not None and is_shape else ""
-        return made if made in self.case.first[0] and self._shape_of(name) else ""
+        if node is None or node.op_type not in RESHAPING or node.input[0] != name:
+            return ""
+        made = node.output[0]
+        return made if made in self.first.references and self._shape_of(name) else ""
 
     def _shape_of(self, name: str) -> Ints:
         self.index.learn_types([name])
         return self._declared(name)
 
-    def _lacking(self, culprit: Culprit) -> dict[str, Array]:
-        """Return the references nearby that the model has no value for."""
-        references = self.case.first[0]
-        read = {name: references.read(name) for name in culprit.lacking if name in references}
-        return {name: value for name, value in read.items() if is_array(value)}
-
     def _sample(
-        self,
-        culprit: Culprit,
-        entering: Sequence[str],
-        actual: Mapping[str, RunValue],
-        references: ReferenceSet,
-        feeds: Feeds,
+        self, culprit: Culprit, entering: Sequence[str], known: Known
     ) -> RegionSample | None:
         """Return what enters a culprit in a sample and what should come out; None if that is not known."""
-        inputs: dict[str, RunValue] = {}
-        references.prefetch([n for n in (*entering, *culprit.outputs) if n in references])
+        references, inputs = known.references, dict[str, RunValue]()
+        known.prefetch([*entering, *culprit.outputs])
         for name in entering:
-            now = actual.get(name)
-            stored = references.read(name) if name in references else feeds.get(name)
+            _, now = self.result.tensors.get(name, (None, None))
+            stored = references.read(name) if name in references else known.feeds.get(name)
             laid_out = self._laid_out(name) if stored is None else ""
             if laid_out and is_array(there := references.read(laid_out)):
                 shape = now.shape if is_array(now) else self._shape_of(name)
                 stored = there.reshape(shape) if math.prod(shape) == there.size else None
-            value = now if stored is None else stored
+            inputs[name] = now if stored is None else stored
             if is_array(now) and is_array(stored):
-                value = cast_like(now, stored)
-            inputs[name] = value
-        wanted = {n: references.read(n) for n in culprit.outputs if n in references}
+                inputs[name] = cast_like(now, stored)
+        wanted = {name: references.read(name) for name in culprit.outputs if name in references}
         arrays = {name: value for name, value in wanted.items() if is_array(value)}
-
-        def recorded(name: str) -> RunValue:
-            if name in references or name in feeds:
-                return references.read(name) if name in references else feeds[name]
-            return self._computed([name], references, feeds)[name]
-
-        return RegionSample(inputs, arrays, recorded) if arrays else None
+        return RegionSample(inputs, arrays, known.recorded) if arrays else None
 
     def _nearby(self, culprit: Culprit, sample: RegionSample) -> dict[str, Array]:
         """Return values that do not depend on a culprit, of the shapes that it deals with, the nearest ones."""
-        references, feeds = self.case.first
+        index, known = self.index, self.first
         wanted = sample.wanted[culprit.value].shape
         values = (*sample.inputs.values(), *sample.wanted.values())
         shapes = {value.shape for value in values if is_array(value)}
 
         def may_be_read(shape: Ints) -> bool:
-            return shape in shapes or (
-                max(shape, default=0) > 1 and any(fits(shape, other) for other in (wanted, *shapes))
-            )
+            broadcast = any(fits(shape, other) for other in (wanted, *shapes))
+            return shape in shapes or (max(shape, default=0) > 1 and broadcast)
 
-        index = self.index
+        # the nearest values of the graph, without those that depend on the culprit
         here = index.rank.get(culprit.value, 0)
         near = sorted(index.rank, key=lambda name: abs(index.rank[name] - here))[:_AROUND]
         index.learn_types(near)
-        names = [
-            name
-            for name in [*near, *(name for name in feeds if name in index.inputs)]
-            if name not in sample.inputs and name not in culprit.outputs
-        ]
+        near += [name for name in known.feeds if name in index.inputs]
         below = self._below(culprit) | self._wrong_behind(culprit)
-        shapes_of = self._shapes([name for name in names if name not in below])
-        open_ = [n for n in shapes_of if n not in references and self._of_any_shape(n)]
-        open_ = [*open_[:_OPEN], *[name for name in open_ if is_sum(index, name)][:_OPEN]]
+        own = {*sample.inputs, *culprit.outputs} | below
+        shapes_of = self._shapes([name for name in near if name not in own])
+        # those of a fitting shape, some whose shape is not known, masks
         names = [name for name, shape in shapes_of.items() if may_be_read(shape)][:_NEARBY]
+        open_ = [n for n in shapes_of if n not in known.references and self._of_any_shape(n)]
+        sums = [name for name in open_[_OPEN:] if is_sum(index, name)]
         masks = self._masks(culprit, shapes_of, shapes)
-        names = list(dict.fromkeys([*names, *open_, *masks]))
-        found, size = dict[str, Array](), 0
-        references.prefetch([name for name in names if name in references])
-        unknown = [n for n in names if n not in references and n not in feeds]
-        computed = self._computed(unknown, references, feeds)
+        names = list(dict.fromkeys([*names, *open_[:_OPEN], *sums[:_OPEN], *masks]))
+        # their numbers, as many as fit into memory
+        known.prefetch(names)
+        unknown = [n for n in names if n not in known.references and n not in known.feeds]
+        computed, found, size = known.computed(unknown), dict[str, Array](), 0
         for name in names:
             value = computed[name] if name in computed else sample.recorded(name)
-            size += value.nbytes if is_array(value) else 0
-            if not is_array(value) or size > self.case.memory:
+            if not is_array(value):
                 continue
-            if may_be_read(value.shape) or (name in masks and shown(value) is not None):
+            size += value.nbytes
+            is_mask = name in masks and shown(value) is not None
+            if size <= self.case.memory and (is_mask or may_be_read(value.shape)):
                 found[name] = value
         return found
 
     def _wrong_behind(self, culprit: Culprit) -> set[str]:
         """Return the values computed from culprits after one: its right value does not depend on them."""
         rank = self.index.rank
-        here = rank.get(culprit.value, 0)
         wrong = (c for c in self.result.culprits if not c.unexplained)
-        behind = (c for c in wrong if rank.get(c.value, 0) > here)
-        return {name for other in behind for name in self._below(other)}
+        behind = (c for c in wrong if rank.get(c.value, 0) > rank.get(culprit.value, 0))
+        return set[str]().union(*map(self._below, behind))
 
     def _masks(
-        self,
-        culprit: Culprit,
-        values: Mapping[str, Ints],
-        shapes: Iterable[Ints],
+        self, culprit: Culprit, values: Mapping[str, Ints], shapes: Iterable[Ints]
     ) -> list[str]:
         """Return values whose shapes masks of a region's scores have; none where nothing attends."""
-        index, sizes = self.index, {1, *itertools.chain(*shapes)}
+        index, sizes = self.index, {1}.union(*shapes)
         region = index.ancestors(culprit.outputs, stop=culprit.inputs)
-        behind = (p for name in culprit.outputs for p in index.consumers.get(name, ()))
-        if not any(index.nodes[p].op_type == "Softmax" for p in (*region, *behind)):
+        behind = chain.from_iterable(index.readers(culprit.outputs).values())
+        if not any(index.nodes[p].op_type == "Softmax" for p in chain(region, behind)):
             return []
         most = max((math.prod(shape) for shape in shapes), default=0)
         fitting = [n for n, s in values.items() if s and {*s} <= sizes and 1 < math.prod(s) <= most]
@@ -205,11 +254,13 @@ class Surroundings:
 
     def _shapes(self, names: Sequence[str]) -> dict[str, Ints]:
         """Return the shapes of values that have references, are fed or are declared; () where it is not known."""
-        references, feeds = self.case.first
+        references, feeds = self.first.references, self.first.feeds
         found = {name: self._declared(name) for name in names}
-        stored = {n: references.entries[n].shape for n in names if n in references}
-        found |= {name: shape for name, shape in stored.items() if shape is not None}
-        found |= {name: np.shape(feeds[name]) for name in names if name in feeds}
+        for name in names:
+            stored = references.entries[name].shape if name in references else None
+            found[name] = found[name] if stored is None else stored
+            if name in feeds:
+                found[name] = np.shape(feeds[name])
         unknown = [n for n, shape in found.items() if (not shape or 0 in shape) and n in references]
         for start in range(0, len(unknown), _TOGETHER):
             several = unknown[start : start + _TOGETHER]
@@ -217,72 +268,31 @@ class Surroundings:
             found |= {n: v.shape for n in several if is_array(v := references.read(n))}
         return found
 
-    def _may_be_float(self, name: str) -> bool:
+    def _element(self, name: str) -> int:
+        """Return the dtype of a value; 0 if it is not known."""
         kind = self.index.types.get(name)
-        element = 0 if kind is None else kind.tensor_type.elem_type
+        return 0 if kind is None else kind.tensor_type.elem_type
+
+    def _may_be_float(self, name: str) -> bool:
+        element = self._element(name)
         return not element or is_float(numpy_dtype(element))
 
     def _of_any_shape(self, name: str) -> bool:
         """Return whether a value may have floats, and has no shape that is known before it is computed."""
         kind = self.index.types.get(name)
-        if kind is None or not kind.tensor_type.elem_type:
+        if kind is None or not self._element(name):
             return True
-        tensor = kind.tensor_type
-        known = tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
-        return not known and is_float(numpy_dtype(tensor.elem_type))
+        shape = kind.tensor_type.shape
+        known = kind.tensor_type.HasField("shape")
+        known = known and all(dim.HasField("dim_value") for dim in shape.dim)
+        return not known and self._may_be_float(name)
 
     def _declared(self, name: str) -> Ints:
         kind = self.index.types.get(name)
         return () if kind is None else tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
 
-    def _computed(
-        self, names: Sequence[str], references: ReferenceSet, feeds: Feeds
-    ) -> dict[str, RunValue]:
-        """Compute values of the model as it is, from the references before them."""
-        try:
-            return self.alone(self.index, names, references, feeds) if names else {}
-        except RuntimeFailure:
-            return {}
-
     def _below(self, culprit: Culprit) -> set[str]:
         """Return a culprit's values, and all that is computed from them."""
         index = self.index
         makers = {index.producer[name] for name in culprit.outputs if name in index.producer}
-        nodes = {below for position in makers for below in index.descendants(position)}
-        return {name for position in nodes for name in index.nodes[position].output}
-
-    def known(self, references: ReferenceSet, feeds: Feeds) -> set[str]:
-        """Return the values of the model whose right numbers are known."""
-        return {*feeds} | (references.entries.keys() & self.index.producer.keys())
-
-    def entering(self, outputs: Sequence[str], references: ReferenceSet, feeds: Feeds) -> list[str]:
-        """Return the known values that values are computed from."""
-        known = self.known(references, feeds)
-        positions = self.index.ancestors(outputs, stop=known - {*outputs})
-        made = {name for position in positions for name in self.index.nodes[position].output}
-        read = (name for p in sorted(positions) for name in self.index.reads[p])
-        return [name for name in dict.fromkeys(read) if name in known - made]
-
-    def alone(
-        self,
-        index: GraphIndex,
-        names: Sequence[str],
-        references: ReferenceSet,
-        feeds: Feeds,
-        but: Iterable[str] = (),
-    ) -> dict[str, RunValue]:
-        """Compute values of a model from the references before them, but for those of some values."""
-        known = self.known(references, feeds) - {*names, *but}
-        positions = sorted(index.ancestors(names, stop=known), key=index.places.__getitem__)
-        reads = {name for position in positions for name in index.reads[position]} & known
-        references.prefetch([name for name in reads if name in references])
-        inputs = {name: self._right(name, references, feeds) for name in reads}
-        return Observer(index, self.case.runtime).alone(positions, inputs, names)
-
-    def _right(self, name: str, references: ReferenceSet, feeds: Feeds) -> RunValue:
-        """Return the reference of a value in the dtype that the model gives it, or a feed."""
-        value = references.read(name) if name in references else feeds[name]
-        kind = self.index.type_of(name)
-        if kind is None or not is_array(value) or not kind.tensor_type.elem_type:
-            return value
-        return value.astype(numpy_dtype(kind.tensor_type.elem_type), copy=False)
+        return index.made_by(set[int]().union(*map(index.descendants, makers)))

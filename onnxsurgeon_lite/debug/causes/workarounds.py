@@ -47,8 +47,8 @@ def _edits(index: GraphIndex, culprit: Culprit) -> Iterator[tuple[Pass, str, Mod
 def _splits(index: GraphIndex, fused: Sequence[str]) -> Iterator[tuple[Pass, str]]:
     """Yield what keeps fused nodes apart, from each other, then from others."""
     nodes = [int(each[1:]) for each in fused if each[1:].isdecimal()]
-    made = {name for position in nodes for name in index.nodes[position].output}
-    read = dict.fromkeys(name for position in nodes for name in index.reads[position])
+    made = index.made_by(nodes)
+    read = dict.fromkeys(itertools.chain.from_iterable(index.reads[p] for p in nodes))
     for name in sorted(read, key=lambda name: name not in made):
         if name in index.producer:
             yield Insert(name, _COPY), f"with a {_COPY} of one input behind {name!r}"

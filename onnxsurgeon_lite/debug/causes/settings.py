@@ -1,0 +1,152 @@
+"""Mistakes in how a model runs: how its inputs are prepared, in which precision, and training mode."""
+
+from collections.abc import Iterator
+from itertools import permutations
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from onnxsurgeon_lite.debug.causes.arrangement import taken
+from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode
+from onnxsurgeon_lite.graph.lint import trains
+from onnxsurgeon_lite.passes import Insert, Pass, Replace, SetConstant
+from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
+
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, of RGB
+_COLORS = 3
+_IMAGE = 4  # axes
+
+
+def feeding(place: Place) -> Hypotheses:
+    """Yield other preparations of the model's inputs that enter the region."""
+    for name, value in place.inputs.items():
+        if name in place.whole.inputs and is_array(value) and value.dtype.kind == "f":
+            for what, edits in _prepared(name, value) if value.ndim > 1 else ():
+                yield Hypothesis("feeds", f"input {name!r} {what}", edits, ("feeds", what))
+
+
+def _prepared(name: str, value: Array) -> Iterator[tuple[str, Edits]]:
+    """Yield (what is wrong and what is done about it, the edits)."""
+    shape, is_image = value.shape, value.ndim == _IMAGE
+    for axis in (axis for axis, size in enumerate(shape) if size == _COLORS and is_image):
+        for order in permutations(range(_COLORS)):
+            what = "has its channels in another order"
+            if order == (2, 1, 0):
+                what = "is fed in the order BGR"
+            if order != (0, 1, 2):
+                edit = taken(name, axis, np.array(order))
+                yield f"{what}; with its channels taken as {[*order]}", (edit,)
+        along = [_COLORS] + [1] * (value.ndim - axis - 1)
+        mean, std = (np.array(numbers, value.dtype).reshape(along) for numbers in (_MEAN, _STD))
+        what = "is fed without mean and deviation; normalized"
+        yield what, _steps(name, ("Sub", mean), ("Div", std))
+    ranges = "is fed as 0 .. 255 instead of 0 .. 1; divided by 255"
+    yield ranges, _steps(name, ("Mul", 1 / 255))
+    ranges = "is fed as 0 .. 1 instead of 0 .. 255; multiplied by 255"
+    yield ranges, _steps(name, ("Mul", 255.0))
+    ranges = "is fed as 0 .. 1 instead of -1 .. 1; stretched"
+    yield ranges, _steps(name, ("Mul", 2.0), ("Sub", 1.0))
+    for axes in permutations(range(value.ndim)):
+        if [*axes] != sorted(axes) and tuple(shape[axis] for axis in axes) == shape:
+            edit = Insert(name, "Transpose", attributes=(("perm", [*axes]),))
+            yield f"has its axes in another order; transposed by {[*axes]}", (edit,)
+    for axis in range(2, _IMAGE) if is_image else ():
+        edit = taken(name, axis, np.arange(shape[axis])[::-1])
+        yield f"is fed mirrored along axis {axis}; mirrored back", (edit,)
+
+
+def _steps(name: str, *steps: tuple[str, float | Array]) -> Edits:
+    """Return the edits that insert operators with a number one after the other."""
+    edits: list[Insert] = []
+    for number, (op_type, operand) in enumerate(steps, 1):
+        new = f"{name}_{number}" if number < len(steps) else None
+        edits.append(Insert(name, op_type, constants=(("by", operand),), output=new))
+        name = new or name
+    return tuple(edits)
+
+
+_HALF = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
+
+
+def precision(place: Place) -> Hypotheses:
+    """Yield roundings of the result, and of the operands of each node."""
+    if place.wanted.dtype.name != "float32":
+        return
+    for dtype, number in _HALF.items():
+        edits = (_cast(place.value, number), _cast(place.value, TensorProto.FLOAT))
+        sentence = f"{place.maker} is not rounded to {dtype}, the reference is; rounded"
+        yield Hypothesis("precision", sentence, edits, ("precision", dtype))
+        rounded = tuple(
+            step for name in place.inputs for step in _operand(place, name, dtype, number)
+        )
+        sentence = f"what {place.maker} reads is not rounded to {dtype}; rounded"
+        yield Hypothesis("precision", sentence, rounded, ("precision of inputs", dtype))
+        sentence = f"{place.maker} is computed in float32, the reference in {dtype}; rounded"
+        yield Hypothesis("precision", sentence, (*rounded, *edits), ("precision of both", dtype))
+
+
+def _cast(value: str, to: int) -> Pass:
+    return Insert(value, "Cast", attributes=(("to", to),), before=True)
+
+
+def _operand(place: Place, name: str, dtype: str, number: int) -> Iterator[Pass]:
+    """Yield two casts before the region's readers of a value."""
+    array = place.operand(name)
+    readers = place.readers(name)
+    if array is None or array.dtype.name != "float32" or not readers:
+        return
+    to, half = place.those(readers), f"{name}_{dtype}"
+    yield Insert(name, "Cast", attributes=(("to", number),), to=to, output=half)
+    yield Insert(half, "Cast", attributes=(("to", int(TensorProto.FLOAT)),), to=to)
+
+
+_FEWEST = 32  # elements that tell a draw from a coincidence
+_NEAR = 0.25  # between shares of elements that are drawn alike
+
+
+def in_training(place: Place) -> Hypotheses:
+    """Yield that each node, or all nodes together, should compute what they do in evaluation."""
+    sites = [site for site in place.sites if trains(place.index, site.node)]
+    for some in [*([site] for site in sites), *([sites] if len(sites) > 1 else ())]:
+        titles = " and ".join(site.title for site in some)
+        sentence = f"{titles} {'is' if len(some) == 1 else 'are'} in training mode; in evaluation"
+        edits = tuple(map(_evaluating, some))
+        yield Hypothesis("training mode", sentence, edits, ("training mode",))
+
+
+def _evaluating(site: RegionNode) -> Pass:
+    if site.op_type == "Dropout":
+        return SetConstant(site.input[2], np.array(False), site.only)
+    known = ((a.name, helper.get_attribute_value(a)) for a in site.node.attribute)
+    kept = tuple((name, value) for name, value in known if name != "training_mode")
+    # in evaluation it has one output
+    return Replace(tuple(site.input), (site.output,), "BatchNormalization", kept)
+
+
+def dropped(place: Place) -> str:
+    """Say that a reference is an input of the region behind a Dropout that draws; '' if none is."""
+    for name, made in {place.value: place.wanted, **place.lacking}.items():
+        for source in place.inputs.values():
+            if is_array(source) and (share := _dropped_share(source, made)):
+                return (
+                    f"not the model: Dropout was active when the references were recorded ({name!r} is 0 in "
+                    f"{share:.0%} of the elements, the others are scaled): record again in eval()"
+                )
+    return ""
+
+
+def _dropped_share(source: Array, made: Array) -> float:
+    """Return the share of elements that a Dropout set to 0, of both signs; 0 if it cannot have made the array."""
+    if source.shape != made.shape or not (is_float(source.dtype) and is_float(made.dtype)):
+        return 0.0
+    live = source != 0
+    lost = live & (made == 0)
+    if live.sum() < _FEWEST or not lost.any() or not (kept := live & ~lost).any():
+        return 0.0
+    negative = np.signbit(source.astype(np.float64))
+    shares = [float(lost[s].mean()) for s in (live & negative, live & ~negative) if s.any()]
+    factors = made[kept].astype(np.float64) / source[kept]
+    factor, share = float(np.median(factors)), float(lost[live].mean())
+    drawn = abs(factor * (1 - share) - 1) < _NEAR and max(shares) - min(shares) < _NEAR
+    return share if drawn and factor > 1 and np.allclose(factors, factor, rtol=1e-3) else 0.0
