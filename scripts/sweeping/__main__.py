@@ -60,7 +60,8 @@ def main() -> int:
     todo = [each for each in todo if each.name not in table.swept]
     began = time.monotonic()
     with running.scratch() as folder:
-        for number, (case, found) in enumerate(Workers(todo, given, folder).results(), 1):
+        workers = Workers(todo, given, folder)
+        for number, (case, found) in enumerate(workers.results(), 1):
             table.add(case, found)
             if given.refused:
                 print(
@@ -76,7 +77,7 @@ def main() -> int:
                     flush=True,
                 )
             if time.monotonic() - began > given.seconds:
-                break
+                workers.stop()
     print(table)
     if given.page:
         table.write(given.page)
@@ -131,6 +132,10 @@ class Workers:
             for process, _, began in self._busy.values():
                 if time.monotonic() - began > _SECONDS:
                     process.kill()
+
+    def stop(self) -> None:
+        """Let each process end after the model that it is at."""
+        self._waiting.clear()
 
     def _received(self, here: Connection) -> tuple[Case, list[Found]]:
         process, number, _ = self._busy.pop(here)
