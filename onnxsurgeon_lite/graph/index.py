@@ -492,12 +492,17 @@ class GraphIndex:
     def require(self, name: str) -> None:
         """Raise `UnknownNameError` unless the main graph has this value."""
         if name not in self:
-            error = UnknownNameError(name, f"graph {self.graph.name!r}", self.values())
-            error.hint = self._where_inside(name) or error.hint
-            raise error
+            raise self.unknown(name, self.values(), "value")
+
+    def unknown(self, name: str, known: Iterable[str], kind: str) -> UnknownNameError:
+        """Return the error for a name that is none here; it says if it is a module, or a value in a body."""
+        error = UnknownNameError(name, f"graph {self.graph.name!r}", known, kind)
+        error.hint = self._where_inside(name) or error.hint
+        return error
 
     def _where_inside(self, name: str) -> str | None:
-        """Return a hint that says where a value is, if a body contains it."""
+        if self.origins.in_scope(name):
+            return f"it is a module: give scope:{name}"
         makers = ((b.path, node) for b in self.inner_bodies for node in b.nodes)
         found = next((path for path, node in makers if name in node.output), None)
         if found is None or not found.startswith(FUNCTION_PATH):

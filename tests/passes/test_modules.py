@@ -215,3 +215,16 @@ def test_names_that_a_call_keeps_never_change_what_nodes_compute():
 
     assert [list(node.attribute) for node in flat.proto.graph.node] == [[]] * 10
     assert osl.diff(layers(), flat).same
+
+
+@pytest.mark.parametrize("edit", [
+    lambda model: osl.extract(model, "layer.1"),
+    lambda model: osl.extract(model, outputs="layer.1"),
+    lambda model: osl.expose(model, "layer.1"),
+    lambda model: osl.remove(model, "layer.1"),
+])  # fmt: skip
+def test_a_path_without_its_prefix_is_told_to_be_a_module(edit):
+    with pytest.raises(UnknownNameError) as refused:
+        edit(layers())
+
+    assert refused.value.hint == "it is a module: give scope:layer.1"

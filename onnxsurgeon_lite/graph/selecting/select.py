@@ -82,7 +82,7 @@ def select_nodes(index: GraphIndex, argument: str) -> list[int]:
         found = sorted(position for name in fits for position in index.named[name])
     if not found:
         known = [node.name or index.node_id(place) for place, node in enumerate(index.nodes)]
-        raise UnknownNameError(argument, f"graph {index.graph.name!r}", known, kind="node")
+        raise index.unknown(argument, known, "node")
     return found
 
 
@@ -113,7 +113,7 @@ def unknown(index: GraphIndex, argument: str, error: UnknownNameError) -> Unknow
     if ":" in argument:
         return error  # it lists the names of that kind
     known = [*(node.name for node in index.nodes if node.name), *index.values()]
-    return UnknownNameError(argument, f"graph {index.graph.name!r}", known, kind="node or value")
+    return index.unknown(argument, known, "node or value")
 
 
 def split_names(index: GraphIndex, arguments: Iterable[str]) -> list[str]:
