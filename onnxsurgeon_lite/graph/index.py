@@ -498,11 +498,12 @@ class GraphIndex:
         """Return the error for a name that is none here; it says if it is a module, or a value in a body."""
         error = UnknownNameError(name, f"graph {self.graph.name!r}", known, kind)
         error.hint = self._where_inside(name) or error.hint
+        if self.origins.in_scope(name):
+            error.hint = f"it is a module: give scope:{name}; {error.hint}"
         return error
 
     def _where_inside(self, name: str) -> str | None:
-        if self.origins.in_scope(name):
-            return f"it is a module: give scope:{name}"
+        """Return a hint that says where a value is, if a body contains it."""
         makers = ((b.path, node) for b in self.inner_bodies for node in b.nodes)
         found = next((path for path, node in makers if name in node.output), None)
         if found is None or not found.startswith(FUNCTION_PATH):

@@ -227,4 +227,4 @@ def test_a_path_without_its_prefix_is_told_to_be_a_module(edit):
     with pytest.raises(UnknownNameError) as refused:
         edit(layers())
 
-    assert refused.value.hint == "it is a module: give scope:layer.1"
+    assert refused.value.hint.startswith("it is a module: give scope:layer.1; ")
