@@ -3,9 +3,6 @@
 
 def main() -> None:
     """Run the command line, and end the process: what it holds is not freed one by one."""
-    from onnxsurgeon_lite.cli.process import end_at_once
-
-    end_at_once()
     import os
 
     os._exit(ended())
@@ -20,6 +17,7 @@ def ended() -> int:
     gc.disable()  # a short process: looking for cycles among the objects of a large graph only takes time
     from onnxsurgeon_lite.cli.process import end_at_once, end_on_signals, ended_by, open_streams
 
+    end_at_once()
     open_streams()
     from onnxsurgeon_lite.cli.app import app, complete
 

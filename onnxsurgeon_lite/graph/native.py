@@ -31,7 +31,6 @@ _SEQUENCE = b"Sequence"
 _LEAST = 0.001  # seconds: a socket takes 0 for "do not wait"
 _SIZE = 8  # bytes
 _MOST = 2  # forks that are kept
-_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 Work = Callable[..., bytes]
 
@@ -466,7 +465,7 @@ def _work_for(caller: int, connection: socket.socket) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         _hold_only(connection.fileno())
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         if os.getppid() == caller:
             _serve(connection.makefile("rwb"), _data_size())
     finally:

@@ -10,7 +10,6 @@ import runpy
 import signal
 import sys
 
-_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _LIBRARY = ctypes.CDLL(None)  # opened here: a fork beside other threads may wait for ever for it
 
 
@@ -41,7 +40,7 @@ def guard(parent: int, memory_limit: int) -> None:
 def end_with_parent() -> None:
     """Let the system end this process with the thread that started it."""
     if sys.platform == "linux":
-        _LIBRARY.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+        _LIBRARY.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 if __name__ == "__main__":

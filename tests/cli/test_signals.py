@@ -127,6 +127,22 @@ def test_a_signal_while_a_lost_exception_is_shown_ends_the_command():
     assert (process.returncode, said) == (143, b"")
 
 
+def test_a_signal_waits_for_the_end_of_a_layout():
+    code = (
+        f"{SETUP}import threading\nfrom onnxsurgeon_lite.report.page import drawing\n"
+        "lines = [(n, min(n + k, 1999)) for n in range(1999) for k in (1, 2, 7)]\ndrawing._igraph()\n"
+        "real = drawing._native_layout\n"
+        "drawing._native_layout = lambda *given: (real(*given), print('drawn', flush=True))\n"
+        "threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGTERM]).start()\n"
+        "drawing._layout(2000, lines)\ntime.sleep(9)"
+    )
+
+    with python(code) as process:
+        said = process.communicate()[0]
+
+    assert (process.returncode, said) == (143, b"drawn\n")
+
+
 def test_a_signal_that_waits_at_the_end_of_the_command_ends_it():
     code = (
         f"{SETUP}process._raise_later(signal.SIGTERM); process.end_at_once()\n"

@@ -4,6 +4,7 @@ import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -56,6 +57,12 @@ class Draftsman:
 
 
 def _layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:
+    """Lay boxes out in another thread: a signal raises in the main one, and igraph does not survive that."""
+    with ThreadPoolExecutor(1) as aside:
+        return aside.submit(_native_layout, count, lines).result()
+
+
+def _native_layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:
     """Lay connected boxes out, and what is apart side by side: igraph mixes up the bends of several components."""
     graph_of = _igraph().GraphBase
     component = graph_of(count, lines, True).connected_components("weak")

@@ -4,10 +4,10 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 
 from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.report import results
@@ -41,30 +41,22 @@ def page_file(path: Path) -> Iterator[Callable[[Page], None]]:
     What is the same on every page is on its way to the disk while the rest is found.
     """
     nonce = os.urandom(16).hex()
-    errors = list[Exception]()
 
     def begin() -> None:
-        try:
-            file.writelines(_opening(nonce))
-            file.flush()
-            os.fsync(file.fileno())
-        except Exception as error:  # who finishes the page raises it
-            errors.append(error)
+        file.writelines(_opening(nonce))
+        file.flush()
+        os.fsync(file.fileno())
 
     def finish(page: Page) -> None:
         rest = _rest(page, nonce)
         with opened.pop_all():
-            writer.join()
-            if errors:
-                raise errors[0]
+            begun.result()
             file.writelines(rest)
         staging.commit()
 
     with Staging() as staging, contextlib.ExitStack() as opened:
         file = opened.enter_context(staging.open(path))
-        writer = Thread(target=begin)
-        writer.start()
-        opened.callback(writer.join)
+        begun = opened.enter_context(ThreadPoolExecutor(1)).submit(begin)
         yield finish
 
 
