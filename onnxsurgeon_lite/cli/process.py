@@ -8,7 +8,6 @@ from types import FrameType
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 _LOSING = ("_unraisable", "__del__")  # functions in which an exception is printed, or lost
-_PAUSE = 0.01  # seconds
 _waiting: list[int] = [signal.SIGALRM]  # that the next SIGALRM stands for: our timer sends one, too
 ended_by: list[int] = []
 """The signals that ended the command, whatever became of the exception."""
@@ -63,12 +62,12 @@ def _meant(number: int) -> int:
 def _raise_later(number: int) -> None:
     _waiting[0] = number
     signal.signal(signal.SIGALRM, _raise)
-    signal.setitimer(signal.ITIMER_REAL, _PAUSE)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)  # seconds
 
 
 def _must_wait(frame: FrameType | None) -> bool:
     """Return whether native code is being loaded, which may not survive an exception, or whether one is lost."""
-    while frame is not None:
+    while frame:
         code = frame.f_code
         if code.co_filename.startswith("<frozen importlib") or code.co_name in _LOSING:
             return True
