@@ -104,7 +104,7 @@ def show_node(node: NodeSummary) -> None:
         **{f"attribute {name}": text for name, text in node.attributes.items()},
         **{f"body {name}": f"{count} nodes" for name, count in node.bodies.items()},
         "captures": ", ".join(node.captured),
-        **node.metadata,
+        **{key: _cut(text) for key, text in node.metadata.items()},
     }
     _show_facts(facts)
     out("")

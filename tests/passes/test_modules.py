@@ -228,3 +228,13 @@ def test_a_path_without_its_prefix_is_told_to_be_a_module(edit):
         edit(layers())
 
     assert refused.value.hint.startswith("it is a module: give scope:layer.1; ")
+
+
+def test_long_metadata_of_a_node_is_shown_in_part():
+    model = layers()
+    model.proto.graph.node[0].metadata_props.add(key="long", value="ab" * 50_000)
+
+    text = str(osl.inspect(model, node="@0"))
+
+    assert "(100,000 characters)" in text
+    assert len(text) < 10_000
