@@ -113,9 +113,7 @@ class Remote(PosixPath):
         numbers = (kind | 0o644, inode, 0, 1, 0, 0, size or 0, 0, 0, 0)
         return os.stat_result(numbers, {"st_mtime_ns": 0})
 
-    def lstat(self) -> os.stat_result:
-        """As `stat`: there are no links."""
-        return self.stat()
+    lstat = stat  # there are no links
 
     def exists(self) -> bool:
         """Return whether something is there."""

@@ -8,7 +8,7 @@ from types import FrameType
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 _LOSING = ("_unraisable", "__del__")  # functions in which an exception is printed, or lost
-_waiting: list[int] = [signal.SIGALRM]  # that the next SIGALRM stands for: our timer sends one, too
+_waiting = [int(signal.SIGALRM)]  # that the next SIGALRM stands for: our timer sends one, too
 ended_by: list[int] = []
 """The signals that ended the command, whatever became of the exception."""
 

@@ -232,6 +232,17 @@ def test_the_script_of_a_result_needs_no_package_of_ours(tmp_path):
     assert done.returncode == 1
 
 
+def test_a_malformed_constant_is_no_end_of_the_search(tmp_path):
+    model = osl.build(CHAIN).proto
+    model.graph.initializer.add(name="w", data_type=onnx.TensorProto.DOUBLE, raw_data=bytes(1600))
+    model.graph.node.add(op_type="Add", input=["w", "w"], output=["unread"])
+    onnx.save(model, tmp_path / "m.onnx")
+
+    found = osl.reduce(tmp_path / "m.onnx", "error")
+
+    assert (found.complete, found.after.nodes) == (True, 1)
+
+
 def test_a_command_with_an_open_quote_is_refused():
     with pytest.raises(UsageError, match="cannot be split: No closing quotation"):
         osl.reduce(osl.build(CHAIN), command="check '{model}")

@@ -91,7 +91,10 @@ class Shrinking:
         """Apply as many edits of each row as possible."""
         for row in rows:
             edits = {edit.name: edit for edit in row}
-            items = [(edit.name, target) for edit in row for target in edit.targets(failing)]
+            items = list[Item]()
+            for edit in row:
+                with suppress(SurgeonError):  # a malformed constant cannot become plainer
+                    items += [(edit.name, target) for target in edit.targets(failing)]
             failing = self._smaller(failing, items, partial(self._edited, edits, failing))
         return failing
 
