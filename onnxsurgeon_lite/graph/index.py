@@ -21,6 +21,7 @@ from onnx import (
     OperatorSetIdProto,
     SparseTensorProto,
     TensorProto,
+    TensorShapeProto,
     TypeProto,
     ValueInfoProto,
     helper,
@@ -614,7 +615,7 @@ class _Types(UserDict[str, TypeProto]):
     def _declared(self, name: str) -> TypeProto | None:
         info = self._declaration(name)
         if info is not None and info.HasField("type"):
-            if not any(dim.dim_value < 0 for dim in info.type.tensor_type.shape.dim):
+            if not any(dim.dim_value < 0 for dim in dims_of(info.type)):
                 return info.type
             kind = copied(info.type)
             open_sizes(kind)
@@ -791,10 +792,16 @@ def has_shape(kind: TypeProto) -> bool:
     return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
 
 
+def dims_of(kind: TypeProto | None) -> Sequence[TensorShapeProto.Dimension]:
+    """Return the dimensions of a tensor type; none where it has no shape."""
+    found: Sequence[TensorShapeProto.Dimension] = () if kind is None else kind.tensor_type.shape.dim
+    return found
+
+
 def symbols_of(values: Iterable[ValueInfoProto]) -> Iterator[str]:
     """Yield the names of the sizes that declarations have, in order; '' for a size without a name."""
     for value in values:
-        for dim in value.type.tensor_type.shape.dim:
+        for dim in dims_of(value.type):
             yield dim.dim_param
 
 
@@ -802,7 +809,7 @@ def fixed_shape(kind: TypeProto | None) -> tuple[int, ...] | None:
     """Return the shape of a tensor type in which every size is a number, else None."""
     if kind is None or not kind.tensor_type.HasField("shape"):
         return None
-    dims = kind.tensor_type.shape.dim
+    dims = dims_of(kind)
     fixed = all(dim.HasField("dim_value") for dim in dims)
     return tuple(dim.dim_value for dim in dims) if fixed else None
 

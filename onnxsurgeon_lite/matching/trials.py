@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, RuntimeLost
-from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, has_shape
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.runtime.feeds import (
     Feeds,
@@ -227,7 +227,7 @@ def _sizes(index: GraphIndex) -> list[dict[str, int]]:
     symbols: dict[str, bool] = {}  # name -> whether it is always the first dimension
     places: dict[str, tuple[int, int]] = {}  # name -> the rank and the axis where it stands first
     for name in required_inputs(index):
-        dims = index.inputs[name].type.tensor_type.shape.dim
+        dims = dims_of(index.inputs[name].type)
         for axis, dim in enumerate(dims):
             if known_size(dim) is None and computed_size(dim.dim_param, {}) is None:
                 symbols[dim.dim_param] = not axis and symbols.get(dim.dim_param, True)
@@ -249,7 +249,7 @@ def _sizes(index: GraphIndex) -> list[dict[str, int]]:
 def _is_small(index: GraphIndex, sizes: Mapping[str, int]) -> bool:
     """Return whether every input of these sizes is made and computed in little time."""
     return all(
-        math.prod(sizes.get(dim.dim_param, 1) for dim in info.type.tensor_type.shape.dim) <= _MOST
+        math.prod(sizes.get(dim.dim_param, 1) for dim in dims_of(info.type)) <= _MOST
         for info in index.inputs.values()
     )
 
@@ -260,9 +260,7 @@ def _sizes_of(index: GraphIndex, feeds: Feeds) -> dict[str, int]:
         dim.dim_param: size
         for name, value in feeds.items()
         if isinstance(value, np.ndarray)
-        for dim, size in zip(
-            index.inputs[name].type.tensor_type.shape.dim, value.shape, strict=False
-        )
+        for dim, size in zip(dims_of(index.inputs[name].type), value.shape, strict=False)
         if known_size(dim) is None
     }
 

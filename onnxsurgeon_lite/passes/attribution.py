@@ -8,7 +8,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError, UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.schemas import RANDOM
 from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.passes.derivative import Derivative
@@ -80,8 +80,8 @@ class Attribution:
         made = ways.get(self.method, self._once)(work, of, layer, weights)
         kind = copied(work.index.types[layer])
         if self.method == "gradcam":
-            kind.tensor_type.shape.dim[1].Clear()
-            kind.tensor_type.shape.dim[1].dim_value = 1
+            dims_of(kind)[1].Clear()
+            dims_of(kind)[1].dim_value = 1
         work.output(HEATMAP, made, kind)
         where = f" at {layer!r}" if layer != to else ""
         change = f"added output {HEATMAP!r}: {self.method} of {of!r} by {to!r}{where}"
@@ -165,7 +165,7 @@ class Attribution:
         tape, samples = work.tape, self.steps or 5
         value = tape.value(to)
         if isinstance(self.noise, str):
-            shape = work.index.types[to].tensor_type.shape.dim
+            shape = dims_of(work.index.types[to])
             sizes = [d.dim_value if d.HasField("dim_value") else d.dim_param for d in shape]
             noise = work.input(
                 self.noise, helper.make_tensor_type_proto(value.dtype, [samples, *sizes])

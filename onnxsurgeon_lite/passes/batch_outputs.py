@@ -10,7 +10,7 @@ from typing import ClassVar
 from onnx import TensorProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import ShapeError, UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -146,12 +146,12 @@ def _common_type(index: GraphIndex, names: tuple[str, ...]) -> TypeProto:
     common = copied(kinds[0])
     for name, kind in zip(names, kinds, strict=True):
         same = kind.tensor_type.elem_type == common.tensor_type.elem_type
-        if not same or len(kind.tensor_type.shape.dim) != len(common.tensor_type.shape.dim):
+        if not same or len(dims_of(kind)) != len(dims_of(common)):
             raise ShapeError(
                 f"{names[0]!r} {shape_text(kinds[0])} and {name!r} {shape_text(kind)} do not stack",
                 "the outputs of a group must have one dtype and rank",
             )
-        dims = list(zip(common.tensor_type.shape.dim, kind.tensor_type.shape.dim, strict=True))
+        dims = list(zip(dims_of(common), dims_of(kind), strict=True))
         for known, dim in dims[1:]:
             if known != dim and known.HasField("dim_value") and dim.HasField("dim_value"):
                 raise ShapeError(

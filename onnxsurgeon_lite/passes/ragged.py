@@ -6,7 +6,7 @@ import numpy as np
 from onnx import GraphProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import ShapeError, UnknownNameError, UsageError
-from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, onnx_opset
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import key_text
@@ -28,7 +28,7 @@ def require_output(index: GraphIndex, name: str) -> None:
 def ragged_type(index: GraphIndex, name: str) -> TypeProto:
     """Return the type of an output that can be padded along dimension 0."""
     kind = index.type_of(name) or TypeProto()
-    if not kind.tensor_type.HasField("shape") or not kind.tensor_type.shape.dim:
+    if not kind.tensor_type.HasField("shape") or not dims_of(kind):
         what = f"is {shape_text(kind)}" if kind.HasField("tensor_type") else "is not a tensor"
         raise ShapeError(
             f"output {name!r} {what} and has no dimension 0 to pad", "leave it out of the list"
@@ -99,7 +99,7 @@ class Appender:
     def padded(self, value: str, kind: TypeProto, most: int, fill: float, name: str) -> str:
         """Pad or cut dimension 0 to `most`: append `most` rows of filler, keep the first `most` rows."""
         scalar = _fill_tensor(kind, fill, value)
-        dims = kind.tensor_type.shape.dim[1:]
+        dims = dims_of(kind)[1:]
         if all(dim.HasField("dim_value") for dim in dims):
             shape = self.integers([most, *(dim.dim_value for dim in dims)], f"{value}.filler.shape")
         else:
@@ -135,7 +135,7 @@ def padded_type(kind: TypeProto, leading: list[int]) -> TypeProto:
     result.tensor_type.elem_type = kind.tensor_type.elem_type
     for size in leading:
         result.tensor_type.shape.dim.add(dim_value=size)
-    result.tensor_type.shape.dim.extend(kind.tensor_type.shape.dim[1:])
+    result.tensor_type.shape.dim.extend(dims_of(kind)[1:])
     return result
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 from onnx import TensorShapeProto
 
 from onnxsurgeon_lite.errors import ShapeError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import split
@@ -63,7 +63,7 @@ class Rebatch:
 
     def _dimension(self, index: GraphIndex, name: str) -> int | str:
         kind = index.inputs[name].type
-        dims = kind.tensor_type.shape.dim
+        dims = dims_of(kind)
         if self.axis >= len(dims):
             raise ShapeError(
                 f"input {name!r} is {shape_text(kind)} and has no dimension {self.axis}",
@@ -72,7 +72,7 @@ class Rebatch:
         return _size(dims[self.axis])
 
     def _shape(self, index: GraphIndex, name: str) -> tuple[int | str, ...]:
-        dims = index.inputs[name].type.tensor_type.shape.dim
+        dims = dims_of(index.inputs[name].type)
         sizes = [_size(dim) for dim in dims]
         sizes[self.axis] = self.to
         return tuple(sizes)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from onnx import NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -79,7 +79,7 @@ def _layouts(name: str, text: str, kind: TypeProto) -> tuple[str, str]:
     inside = given or (first if new.endswith("C") else last)
     if len(set(new)) != len(new) or sorted(inside) != sorted(new) or (not given and "C" not in new):
         raise EditError(f"{text!r} is not a layout", f"write {name}=NHWC, or {name}=NCHW->NWHC")
-    if not kind.tensor_type.HasField("shape") or len(kind.tensor_type.shape.dim) != len(new):
+    if not kind.tensor_type.HasField("shape") or len(dims_of(kind)) != len(new):
         raise EditError(
             f"{name!r} has shape {shape_text(kind)}, layout {new} has {len(new)} dimensions",
             "give a letter for each dimension",
@@ -90,7 +90,7 @@ def _layouts(name: str, text: str, kind: TypeProto) -> tuple[str, str]:
 def _moved(kind: TypeProto, order: tuple[int, ...]) -> TypeProto:
     """Return a type with its dimensions in another order."""
     moved = copied(kind)
-    dims = kind.tensor_type.shape.dim
+    dims = dims_of(kind)
     del moved.tensor_type.shape.dim[:]
     moved.tensor_type.shape.dim.extend(dims[place] for place in order)
     return moved

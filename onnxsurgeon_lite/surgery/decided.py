@@ -1,11 +1,11 @@
 """Replace operands that the types of values decide: the shape of a Reshape, the dtype of a CastLike."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorShapeProto, TypeProto, helper
 
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model import drop, is_external, is_standard
 from onnxsurgeon_lite.surgery.edits import fresh
@@ -13,7 +13,6 @@ from onnxsurgeon_lite.tensors import dtypes
 
 DECIDED = ("Reshape", "CastLike")
 """Operators with such operands."""
-_Dims = Sequence[TensorShapeProto.Dimension]
 
 
 def decide(
@@ -65,7 +64,7 @@ def _shape(node: NodeProto, types: Mapping[str, TypeProto], rest: int | None) ->
     Args:
         rest: the place of the computed shape's own -1.
     """
-    before, after = (_dims(types.get(name)) for name in (node.input[0], node.output[0]))
+    before, after = (dims_of(types.get(name)) for name in (node.input[0], node.output[0]))
     kept = [
         place
         for place, dim in enumerate(after)
@@ -91,7 +90,7 @@ def _rest(index: GraphIndex, name: str, types: Mapping[str, TypeProto]) -> int |
         return None
     places, length = [], 0
     for part in index.nodes[position].input:
-        tensor, dims = constant(index, part), _dims(types.get(part))
+        tensor, dims = constant(index, part), dims_of(types.get(part))
         if tensor is not None and is_external(tensor):
             return None
         if tensor is not None:
@@ -103,11 +102,6 @@ def _rest(index: GraphIndex, name: str, types: Mapping[str, TypeProto]) -> int |
         else:
             return None
     return int(places[0]) if len(places) == 1 else None
-
-
-def _dims(kind: TypeProto | None) -> _Dims:
-    dims: _Dims = () if kind is None else kind.tensor_type.shape.dim
-    return dims
 
 
 def _same(one: TensorShapeProto.Dimension, other: TensorShapeProto.Dimension) -> bool:

@@ -9,7 +9,7 @@ from onnx import FunctionProto, NodeProto, TypeProto, defs, parser
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, opset_versions
 from onnxsurgeon_lite.graph.schemas import schema_at
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, copied, function_key, is_standard
@@ -141,8 +141,7 @@ def definition(
 def _is_last(index: GraphIndex, node: NodeProto) -> bool:
     """Return whether the axis of a Softmax is the last one, on which all opsets agree."""
     axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
-    kind = index.type_of(node.input[0]) if axis != -1 else None
-    return axis == -1 or (kind is not None and axis == len(kind.tensor_type.shape.dim) - 1)
+    return axis in (-1, len(dims_of(index.type_of(node.input[0]))) - 1)
 
 
 def _types(index: GraphIndex, node: NodeProto) -> list[TypeProto | None]:
@@ -181,7 +180,7 @@ def _split_of_sizes(index: GraphIndex, node: NodeProto, version: int) -> Functio
         return None
     count, axis = len(node.output), given.get("axis", 0)
     shape = index.type_of(node.input[0])
-    dims = list(shape.tensor_type.shape.dim) if shape is not None else []
+    dims = list(dims_of(shape))
     size = dims[axis].dim_value if -len(dims) <= axis < len(dims) else 0
     parts = ", ".join(f"part{n}" for n in range(count))
     most = -(-size // given["num_outputs"])

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.declared import (
     declare_anew,
     declared_types,
 )
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.model import Model, copied, drop, is_standard
 from onnxsurgeon_lite.surgery.types import (
     BY_SHAPE_ALONE,
@@ -144,9 +144,9 @@ def _declare(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:
 def _relaxed(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: bool) -> TypeProto:
     """Return a declared type without the known sizes that do not remain."""
     kind = copied(declared)
-    sizes = known.tensor_type.shape.dim
-    still = left.tensor_type.shape.dim
-    dims = kind.tensor_type.shape.dim
+    sizes = dims_of(known)
+    still = dims_of(left)
+    dims = dims_of(kind)
     if not kind.tensor_type.HasField("shape") or len(dims) != len(sizes):
         return kind
     if len(still) != len(sizes):
@@ -162,7 +162,7 @@ def _relaxed(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: 
 
 def _restored(current: TypeProto, original: TypeProto, inferred: TypeProto) -> TypeProto:
     """Return the original type if all relaxed sizes hold again, otherwise the inferred one."""
-    sizes = inferred.tensor_type.shape.dim
+    sizes = dims_of(inferred)
     kind = copied(current)
     shape = kind.tensor_type.shape
     if not current.tensor_type.HasField("shape"):
@@ -178,8 +178,8 @@ def _restored(current: TypeProto, original: TypeProto, inferred: TypeProto) -> T
     for dim, size in zip(shape.dim, sizes, strict=True):
         if not dim.WhichOneof("value") and _is_known(size):
             dim.CopyFrom(size)
-    relaxed = zip(shape.dim, original.tensor_type.shape.dim, strict=False)
-    same = len(shape.dim) == len(original.tensor_type.shape.dim)
+    relaxed = zip(shape.dim, dims_of(original), strict=False)
+    same = len(shape.dim) == len(dims_of(original))
     return original if same and all(_same(dim, was) for dim, was in relaxed) else kind
 
 
@@ -191,7 +191,7 @@ def _declared(graph: GraphProto) -> Iterator[ValueInfoProto]:
 def _of_rank(kind: TypeProto) -> TypeProto:
     """Return the type with its rank alone."""
     ranked = copied(kind)
-    for dim in ranked.tensor_type.shape.dim:
+    for dim in dims_of(ranked):
         _clear(dim)
     return ranked
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from onnx import TensorShapeProto, TypeProto
 
+from onnxsurgeon_lite.graph.index import dims_of
 from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, product, varies
@@ -60,7 +61,7 @@ def stacked(state: State, axis: int, count: Axis | None) -> State:
     types = []
     for one, number in zip(state.types, numbers, strict=True):
         kind = copied(one)
-        dims = list(one.tensor_type.shape.dim)
+        dims = list(dims_of(one))
         dims.insert(place, TensorShapeProto.Dimension(dim_value=number))
         del kind.tensor_type.shape.dim[:]
         kind.tensor_type.shape.dim.extend(dims)

@@ -13,6 +13,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.graph import native
+from onnxsurgeon_lite.graph.index import dims_of
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import copied, is_standard, walk
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, in_range, varies
@@ -89,7 +90,7 @@ def sizes_of(types: Sequence[TypeProto]) -> list[Size | None] | None:
     for kind in types:
         if not kind.tensor_type.HasField("shape"):
             return None
-        dims = kind.tensor_type.shape.dim
+        dims = dims_of(kind)
         shapes.append([d.dim_value if d.HasField("dim_value") else None for d in dims])
     if len({len(shape) for shape in shapes}) > 1:
         return None
@@ -223,12 +224,12 @@ def _misfit(node: NodeProto, kinds: Sequence[TypeProto]) -> str:
 
 def _size(kind: TypeProto, axis: int) -> int:
     """Return the size of an axis; 0 if it is not known."""
-    dims = kind.tensor_type.shape.dim
+    dims = dims_of(kind)
     return int(dims[axis].dim_value) if axis < len(dims) else 0
 
 
 def _is_vector(kind: TypeProto) -> bool:
-    return len(kind.tensor_type.shape.dim) == 1
+    return len(dims_of(kind)) == 1
 
 
 def _is_small(kinds: Iterable[TypeProto]) -> bool:

@@ -9,7 +9,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProt
 
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
-from onnxsurgeon_lite.graph.index import onnx_opset
+from onnxsurgeon_lite.graph.index import dims_of, onnx_opset
 from onnxsurgeon_lite.model import Model, drop, walk
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.surgery.resizing.inference import State
@@ -354,7 +354,7 @@ class Resizing:
         old, new = TypeProto.FromString(declared), TypeProto.FromString(declared)
         if new.tensor_type.HasField("shape"):
             self._declare_type(new, state.sizes(), state.follows)
-        sides = (kind.tensor_type.shape.dim for kind in (old, new))
+        sides = (dims_of(kind) for kind in (old, new))
         pairs = enumerate(zip(*sides, strict=True))
         changed = [(axis, dim) for axis, (was, dim) in pairs if was != dim]
         if _is_empty(new) and not _is_empty(old):
@@ -369,7 +369,7 @@ class Resizing:
     def _declare_type(
         self, kind: TypeProto, sizes: Sequence[Size | None] | None, follows: bool
     ) -> None:
-        dims = kind.tensor_type.shape.dim
+        dims = dims_of(kind)
         known = sizes if sizes is not None and len(sizes) == len(dims) else [None] * len(dims)
         for dim, size in zip(dims, known, strict=True):
             if size is None:
@@ -390,11 +390,11 @@ class Resizing:
 def _set_sizes(kind: TypeProto, sizes: _Sizes) -> None:
     """Set the sizes of axes in place: a whole type would take new memory."""
     for axis, dim in sizes:
-        kind.tensor_type.shape.dim[axis].CopyFrom(dim)
+        dims_of(kind)[axis].CopyFrom(dim)
 
 
 def _is_empty(kind: TypeProto) -> bool:
-    dims = kind.tensor_type.shape.dim
+    dims = dims_of(kind)
     return any(dim.HasField("dim_value") and dim.dim_value <= 0 for dim in dims)
 
 

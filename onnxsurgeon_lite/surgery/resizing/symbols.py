@@ -8,7 +8,7 @@ from math import isqrt
 from onnx import TensorShapeProto
 
 from onnxsurgeon_lite.errors import ShapeError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.surgery.resizing.plan import Symbol
 from onnxsurgeon_lite.surgery.resizing.sizes import Size
@@ -41,7 +41,7 @@ def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
             if dim.dim_param:
                 renamed[dim.dim_param] = target
     for name, info in index.inputs.items():
-        dims = info.type.tensor_type.shape.dim
+        dims = dims_of(info.type)
         for axis, dim in enumerate(dims):
             own = dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
             target = _target(request, renamed, name, axis, dim)
@@ -77,7 +77,7 @@ def _dims(
     index: GraphIndex, name: str, shape: Sequence[int | str]
 ) -> Sequence[TensorShapeProto.Dimension]:
     kind = index.inputs[name].type
-    dims: Sequence[TensorShapeProto.Dimension] = kind.tensor_type.shape.dim
+    dims = dims_of(kind)
     if not kind.tensor_type.HasField("shape") or len(dims) != len(shape):
         raise ShapeError(
             f"input {name!r} is {shape_text(kind)}, but the requested shape has {len(shape)} dimensions",

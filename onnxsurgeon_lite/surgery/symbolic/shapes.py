@@ -14,7 +14,13 @@ from onnx import GraphProto, ModelProto, TensorProto, TensorShapeProto, TypeProt
 
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.declared import INPUT, OUTPUT, VALUE_INFO, declared_types
-from onnxsurgeon_lite.graph.index import GraphIndex, has_shape, serialized_part, tensor_type
+from onnxsurgeon_lite.graph.index import (
+    GraphIndex,
+    dims_of,
+    has_shape,
+    serialized_part,
+    tensor_type,
+)
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import FEW
@@ -135,7 +141,7 @@ def _elements_apart(index: GraphIndex, types: Types) -> Types:
         ):
             continue
         for name in row.outputs:
-            if name in types and any(map(is_unknown, _dims(types[name]))):
+            if name in types and any(map(is_unknown, dims_of(types[name]))):
                 opened[name] = copied(types[name])
                 native.open_sizes(opened[name], names=True)
     return onnx_types(as_declared(index, opened)) if opened else types
@@ -233,7 +239,7 @@ class _Resolving:
             if position in makers:
                 self._visit(position, position in traced)
             for name in self.open.intersection(self.index.rows[position].outputs):
-                for dim in _dims(self.types.get(name)):
+                for dim in dims_of(self.types.get(name)):
                     if dim.dim_param in self.names:
                         _put(dim, self.names[dim.dim_param])
 
@@ -244,7 +250,7 @@ class _Resolving:
         for position in positions:
             for name in self.open.intersection(self.index.rows[position].outputs):
                 kind = self.types.get(name)
-                new = {dim.dim_param for dim in _dims(kind) if is_unknown(dim)} - seen
+                new = {dim.dim_param for dim in dims_of(kind) if is_unknown(dim)} - seen
                 if kind is None or not has_shape(kind) or new:
                     found.add(position)
                     seen |= new - {""}
@@ -266,7 +272,7 @@ class _Resolving:
         kind = self.types.get(name)
         if kind is None or not has_shape(kind):
             return True
-        return kind.tensor_type.elem_type in _NUMBERS and len(_dims(kind)) <= 1
+        return kind.tensor_type.elem_type in _NUMBERS and len(dims_of(kind)) <= 1
 
     def _visit(self, position: int, is_traced: bool) -> None:
         """Infer a node at every trial that is left; equal nodes with equal inputs are inferred once."""
@@ -335,7 +341,7 @@ class _Resolving:
             return constant
         kind = TypeProto()
         kind.CopyFrom(self.types.get(name, kind))
-        for dim in _dims(kind):
+        for dim in dims_of(kind):
             if dim.dim_param and not is_unknown(dim):
                 _put(dim, self.expressions.size(dim.dim_param)[trial])
         data = self.data.get(name, {}).get(trial)
@@ -364,7 +370,7 @@ class _Resolving:
         kind = self.types.get(name)
         if (kind is None or not has_shape(kind)) and not self._take_rank(name, at):
             return
-        for axis, dim in enumerate(_dims(self.types[name])):
+        for axis, dim in enumerate(dims_of(self.types[name])):
             if dim.dim_param and not is_unknown(dim):
                 self.expressions.size(dim.dim_param)
             if not is_unknown(dim):
@@ -379,11 +385,11 @@ class _Resolving:
 
     def _take_rank(self, name: str, at: Sequence[tuple[int, TypeProto]]) -> bool:
         """Give a value a type with its rank, if its node makes the same at every trial."""
-        ranks = {len(_dims(kind)) if has_shape(kind) else -1 for _, kind in at}
+        ranks = {len(dims_of(kind)) if has_shape(kind) else -1 for _, kind in at}
         if len(ranks) != 1 or -1 in ranks or not at[0][1].HasField("tensor_type"):
             return False
         self.types[name] = copied(at[0][1])
-        for dim in _dims(self.types[name]):
+        for dim in dims_of(self.types[name]):
             dim.Clear()
         return True
 
@@ -395,7 +401,7 @@ class _Resolving:
 
 def _rank_varies(at: Iterable[list[State] | None]) -> bool:
     """Return whether every output of a node has other numbers of axes at other trials."""
-    known = ([len(_dims(state.types[0])) for state in states] for states in at if states)
+    known = ([len(dims_of(state.types[0])) for state in states] for states in at if states)
     return all(len(set(column)) > 1 for column in zip(*known, strict=True))
 
 
@@ -403,16 +409,11 @@ def _size(axis: int, at: Sequence[tuple[int, TypeProto]]) -> Size | None:
     """Return the size of an axis at the trials; None if one of them does not know it."""
     size = [0] * TRIALS
     for trial, kind in at:
-        dims = _dims(kind)
+        dims = dims_of(kind)
         if axis >= len(dims) or not dims[axis].HasField("dim_value"):
             return None
         size[trial] = dims[axis].dim_value
     return tuple(size) if at else None
-
-
-def _dims(kind: TypeProto | None) -> Sequence[TensorShapeProto.Dimension]:
-    found: Sequence[TensorShapeProto.Dimension] = () if kind is None else kind.tensor_type.shape.dim
-    return found
 
 
 def is_unknown(dim: TensorShapeProto.Dimension) -> bool:
@@ -437,7 +438,7 @@ def _says_all(types: Types, index: GraphIndex) -> bool:
 
 
 def _is_complete(kind: TypeProto) -> bool:
-    return has_shape(kind) and not any(map(is_unknown, _dims(kind)))
+    return has_shape(kind) and not any(map(is_unknown, dims_of(kind)))
 
 
 def _put(dim: TensorShapeProto.Dimension, size: int | str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.index import dims_of
 from onnxsurgeon_lite.graph.schemas import RANDOM
 from onnxsurgeon_lite.model import copied, is_standard, walk
 from onnxsurgeon_lite.surgery.edits import names_in
@@ -224,7 +225,7 @@ class _Backwards:
             types[names[read.inner]] = _row_type(body.type_of(read.outer), read.axis)
         for term, value in zip((self.place, self.going), loop.body.input, strict=False):
             if loop.count:  # runtimes give a scalar, or one element where the body declares it so
-                dims = [1] * len(value.type.tensor_type.shape.dim)
+                dims = [1] * len(dims_of(value.type))
                 types[term.name] = helper.make_tensor_type_proto(term.dtype, [])
                 given = body.op("Reshape", term, body.integers(dims)) if dims else term
                 types[given.name] = helper.make_tensor_type_proto(term.dtype, dims)
@@ -357,6 +358,6 @@ def _graph(body: Tape, inputs: Sequence[Term], outputs: Sequence[Term]) -> Graph
 
 def _row_type(kind: TypeProto | None, axis: int) -> TypeProto:
     made = copied(kind) if kind is not None else TypeProto()
-    if made.tensor_type.HasField("shape") and made.tensor_type.shape.dim:
+    if made.tensor_type.HasField("shape") and dims_of(made):
         del made.tensor_type.shape.dim[axis]
     return made
