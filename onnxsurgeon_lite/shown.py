@@ -83,6 +83,11 @@ def _short(value: object) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
+def made_with() -> str:
+    """Return the versions as text."""
+    return ", ".join(f"{name} {version}" for name, version in versions().items())
+
+
 def versions() -> dict[str, str]:
     """Return the versions of this package and of its dependencies."""
     from importlib.metadata import version

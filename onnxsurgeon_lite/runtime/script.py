@@ -21,7 +21,7 @@ from pathlib import Path
 from onnxsurgeon_lite.graph.limits import memory_of_children
 from onnxsurgeon_lite.runtime.guard import end_with_parent, guard, guarded
 
-_BLOCK, _LONGEST = 1 << 16, 1 << 24  # bytes that are read at once, and kept of an output
+_BLOCK, _LONGEST = 65_536, 1 << 24  # bytes that are read at once, and kept of an output
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.runtime.script import run_to_end, running_script
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import versions
+from onnxsurgeon_lite.shown import made_with
 from onnxsurgeon_lite.tensors.comparison import Tolerance, texts, titles
 from onnxsurgeon_lite.tensors.dtypes import Stored, is_array, numpy_dtype, present, type_of
 from onnxsurgeon_lite.tensors.references import open_references, write_test_data
@@ -247,7 +247,6 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
     Args:
         place: the body of the culprit with its iteration; '' for the main graph.
     """
-    made_with = ", ".join(f"{name} {version}" for name, version in versions().items())
     path, iterations = iterations_of(place)
     wrong = at(f"{path}/{culprit.value}", iterations) if place else culprit.value
     node_id = f"{path}/{culprit.id}" if place else culprit.id
@@ -262,7 +261,7 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
         *(f"- attribute {_code(name)}: {_code(text)}" for name, text in culprit.attributes.items()),
         *([f"- float64: {culprit.evaluated}"] if culprit.evaluated else []),
         f"- look: {result.look}",
-        f"- versions: {made_with}",
+        f"- versions: {made_with()}",
         "",
         f"| role | value | match | {' | '.join(shown)} | own error |",
         "|---" * (4 + len(shown)) + "|",

@@ -3,6 +3,7 @@
 import platform
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from textwrap import indent
 
 from onnxsurgeon_lite.atomic import NewFolder, write_text
 from onnxsurgeon_lite.debug.reduction.conditions import Condition, FailingProgram, Reason
@@ -12,7 +13,7 @@ from onnxsurgeon_lite.names import command, shown
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.options import ORT, provider_name
 from onnxsurgeon_lite.runtime.script import running_script
-from onnxsurgeon_lite.shown import HIDDEN, Shown, versions
+from onnxsurgeon_lite.shown import HIDDEN, Shown, made_with
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.references import write_test_data
 
@@ -131,7 +132,7 @@ _EXPECTED = {
     "invalid": "The checker accepts the model.",
 }
 _README = """\
-# {found.reason}
+# {found.reason.kind}
 
 `model.onnx` has {found.after} of constants and inputs; it was reduced from
 {found.before}. It fails {found.failed} of {found.runs} times:
@@ -144,9 +145,7 @@ _README = """\
 
 **Versions:** {versions}
 
-```text
-{found.text}
-```
+{text}
 
 Edits: {steps}.
 """
@@ -211,13 +210,13 @@ def written(found: Reduction, ask: Condition | FailingProgram, target: Path) -> 
             proved = any(_fails(new.path / "repro.py", kind) for _ in range(found.runs))
             found = replace(found, proved=proved)
         found = replace(found, folder=str(target), command=words)
-        made_with = ", ".join(f"{name} {version}" for name, version in versions().items())
         readme = _README.format(
             found=found,
+            text=indent(found.text, "    "),
             said=shown(found.reason.said or str(found.reason)),
             expected=_EXPECTED.get(kind, "The command ends as it should."),
             command=command(*words),
-            versions=f"{made_with}; {platform.platform()}",
+            versions=f"{made_with()}; {platform.platform()}",
             steps=", ".join(found.steps),
         )
         write_text(new.path / "README.md", readme)
