@@ -34,7 +34,8 @@ def shape_values(node: NodeProto, read: Read, kind: TypeProto | None) -> Element
         case "Squeeze" if first.size == 1:
             return first.reshape(())
         case "Unsqueeze" if not first.ndim:
-            return first.reshape(1)
+            axes = attributes["axes"].ints if "axes" in attributes else read(node.input[1])
+            return first.reshape(1) if axes is not None and np.size(axes) == 1 else None
         case "Gather" if first.ndim == 1:
             return _gather(first, read(node.input[1]))
         case "Slice" if first.ndim == 1:

@@ -128,6 +128,29 @@ def test_a_known_size_is_folded_where_others_are_open(runtime):
     assert agree(runtime, model, result.model, {"x": ones(2, 6, 3, 5)})
 
 
+@pytest.mark.parametrize("axes", ["0", "0, 1", "0, 1, 2"])
+def test_a_size_gets_as_many_axes_as_are_asked_for(axes, runtime):
+    text = f"""wide (float[3,n] x) => (int64[k] y) <int64 i = {{0}}, int64[k] axes = {{AXES}}> {{
+        s = Shape(x) g = Gather(s, i) u = Unsqueeze(g, axes) h = Gather(s, i) v = Unsqueeze(h, axes) y = Add(u, v) }}"""
+    count = len(axes.split(","))
+    text = text.replace("int64[k] axes", f"int64[{count}] axes").replace("AXES", axes)
+    model = built(text.replace("int64[k] y", f"int64[{', '.join('1' * count)}] y"))
+
+    result = osl.fold(model)
+
+    assert result.changed
+    assert agree(runtime, model, result.model, {"x": ones(3, 2)})
+
+
+def test_sizes_in_a_matrix_keep_their_rank(runtime):
+    model = built("""matrix (float[3,n] x) => (int64[1] y) <int64[1,1] i = {0}, int64[1] first = {0}> {
+        s = Shape(x) g = Gather(s, i) q = Squeeze(g, first) y = Add(q, q) }""")
+
+    result = osl.fold(model)
+
+    assert agree(runtime, model, result.model, {"x": ones(3, 2)})
+
+
 def test_constants_of_bodies_are_folded(runtime):
     model = built(BODY)
 

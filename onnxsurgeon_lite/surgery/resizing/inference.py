@@ -13,10 +13,11 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.index import dims_of
+from onnxsurgeon_lite.graph.index import dims_of, fixed_shape
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import copied, is_standard, walk
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, in_range, varies
+from onnxsurgeon_lite.surgery.shape_values import is_known, shape_values
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -153,7 +154,8 @@ class SizeInference:
             data = tuple(numbers[slot] for numbers in evaluated if numbers is not None)
             whole = len(data) == len(trials) and bool(name)
             if whole:
-                types = tuple(map(_type_of, data))
+                kinds = (dtypes.data_type_of_numpy(array.dtype) for array in data)
+                types = tuple(map(helper.make_tensor_type_proto, kinds, (a.shape for a in data)))
             repeat = self.trials // len(trials)
             states.append(_with_axes(types * repeat, data * repeat if whole else None, reads))
         if not follows:
@@ -181,7 +183,7 @@ class SizeInference:
         self, node: NodeProto, reads: Mapping[str, State], trial: int
     ) -> dict[str, TypeProto]:
         part = self._part(node, reads, trial)
-        vectors = [value.type for value in part.graph.input if _is_vector(value.type)]
+        vectors = [v.type for v in part.graph.input if len(dims_of(v.type)) == 1]
         try:  # propagating data makes a dimension of every element of a vector
             inferred = native.infer(part, strict=True, data_prop=_is_small(vectors))
         except RejectedError as error:
@@ -194,10 +196,11 @@ class SizeInference:
         self, node: NodeProto, reads: Mapping[str, State], trial: int
     ) -> Sequence[Array] | None:
         """Return the numbers of the outputs; None if they are unknown or many."""
-        if node.op_type in ("Shape", "Size") and is_standard(node):
-            return _shape_data(node, reads[node.input[0]].types[trial])
-        computable = node.input and all(state.data is not None for state in reads.values())
-        if not computable or not is_standard(node):
+        if not is_standard(node) or not node.input:
+            return None
+        if (moved := _moved(node, reads, trial)) is not None:
+            return [moved]
+        if any(state.data is None for state in reads.values()):
             return None
         part = self._part(node, reads, trial)
         for name in node.output:
@@ -228,10 +231,6 @@ def _size(kind: TypeProto, axis: int) -> int:
     return int(dims[axis].dim_value) if axis < len(dims) else 0
 
 
-def _is_vector(kind: TypeProto) -> bool:
-    return len(dims_of(kind)) == 1
-
-
 def _is_small(kinds: Iterable[TypeProto]) -> bool:
     """Return whether none of these types is known to have many elements."""
     sizes = (sizes_of([kind]) for kind in kinds)
@@ -239,20 +238,22 @@ def _is_small(kinds: Iterable[TypeProto]) -> bool:
     return all(count <= MOST_ELEMENTS for count in counts)
 
 
-def _shape_data(node: NodeProto, kind: TypeProto) -> Sequence[Array] | None:
-    sizes = sizes_of([kind])
-    if sizes is None or None in sizes:
-        return None
-    numbers = np.array([size[0] for size in sizes if size is not None], np.int64)
+def _moved(node: NodeProto, reads: Mapping[str, State], trial: int) -> Array | None:
+    """Return the numbers of a shape, or of whole numbers in a list that are only moved: that needs no evaluator."""
+    first = reads.get(node.input[0])
+    kind = None if first is None else first.types[trial]
     if node.op_type == "Size":
-        return [np.array(numbers.prod(), np.int64)]
-    ends = {attribute.name: attribute.i for attribute in node.attribute}
-    return [numbers[ends.get("start", 0) : ends.get("end", len(numbers))]]
-
-
-def _type_of(array: Array) -> TypeProto:
-    data_type = dtypes.data_type_of_numpy(array.dtype)
-    return helper.make_tensor_type_proto(data_type, array.shape)
+        shape = fixed_shape(kind)
+        return None if shape is None else np.array(np.prod(shape, dtype=np.int64))
+    arrays = {name: state.data[trial] for name, state in reads.items() if state.data is not None}
+    if any(array.ndim > 1 or array.dtype.kind != "i" for array in arrays.values()):
+        return None
+    elements = {name: array.astype(object) for name, array in arrays.items()}
+    found = shape_values(node, elements.get, kind)
+    if found is None or not is_known(found):
+        return None
+    made = node.op_type in ("Shape", "Cast")
+    return found.astype(np.int64 if made else arrays[node.input[0]].dtype)
 
 
 def _with_axes(
