@@ -130,11 +130,11 @@ def test_a_known_size_is_folded_where_others_are_open(runtime):
 
 @pytest.mark.parametrize("axes", ["0", "0, 1", "0, 1, 2"])
 def test_a_size_gets_as_many_axes_as_are_asked_for(axes, runtime):
-    text = f"""wide (float[3,n] x) => (int64[k] y) <int64 i = {{0}}, int64[k] axes = {{AXES}}> {{
-        s = Shape(x) g = Gather(s, i) u = Unsqueeze(g, axes) h = Gather(s, i) v = Unsqueeze(h, axes) y = Add(u, v) }}"""
+    text = """wide (float[3,n] x) => (int64[ONES] y) <int64 i = {0}, int64[COUNT] axes = {AXES}> {
+        s = Shape(x) g = Gather(s, i) u = Unsqueeze(g, axes) h = Gather(s, i) v = Unsqueeze(h, axes) y = Add(u, v) }"""
     count = len(axes.split(","))
-    text = text.replace("int64[k] axes", f"int64[{count}] axes").replace("AXES", axes)
-    model = built(text.replace("int64[k] y", f"int64[{', '.join('1' * count)}] y"))
+    text = text.replace("ONES", ", ".join("1" * count)).replace("COUNT", str(count))
+    model = built(text.replace("AXES", axes))
 
     result = osl.fold(model)
 
