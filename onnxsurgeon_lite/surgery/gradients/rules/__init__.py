@@ -5,6 +5,7 @@ from collections.abc import Callable
 from onnxsurgeon_lite.surgery.gradients.rules import (
     convolution,
     elementwise,
+    formulas,
     indexing,
     matrices,
     normalization,
@@ -21,6 +22,8 @@ from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 RULES: dict[str, Rule] = {
+    **formulas.BROADCAST,
+    **formulas.RULES,
     **elementwise.BROADCAST,
     **elementwise.RULES,
     **products.RULES,
@@ -45,7 +48,7 @@ WRITTEN: dict[str, Callable[[GradientStep], list[Term]]] = {
 }
 """Operators that are differentiated by nodes that compute the same, written here."""
 
-BROADCAST = frozenset(elementwise.BROADCAST)
+BROADCAST = formulas.BROADCAST.keys() | elementwise.BROADCAST.keys()
 """Operators whose inputs are broadcast to the output: the rules give gradients in the output's shape."""
 
 SEVERAL = frozenset({"Split"})

@@ -1,19 +1,9 @@
-"""Normalizations, and the Softmax family."""
+"""Normalizations."""
 
 from collections.abc import Sequence
 
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
-
-
-def _softmax(s: GradientStep) -> Term:
-    inner = s.tape.sum(s.dy * s.y, [s.axis()], True)
-    return s.y * (s.dy - inner)
-
-
-def _log_softmax(s: GradientStep) -> Term:
-    inner = s.tape.sum(s.dy, [s.axis()], True)
-    return s.dy - s.y.function("Exp") * inner
 
 
 def _standard(s: GradientStep, axes: Sequence[int], centered: bool = True) -> tuple[Term, Term]:
@@ -144,8 +134,6 @@ def _unit_length(s: GradientStep) -> Term:
 
 
 RULES: dict[str, Rule] = {
-    "Softmax": (_softmax,),
-    "LogSoftmax": (_log_softmax,),
     "LayerNormalization": (_layer_x, _layer_scale, lambda s: _summed(s, s.dy)),
     "RMSNormalization": (lambda s: _through(s, s.dy * s.b, _last(s), centered=False), _rms_scale),
     "InstanceNormalization": (_instance_x, _instance_scale, lambda s: _over_batch(s, s.dy)),

@@ -60,20 +60,6 @@ def _root(s: GradientStep, term: Term, p: int) -> Term:
     return term * s.a.function("Sign") * s.a.function("Abs") ** (p - 1)
 
 
-def _spatial(s: GradientStep) -> range:
-    return range(2, s.rank)
-
-
-def _global_average(s: GradientStep) -> Term:
-    spread = s.dy / s.tape.count(s.a, _spatial(s))
-    return s.tape.op("Expand", spread, s.tape.dims(s.a))
-
-
-def _global_max(s: GradientStep) -> Term:
-    hits = s.a.equals(s.y).cast(s.dy.dtype)
-    return hits * (s.dy / s.tape.sum(hits, _spatial(s), True))
-
-
 def _unpooled(s: GradientStep) -> Term:
     if s.has(2):
         raise s.refused("output_shape is given, whose indices runtimes read differently")
@@ -86,8 +72,6 @@ RULES: dict[str, Rule] = {
     "AveragePool": (_average,),
     "MaxPool": (_max,),
     "LpPool": (_norm,),
-    "GlobalAveragePool": (_global_average,),
-    "GlobalMaxPool": (_global_max,),
     "GlobalLpPool": (_global_norm,),
     "MaxUnpool": (_unpooled,),
 }

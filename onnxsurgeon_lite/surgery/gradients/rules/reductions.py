@@ -45,16 +45,6 @@ def _product(s: GradientStep) -> Term:
     return alone.where(s.spread(s.dy) * others, 0)
 
 
-def _l2(s: GradientStep) -> Term:
-    norm = s.spread(s.y)
-    return s.a * (norm.equals(0).where(s.dy.of(0), s.spread(s.dy) / norm))
-
-
-def _running_sum(s: GradientStep) -> Term:
-    flipped = {"reverse": 1 - s.integer("reverse"), "exclusive": s.integer("exclusive")}
-    return s.tape.op("CumSum", s.dy, s.b, **flipped)
-
-
 def running_product(s: GradientStep) -> list[Term]:
     """Write CumProd as a product over all elements, with 1 for those after each element."""
     t, known = s.tape, s.numbers(1)
@@ -76,15 +66,8 @@ def running_product(s: GradientStep) -> list[Term]:
 
 
 RULES: dict[str, Rule] = {
-    "ReduceSum": (lambda s: s.expanded(s.dy),),
     "ReduceMean": (_mean,),
     "ReduceMax": (_extreme,),
     "ReduceMin": (_extreme,),
     "ReduceProd": (_product,),
-    "ReduceL1": (lambda s: s.a.function("Sign") * s.spread(s.dy),),
-    "ReduceL2": (_l2,),
-    "ReduceLogSum": (lambda s: s.expanded(s.dy / s.y.function("Exp")),),
-    "ReduceLogSumExp": (lambda s: s.spread(s.dy) * (s.a - s.spread(s.y)).function("Exp"),),
-    "ReduceSumSquare": (lambda s: s.spread(s.dy) * s.a * 2,),
-    "CumSum": (_running_sum,),
 }

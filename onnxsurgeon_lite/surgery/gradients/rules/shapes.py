@@ -6,10 +6,6 @@ from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 
-def _back(s: GradientStep) -> Term:
-    return s.tape.reshaped(s.dy, s.a)
-
-
 def moved(s: GradientStep) -> Term:
     """Return the gradient of any move: the same node tells where each element came from."""
     places = s.again(1, s.tape.places(s.a), *s.rest())[0]
@@ -121,18 +117,8 @@ def _depth_to_space(s: GradientStep) -> Term:
     )
 
 
-def _space_to_depth(s: GradientStep) -> Term:
-    mode = s.text("mode") or None
-    return s.tape.op("DepthToSpace", s.dy, blocksize=s.integer("blocksize"), mode=mode)
-
-
 RULES: dict[str, Rule] = {
-    "Reshape": (_back,),
-    "Flatten": (_back,),
-    "Squeeze": (_back,),
-    "Unsqueeze": (_back,),
     "Transpose": (_transpose,),
-    "Expand": (lambda s: s.tape.summed_to(s.dy, s.a, s.tape.shape(s.y.name)),),
     "Tile": (_tile,),
     "Concat": _concat,
     "Split": (_split,),
@@ -140,8 +126,6 @@ RULES: dict[str, Rule] = {
     "Pad": (_pad, lambda s: None, _pad_value),
     "CenterCropPad": (_filled,),
     "DepthToSpace": (_depth_to_space,),
-    "SpaceToDepth": (_space_to_depth,),
-    "Trilu": (lambda s: s.again(1, s.dy, *s.rest())[0],),
     "ReverseSequence": (moved,),
     "Compress": (moved,),
 }
