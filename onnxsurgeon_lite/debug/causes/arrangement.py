@@ -55,7 +55,7 @@ def _results(place: Place) -> Hypotheses:
         return
     for axis, size in enumerate(actual.shape):
         for how, order in orders(size) if size <= _LONGEST else ():
-            at = [*place.spread]
+            at = list(place.spread)
             at[axis] = order[at[axis]]
             if place.close(wide(actual[tuple(at)])):
                 edit = taken(place.value, axis, order, before=True)
@@ -140,7 +140,7 @@ def rolled(place: Place) -> Hypotheses:
     """Yield images that are moved along height and width at once, as shifted windows are."""
     for name, value in place.values.items():
         readers, is_wrong = {site.op_type for site in place.readers(name)}, name == place.value
-        read = is_wrong or (readers and readers <= {*_CUTTING})
+        read = is_wrong or (readers and readers <= set(_CUTTING))
         if value.ndim != _IMAGE or not is_float(value.dtype) or not read:
             continue
         for (one, two), by in product(((1, 2), (2, 3)), range(1, _FARTHEST + 1)):
@@ -229,6 +229,7 @@ def _is_open(site: RegionNode) -> bool:
 
 def _moved_slice(site: RegionNode, step: int) -> tuple[str, list[Pass]] | None:
     """Return (begin and end, edits) of a slice whose begin and end are off together."""
+    # an end that means the end stays; one that would wrap around means the end
     starts, ends = site.constant(1), site.constant(2)
     if starts is None or ends is None:
         return None
@@ -259,6 +260,7 @@ def _slicings(site: RegionNode) -> Iterator[tuple[str, list[Pass], str]]:
     size, length = given.shape[axis], made.shape[axis]
     if length == size or not length or size % length:
         return
+    # the part that is taken now, in one of two layouts
     parts = size // length
     strided = step == parts
     part = start if strided else start // length

@@ -79,7 +79,7 @@ def changed(site: RegionNode, new: Mapping[str, Attribute]) -> Hypothesis:
     first, _, old = was[0].partition(" ")
     was[0] = f"{first} of {site.title} is {old}"
     weight = site.name(1)
-    if [*new] == ["transB"] and weight and site.place.constant(weight) is not None:
+    if list(new) == ["transB"] and weight and site.place.constant(weight) is not None:
         was.append("or the weight is transposed")  # a square one shows no difference
     values = [f"{name}={said(name, value)}" for name, value in new.items()]
     right = ", ".join(values) if len(values) > 1 else values[0].partition("=")[2]
@@ -129,7 +129,7 @@ def _permutations(site: RegionNode, old: list[int]) -> Iterator[list[int]]:
     few = len(old) <= _MOST_AXES
     for axes in itertools.permutations(range(len(old))) if few else _exchanged_axes(old):
         if tuple(given.shape[axis] for axis in axes) == made.shape:
-            yield [*axes]
+            yield list(axes)
 
 
 def _exchanged_axes(axes: list[int]) -> Iterator[Ints]:
@@ -173,7 +173,7 @@ def _sized(site: RegionNode, kernel: list[int], read: Ints, made: Ints) -> Itera
     known, axes = site.attributes, len(kernel)
     transposed, pool = site.op_type == "ConvTranspose", site.op_type.endswith("Pool")
     kernels = [kernel, *([size] * axes for size in _KERNELS if pool)]
-    steps = [*itertools.product(kernels, _STEPS, _STEPS)]
+    steps = list(itertools.product(kernels, _STEPS, _STEPS))
     if not pool and not transposed:
         steps += [(kernel, 1, dilation) for dilation in _larger(site)]
     usual: New = {
@@ -218,6 +218,7 @@ def _larger(site: RegionNode) -> Sequence[int]:
 
 def _padded(site: RegionNode) -> Hypotheses:
     """Yield other dilations of a convolution, and the pads of a Pad before it that keep its size: at the same ends."""
+    # the pads of height and width that the Pad before has
     maker, kernel = site.maker(0), np.array(_kernel(site), np.int64)
     now = maker.operand(1) if maker is not None and maker.op_type == "Pad" else None
     if maker is None or now is None or not kernel.size or any(maker.input[3:]):
@@ -275,7 +276,7 @@ def _activations(site: RegionNode) -> Iterator[New]:
     """Yield the activations that recurrent nodes have elsewhere: of the gates, of what they let through."""
     usual, given = _RECURRENT[site.op_type], site.attributes.get("activations")
     directions = 2 if site.attributes.get("direction") == "bidirectional" else 1
-    old = given if isinstance(given, list) and given else [*usual]
+    old = given if isinstance(given, list) and given else list(usual)
     for gates, others in itertools.product(("Sigmoid", "HardSigmoid"), ("Tanh", "Relu", "Sigmoid")):
         new = [gates if name == "Sigmoid" else others for name in usual] * directions
         if new not in (old, old * directions):
@@ -285,7 +286,7 @@ def _activations(site: RegionNode) -> Iterator[New]:
 def _kernel(site: RegionNode) -> list[int]:
     """Return the size of a window: as it says, else that of the weight."""
     weight = site.operand(1)
-    return site.ints("kernel_shape") or ([] if weight is None else [*weight.shape[2:]])
+    return site.ints("kernel_shape") or ([] if weight is None else list(weight.shape[2:]))
 
 
 def _resizing(known: Mapping[str, Attribute]) -> Iterator[New]:

@@ -153,6 +153,7 @@ class Cells:
 
     def solved(self, slot: int, free: NDArray[np.bool_]) -> Solved | None:
         """Solve for the change of a constant, where it is free: [units, sums, features]; None where none fits."""
+        # the units that are wrong
         scale = max(float(np.abs(way.wanted).max(initial=0.0)) for way in self.ways) or 1.0
         off = [np.abs(s - w.wanted) for s, w in zip(self.states(), self.ways, strict=True)]
         error = np.max([each.max(axis=(0, 1)) for each in off], axis=0)
@@ -161,6 +162,7 @@ class Cells:
         rows, width = self.rows, free[0].size
         if max(rows, width) * wrong.size * float(width) ** 2 > _WORK:
             return None
+        # few units first, then as many at once as memory holds
         numbers = self.numbers[slot - 1]
         spread = float(numbers.std()) or float(numbers.shape[-1] ** -0.5)
         for units in _chunks(wrong, max(1, _HELD // (rows * width))):
@@ -240,7 +242,7 @@ class _Part:
         """Return the sums with a change of the weights of features."""
         moved = sums.copy()
         by_unit = change.reshape(self.free.shape)
-        moved[[*self.which]] += np.einsum("tnf,ukf->ktnu", features, by_unit)
+        moved[list(self.which)] += np.einsum("tnf,ukf->ktnu", features, by_unit)
         return moved
 
     def _left(self, change: Wide) -> Wide:

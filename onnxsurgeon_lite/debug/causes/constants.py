@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.debug.causes.attributes import EPSILONS, text
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, Wide, small, wide
-from onnxsurgeon_lite.debug.causes.solving import described, dwarfed
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, Wide, wide
+from onnxsurgeon_lite.debug.causes.solving import described, dwarfed, shifted
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
 
 Order = NDArray[np.intp]
@@ -132,20 +132,13 @@ def folded(place: Place) -> Hypotheses:
             continue
         if [n for n in value.shape if n > 1] == [n for n in array.shape if n > 1]:
             right = value.reshape(array.shape).astype(array.dtype)
-            how = _off_by(array, right) or described(wide(array), wide(right))
+            how = described(constant.numbers, wide(right))
+            moved = shifted(constant.numbers, wide(right))
+            if moved is not None:
+                how = f"is off by {('one', 'two')[abs(moved[1]) - 1]} along axis {moved[0]}"
             seen = "" if how == "differs" else f", it {how}"
             sentence = f"{constant} is not the references' {step!r}{seen}; with that"
             yield Hypothesis("folded constant", sentence, (constant.edit(right),))
-
-
-def _off_by(array: Array, right: Array) -> str:
-    """Say along which axis numbers are moved by one or two; '' if they are not."""
-    for (step, word), axis in itertools.product(((1, "one"), (2, "two")), range(array.ndim)):
-        one, two = np.moveaxis(wide(array), axis, 0), np.moveaxis(wide(right), axis, 0)
-        ahead, behind = one[step:], one[:-step]
-        if len(ahead) and (small(ahead - two[:-step], two) or small(behind - two[step:], two)):
-            return f"is off by {word} along axis {axis}"
-    return ""
 
 
 def _of_constant(constant: Constant) -> Hypotheses:
@@ -201,7 +194,7 @@ def _scalars(constant: Constant) -> Iterator[Variant]:
 
 def _sizes(site: RegionNode) -> Iterator[tuple[float, str]]:
     """Yield factors that follow from dimensions, and what they are: 1/sqrt(d), sqrt(d), 1/d, d."""
-    read, place = [*site.input], site.place
+    read, place = list(site.input), site.place
     for slot in range(len(site.input)):
         maker = site.maker(slot)
         read += maker.input if maker is not None else []
@@ -336,9 +329,9 @@ def _moved(array: Array, is_kernel: bool) -> Iterator[Variant]:
             yield "transposed constant", "is laid out as its transpose; read that way", turned
     for axes in itertools.permutations(range(array.ndim)) if array.ndim in (3, 4, 5) else ():
         laid_out = array.reshape([array.shape[axis] for axis in axes])
-        laid_in_order = f"axes laid out in the order {[*axes]}"
+        laid_in_order = f"axes laid out in the order {list(axes)}"
         name = _EXCHANGED.get(axes, laid_in_order) if is_kernel else laid_in_order
-        if not is_kernel and [*axes[:-2]] == [*range(array.ndim - 2)]:
+        if not is_kernel and list(axes[:-2]) == list(range(array.ndim - 2)):
             name = "last two axes exchanged"
         how = f"has its {name}; changed back"
         yield "transposed constant", how, laid_out.transpose(np.argsort(axes)).copy()
@@ -385,10 +378,10 @@ def _chunks(everything: Order, counts: Sequence[int] = _CHUNKS) -> Ordering:
     """Yield orders of a few parts: Q K V, gates."""
     for parts in counts:
         whole = everything.size % parts == 0
-        chunks: Sequence[Order] = [*everything.reshape(parts, -1)] if whole else []
+        chunks: Sequence[Order] = list(everything.reshape(parts, -1)) if whole else []
         for order in itertools.permutations(range(len(chunks))):
-            if [*order] != sorted(order):
-                taken = f"taken as {[*order]}"
+            if list(order) != sorted(order):
+                taken = f"taken as {list(order)}"
                 how = f"has its {parts} parts along axis {{axis}} in another order; {taken}"
                 yield how, np.concatenate([chunks[part] for part in order])
 

@@ -21,6 +21,17 @@ from onnxsurgeon_lite.graph.selecting.select import select_node
 from onnxsurgeon_lite.passes import Pass, Rewire, SetAttr, SetConstant, SetOp
 from onnxsurgeon_lite.passes.protocol import key
 
+_ALIKE = 16  # hypotheses about one mistake; each pair of them is tried
+_MOST = 1024  # pairs
+_FAMILIES = (
+    rotary,
+    missing_rotary,
+    missing_factors,
+    extra_operations,
+    other_operators,
+    attributes,
+)
+
 
 def everywhere(index: GraphIndex, steps: Sequence[Pass], wired: bool = False) -> tuple[Pass, ...]:
     """Return edits of attributes, operators, single numbers and parts at all nodes that have the same; () for others.
@@ -28,7 +39,7 @@ def everywhere(index: GraphIndex, steps: Sequence[Pass], wired: bool = False) ->
     Args:
         wired: only at nodes whose operators around are the same, too.
     """
-    found = [[*_repeated(index, step, wired)] for step in steps]
+    found = [list(_repeated(index, step, wired)) for step in steps]
     return tuple(merged(each for several in found for each in several)) if all(found) else ()
 
 
@@ -40,7 +51,7 @@ def edited(index: GraphIndex, steps: Iterable[Pass]) -> list[int]:
 def merged(steps: Iterable[Pass]) -> list[Pass]:
     """Return edits without repeated ones, and those that make the same of several nodes as one."""
     found: dict[Hashable, Pass] = {}
-    every = [*steps]
+    every = list(steps)
     changed = {node for step in every if isinstance(step, SetOp) for node in step.nodes}
     for step in every:
         made = key(step)
@@ -54,7 +65,7 @@ def merged(steps: Iterable[Pass]) -> list[Pass]:
             to = known + step.to if known and step.to else ()  # none stands for all
             step = replace(step, to=tuple(dict.fromkeys(to)))
         found[made] = step
-    return [*found.values()]
+    return list(found.values())
 
 
 def _tokens(step: Pass) -> tuple[str, ...]:
@@ -70,11 +81,12 @@ def _repeated(index: GraphIndex, step: Pass, wired: bool) -> Iterator[Pass]:
     if isinstance(step, Rewire):
         yield from _parts(index, step)
         return
+    # what the edited node has: its attributes, numbers and operators around
     here, slots = edited(index, [step]), list[int]()
     if isinstance(step, SetConstant):
         if _single(index, step.value) is None or np.asarray(step.numbers).size != 1:
             return
-        slots = sorted({[*index.nodes[position].input].index(step.value) for position in here})
+        slots = sorted({list(index.nodes[position].input).index(step.value) for position in here})
     kinds = {_kind(index, position, step, slots, wired) for position in here}
     every = range(len(index.nodes))
     alike = [n for n in every if _kind(index, n, step, slots, wired) in kinds]
@@ -131,18 +143,6 @@ def _single(index: GraphIndex, name: str) -> float | None:
     tensor = constant(index, name)
     is_single = tensor is not None and math.prod(tensor.dims) == 1
     return float(index.model.array(tensor).item()) if tensor is not None and is_single else None
-
-
-_ALIKE = 16  # hypotheses about one mistake; each pair of them is tried
-_MOST = 1024  # pairs
-_FAMILIES = (
-    rotary,
-    missing_rotary,
-    missing_factors,
-    extra_operations,
-    other_operators,
-    attributes,
-)
 
 
 def attributes_of_all(place: Place) -> Hypotheses:

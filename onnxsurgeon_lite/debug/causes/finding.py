@@ -33,13 +33,12 @@ from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError, reported
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
 from onnxsurgeon_lite.passes.protocol import key
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.tensors.dtypes import Array, is_array
+from onnxsurgeon_lite.tensors.dtypes import is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _PROVED = 6  # hypotheses that fit, and are proved on the model
@@ -106,7 +105,7 @@ def _joined(index: GraphIndex, cause: Cause, steps: Sequence[Pass]) -> Cause:
 def _with(index: GraphIndex, cause: Cause, steps: Sequence[Pass]) -> Cause:
     """Return a cause with other edits."""
     command = as_command(steps, index.model.path)
-    return replace(cause, steps=(*steps,), edits=list(map(as_step, steps)), repair=command)
+    return replace(cause, steps=tuple(steps), edits=list(map(as_step, steps)), repair=command)
 
 
 def _of_nodes(index: GraphIndex, cause: Cause, nodes: str) -> str:
@@ -244,6 +243,7 @@ class Finder:
             if self.proof.agreement(place, cause.steps):
                 culprit.causes = [cause]
                 return True
+        # a constant that was repaired for one node may be wrong for all
         for number, cause in enumerate(self.known):
             steps = constants_for_all(cause.steps)
             if steps == cause.steps or not self.proof.agreement(place, steps):
@@ -283,12 +283,10 @@ class Finder:
         place = self.around.place(culprit) if culprit.lacking and has_windows else None
         if place is None:
             return
-        for position, step, right in self._unlike(place):
-            alone = self._alone_at(place, position, right)
+        for step, alone in self._unlike(place):
             with Bench(alone, self.case.memory, self.until) as bench:
-                every = (fit for found in bench.fitting([attributes(alone)]) for fit in found)
-                sure = (fit for fit in every if not _chance(bench, fit.hypothesis))
-                fit = next(sure, None)
+                every = itertools.chain.from_iterable(bench.fitting([attributes(alone)]))
+                fit = next((f for f in every if not _chance(bench, f.hypothesis)), None)
             if fit is not None:
                 self._explain_by(fit.hypothesis, culprit, place, alone, step)
                 return
@@ -311,28 +309,25 @@ class Finder:
         self.vain.append(culprit)
         culprit.unexplained = (
             f"no known mistake repairs it all, but {hypothesis.sentence} the node makes the references' {step!r}"
-            f" {[*alone.wanted.shape]} instead of {[*made.shape]}; what is behind it may be made for that"
+            f" {list(alone.wanted.shape)} instead of {list(made.shape)}; what is behind it may be made for that"
         )
 
-    def _alone_at(self, place: Place, position: int, right: Array) -> Place:
-        """Return one node of a region as a place, with what its value should be."""
-        name = self.index.nodes[position].output[0]
-        reads = {n: place.inputs[n] for n in self.index.reads[position] if n in place.inputs}
-        sample = replace(place.samples[0], inputs=reads, wanted={name: right})
+    def _unlike(self, place: Place) -> Iterator[tuple[str, Place]]:
+        """Yield (reference, a node with a window alone) where the node makes another shape than the reference has."""
         observer = Observer(self.index, self.case.runtime)
-        return Place.at(observer, [position], name, [sample], self.case.judge, {})
-
-    def _unlike(self, place: Place) -> Iterator[tuple[int, str, Array]]:
-        """Yield (node with a window, name, numbers) of references that have another shape than what the node makes."""
-        for position in place.positions:
-            node = self.index.nodes[position]
-            computed = {n for n in self.index.reads[position] if constant(self.index, n) is None}
-            made = place.values.get(node.output[0]) if node.op_type in WINDOWS else None
-            if made is None or not computed <= place.inputs.keys() or place.value in node.output:
+        for site in place.sites:
+            made = site.made if site.op_type in WINDOWS else None
+            if made is None or place.value in site.node.output:
                 continue
+            if not place.inputs.keys() >= set(site.computed):
+                continue
+            reads = {name: place.inputs[name] for name in site.input if name in place.inputs}
             for step, right in place.lacking.items():
                 if right.shape[:2] == made.shape[:2] and right.shape != made.shape:
-                    yield position, step, right
+                    wanted, position = {site.output: right}, place.positions[site.number]
+                    sample = [replace(place.samples[0], inputs=reads, wanted=wanted)]
+                    name, judge = site.output, self.case.judge
+                    yield step, Place.at(observer, [position], name, sample, judge, {})
 
     def _search_wider(
         self, place: Place, culprit: Culprit, families: Sequence[Family]
@@ -387,6 +382,7 @@ class Finder:
             except OutOfTime:
                 if not proved:
                     raise
+        # those of the smallest error, the simplest one first
         causes = {id(fit): cause for fit, cause in proved}
         self.vague |= {key(cause.steps) for fit, cause in proved if fit.hypothesis.vague}
         chosen = [causes[id(fit)] for fit in ordered(fit for fit, _ in proved)]
@@ -415,7 +411,7 @@ class Finder:
         except (OutOfTime, SurgeonError):
             return
         for culprit in several if causes else ():
-            culprit.causes = [*causes]
+            culprit.causes = list(causes)
 
     def _cause_of_all(
         self, several: Sequence[Culprit], families: Sequence[Family], whole: bool = False
@@ -427,7 +423,7 @@ class Finder:
         """
         as_one = self._as_one(several)
         place = self.around.place(as_one)
-        if place is None or (whole and set(place.samples[0].wanted) != {*as_one.outputs}):
+        if place is None or (whole and set(place.samples[0].wanted) != set(as_one.outputs)):
             return []
         inner = [c.value for c in several if c.value not in as_one.outputs]
         found = self._search(place, as_one, families, ())[0]
@@ -463,7 +459,7 @@ class Finder:
             cause = culprit.causes[0]
             for wired in (False, True):
                 steps = everywhere(self.index, cause.steps, wired)
-                more = {*edited(self.index, steps)} - {*edited(self.index, others)}
+                more = set(edited(self.index, steps)) - set(edited(self.index, others))
                 if not more or self.is_late:
                     continue
                 if self.proof.all_right([*others, *steps]) and not self.proof.all_right(others):
@@ -567,7 +563,7 @@ class Finder:
         """Explain two culprits by one mistake; return whether that is done."""
         causes = self._cause_of_all((before, after), TOGETHER)
         if causes:
-            before.causes, after.causes = causes, [*causes]
+            before.causes, after.causes = causes, list(causes)
             self.known += causes
         return bool(causes)
 
@@ -596,6 +592,7 @@ class Finder:
         self, bench: Bench, families: Sequence[Family], solved: Sequence[Solving]
     ) -> Iterator[list[Outcome]]:
         """Yield what fits, family by family."""
+        # known mistakes have most of the time, numbers that are solved for the rest
         now = time.monotonic()
         bench.until = now + _KNOWN * (self.until - now)
         over: OutOfTime | None = None
@@ -653,7 +650,7 @@ def _said_once(causes: Iterable[Cause]) -> list[Cause]:
     once: dict[str, Cause] = {}
     for cause in causes:
         once.setdefault(cause.sentence.partition(" (max abs ")[0], cause)
-    return [*once.values()]
+    return list(once.values())
 
 
 def ordered(fits: Iterable[Outcome]) -> list[Outcome]:

@@ -110,7 +110,7 @@ def _move(index: GraphIndex, norm: _NormalizedValue) -> _Move | None:
 
     # after an addition: it belongs before the branch that the addition ends
     after = _maker(index, norm.given)
-    alone = {*index.consumers[norm.given]} <= norm.nodes
+    alone = set(index.consumers[norm.given]) <= norm.nodes
     if alone and after is not None and index.nodes[after].op_type == "Add":
         for stream, branch in _operands(index, after):
             inside = index.ancestors([branch], stop=[stream])
@@ -124,7 +124,7 @@ def _move(index: GraphIndex, norm: _NormalizedValue) -> _Move | None:
         total = index.nodes[position].output[0]
         for stream, branch in _operands(index, position):
             inside = index.ancestors([branch], stop=[norm.made])
-            if stream == norm.given and readers and {*readers} <= inside:
+            if stream == norm.given and readers and set(readers) <= inside:
                 return moved(_BEFORE, total, index.consumers.get(total, []))
     return None
 
@@ -149,7 +149,7 @@ def is_sum(index: GraphIndex, name: str) -> bool:
 def _operands(index: GraphIndex, position: int) -> Iterator[tuple[str, str]]:
     """Yield (one, the other) operand of an addition, either way around."""
     read = list(index.nodes[position].input)
-    if len({*read}) == _ADDENDS:
+    if len(set(read)) == _ADDENDS:
         yield read[0], read[1]
         yield read[1], read[0]
 
@@ -184,9 +184,10 @@ def _norm_at(index: GraphIndex, position: int) -> _NormalizedValue | None:
 
 def _composed(index: GraphIndex, root: str, given: str) -> _NormalizedValue | None:
     """Return the nodes that normalize a value: what follows from it alone, until all of that is in one value."""
+    # follow what is computed from the value alone, in the order of the graph
     known, inside = {given}, set[int]()
     found: _NormalizedValue | None = None
-    pending = sorted({*index.consumers.get(given, [])}, key=index.places.__getitem__)
+    pending = sorted(set(index.consumers.get(given, [])), key=index.places.__getitem__)
     while pending and len(inside) < _LARGEST:
         position = pending.pop(0)
         node = index.nodes[position]
@@ -194,11 +195,12 @@ def _composed(index: GraphIndex, root: str, given: str) -> _NormalizedValue | No
         if position in inside or node.op_type not in _STEPS or not live <= known:
             continue
         if found is not None:
-            alone = {*index.consumers[found.made]} == {position}
+            alone = set(index.consumers[found.made]) == {position}
             if not alone or node.op_type not in _SCALING or live != {found.made}:
                 break
         inside.add(position)
         known.update(node.output)
+        # the normalization ends where a single value leaves it; a scale and a bias may follow
         readers = index.consumers.get(node.output[0], [])
         pending = sorted({*pending, *readers}, key=index.places.__getitem__)
         means = any(index.nodes[p].op_type == _MEAN for p in inside)
@@ -211,4 +213,6 @@ def _composed(index: GraphIndex, root: str, given: str) -> _NormalizedValue | No
 def _open(index: GraphIndex, inside: Collection[int]) -> set[str]:
     """Return the values of some nodes that others read."""
     made = index.made_by(inside)
-    return {n for n in made if n in index.outputs or not {*index.consumers.get(n, [])} <= {*inside}}
+    return {
+        n for n in made if n in index.outputs or not set(index.consumers.get(n, [])) <= set(inside)
+    }

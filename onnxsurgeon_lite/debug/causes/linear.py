@@ -1,6 +1,6 @@
 """Least squares: nodes that are linear in a constant, as matrices, and steps for what is not linear."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +12,13 @@ _ROWS = 4096  # rows of a convolution
 _CHECKED = 8  # rows that a hypothesis is checked on
 _SAMPLES = 8
 _LARGEST = 1 << 29  # bytes of what a convolution reads
+
+
+_DAMPED = 1e-2  # of the diagonal, at first
+_LEAST = 1e-12  # of it, at least
+_BETTER = 0.99  # times the error, at least, with each step
+_INDEPENDENT = 1e-4  # of the largest singular value: numbers of a smaller one are not told apart
+_DIGITS = 6  # after which floats are equal
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,7 @@ class Linear:
 
         The scale `s` stands at the other channels: `s[output] / s[input]` takes it back.
         """
+        # one factor for each input channel, solved for each output
         outputs, size = self.constant.array.shape[:2]
         matrix, found = wide(self.matrix(right)).reshape(size, -1, outputs), []
         every = slice(None, None, max(1, self.rows.shape[1] // (4 * size)))
@@ -75,6 +83,7 @@ class Linear:
             if not small(made @ factors - wanted[:, output], wanted):
                 return None
             found.append(factors)
+        # all factors must be of rank one: s[output] / s[input]
         by_output, _, by_input = np.linalg.svd(np.array(found))
         scale = by_output[:, 0]
         if not np.abs(scale).min() > 0 or not by_input[0].any():
@@ -187,6 +196,7 @@ def _windows(site: RegionNode, kernel: Ints) -> Wide | None:
         return None
     if 8 * given.size * int(np.prod(kernel)) > _LARGEST:
         return None
+    # pad, then take each window; strides skip windows, dilations skip elements
     pads = site.ints("pads") or [0] * 2 * axes
     strides, dilations = (site.ints(name) or [1] * axes for name in ("strides", "dilations"))
     around = [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True)]
@@ -199,26 +209,18 @@ def _windows(site: RegionNode, kernel: Ints) -> Wide | None:
     return np.moveaxis(windows[tuple(steps)], 1, axes + 1)
 
 
-_LEAST = 1e-10  # of the damping, at least
-_BETTER = 0.99  # times the error, at least, with each step
-_INDEPENDENT = 1e-4  # of the largest singular value: numbers of a smaller one are not told apart
-_DIGITS = 6  # after which floats are equal
-
-
 @dataclass(frozen=True)
 class Descent:
     """How far steps go, and when they end.
 
     Attributes:
-        damped: shares of the diagonal; each step takes the best one. A single share adapts.
-        patience: steps in a row that may make an error no smaller.
         noise: an error that few steps make smaller. enough: one at which the steps end.
+        patience: steps in a row that may make an error no smaller.
         much: slopes serve once more after a step that makes every error smaller by this factor.
     """
 
     rounds: int
     noise: float
-    damped: Sequence[float] = (1e-2,)
     patience: int = 6
     enough: float = 0.0
     much: float = 0.0
@@ -235,43 +237,34 @@ class Descent:
             slopes_at: numbers -> how what is made changes with each of them [problems, equations, unknowns].
         """
         change, left, slopes, fresh = start, left_at(start), slopes_at(start), True
-        error, factor = root_mean_square(left), np.ones(len(start))
+        error, damped = root_mean_square(left), np.full(len(start), _DAMPED)
         failed, done = np.zeros(len(start)), error <= self.enough
         for _ in range(0 if done.all() else self.rounds):
-            least, best, best_left = np.full(len(start), np.inf), change.copy(), left.copy()
-            for tried in self._tried(change, left, slopes, factor):
-                left_then = left_at(tried)
-                error_then = root_mean_square(left_then)
-                nearer = error_then < least
-                least[nearer], best[nearer] = error_then[nearer], tried[nearer]
-                best_left[nearer] = left_then[nearer]
+            # the damped normal equations of each problem, with unknowns scaled by their slopes
+            lengths = np.linalg.norm(slopes, axis=1)
+            lengths[lengths == 0] = 1
+            scaled = slopes / lengths[:, None]
+            normal = scaled.transpose(0, 2, 1) @ scaled
+            normal += damped[:, None, None] * np.eye(change.shape[1])
+            along = np.einsum("urp,ur->up", scaled, left)[..., None]
+            tried = change + np.linalg.solve(normal, along)[..., 0] / lengths
+            left_then = left_at(tried)
+            error_then = root_mean_square(left_then)
             # keep what is better; damp less after it, more after what is worse
-            better = least < error
-            if len(self.damped) == 1:
-                factor = np.maximum(np.where(better, factor / 10, factor * 10), _LEAST)
+            better = error_then < error
+            damped = np.maximum(np.where(better, damped / 10, damped * 10), _LEAST)
             failed = np.where(better | (not fresh), 0, failed + 1)
-            slow = better & (least > _BETTER * error) & (error <= self.noise)
+            slow = better & (error_then > _BETTER * error) & (error <= self.noise)
             done |= (failed >= self.patience) | slow
-            serve = bool((least < self.much * error).all())
-            change = np.where(better[:, None], best, change)
-            left[better], error[better] = best_left[better], least[better]
+            serve = bool((error_then < self.much * error).all())
+            change = np.where(better[:, None], tried, change)
+            left[better], error[better] = left_then[better], error_then[better]
             if (done | (error <= self.enough)).all():
                 break
             if not serve and (better.any() or not fresh):
                 slopes = slopes_at(change)
             fresh = not serve
         return change
-
-    def _tried(self, change: Wide, left: Wide, slopes: Wide, factor: Wide) -> Iterator[Wide]:
-        """Yield the numbers after a step by the damped normal equations, with unknowns scaled by their slopes."""
-        lengths = np.linalg.norm(slopes, axis=1)
-        lengths[lengths == 0] = 1
-        scaled = slopes / lengths[:, None]
-        normal = scaled.transpose(0, 2, 1) @ scaled
-        along = np.einsum("urp,ur->up", scaled, left)[..., None]
-        for damped in self.damped:
-            more = (damped * factor)[:, None, None] * np.eye(change.shape[1])
-            yield change + np.linalg.solve(normal + more, along)[..., 0] / lengths
 
 
 def equations(slopes: Wide, wanted: Wide) -> tuple[int, bool]:

@@ -91,7 +91,7 @@ def _later(scores: Array, ahead: Offsets) -> str:
 def inverted_flags(place: Place) -> Hypotheses:
     """Yield flags, or ones and zeros, that are the other way round where they hide something."""
     for name, array in place.values.items():
-        readers = {*place.consumers.get(name, ())}
+        readers = set(place.consumers.get(name, ()))
         if not readers or shown(array) is None or array.min() < 0:
             continue
         behind = readers.union(*map(place.index.descendants, readers))
@@ -159,7 +159,7 @@ class _Mask:
         steps = ["Greater({}, masked)"] if self.array.min() < 0 else steps
         steps += ["Not({})"] if self.inverted else []
         if self.axes:
-            inner = "({}, axes)" if opset >= _AXES_READ else f" <axes = {[*self.axes]}> ({{}})"
+            inner = "({}, axes)" if opset >= _AXES_READ else f" <axes = {list(self.axes)}> ({{}})"
             steps.append(f"Unsqueeze{inner}")
         names = ["x1", *(f"flags{k}" for k, _ in enumerate(steps))]
         made = (f"{end} = {step.format(of)}" for step, of, end in zip(steps, names, names[1:]))  # noqa: B905  one less
@@ -255,6 +255,7 @@ def _masks(place: Place, scores: Array, own: str) -> Iterator[_Mask]:
     constants = {constant.name: constant.array for constant in place.constants()}
     values = {**place.values, **place.nearby, **constants}
     masks = {name: flags for name, array in values.items() if (flags := shown(array)) is not None}
+    # the mask that goes in already comes first
     plain, inverted = ([(name, way) for name in masks if name != own] for way in (False, True))
     tried = [(own, False), (own, True), *plain] if own else [*plain, *inverted]
     seen = set[bytes]()

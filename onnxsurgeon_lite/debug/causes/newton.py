@@ -37,8 +37,7 @@ _FREE = "free\x02"  # the input that stands for the constant
 _LOOKED_AT = 4096  # numbers of the reference, or as many times the unknowns:
 _EACH = 8
 _STEP = 1e-2  # of a difference, relative to the largest number
-_DAMPED = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 4.0)
-_STEPS = Descent(40, np.inf, _DAMPED, patience=1, enough=1e-7, much=0.5)
+_STEPS = Descent(100, 1e-6, patience=12, enough=1e-7, much=0.5)
 """Slopes cost a run for each number, so they serve as long as steps make errors much smaller."""
 _CLOSE = 1e-3  # one that is worth a run
 
@@ -157,6 +156,7 @@ class _Solving:
     @contextmanager
     def _opened(self) -> Iterator[_Run]:
         """Open the place with the constant as an input of the node, so that all numbers run in one session."""
+        # only this node reads the free numbers
         place, array = self.place, self.constant.array
         proto = copied(place.index.model.proto)
         rename_uses([proto.graph.node[self.constant.site.number]], {self.constant.name: _FREE})

@@ -105,6 +105,7 @@ def _fitted(
     op_type: str, groups: int, epsilon: float, made: Wide, wanted: Wide
 ) -> tuple[_Norm, float]:
     """Return (a normalization with the best scale and bias, its largest error)."""
+    # channels last, then one scale and one bias for each
     normal = _normal(made, op_type, groups, epsilon)
     x, y = (np.moveaxis(a, 1 if groups else -1, -1) for a in (normal, wanted))
     scale, bias = _by_channel(x, y, shifts=op_type != "RMSNormalization")
@@ -159,7 +160,7 @@ def other_norms(place: Place) -> Hypotheses:
 def _reset(site: RegionNode, norm: _Norm) -> Hypotheses:
     """Yield a scale and a bias of a normalization that are both wrong, and were solved for."""
     constants = [site.constant(slot) for slot in (1, 2)]
-    both = [*zip(filter(None, constants), (norm.scale, norm.bias), strict=False)]
+    both = list(zip(filter(None, constants), (norm.scale, norm.bias), strict=False))
     edits = tuple(constant.edit(right) for constant, right in both)
     how = " and ".join(f"{c.name!r} {described(c.numbers, right)}" for c, right in both)
     sentence, unknowns = f"constants of {site.title}: {how}; solved for", 2 * norm.scale.size

@@ -119,12 +119,12 @@ def _operators(
     for axis in range(array.ndim - 1):
         yield "Softmax", (("axis", axis),), f" along axis {axis}"
     readers = {site.op_type for site in place.readers(value)}
-    reshaped = bool(readers) and readers <= {*RESHAPING}
+    reshaped = bool(readers) and readers <= set(RESHAPING)
     wanted = place.wanted.shape if value == place.value else array.shape
     for axes in permutations(range(array.ndim)) if 1 < array.ndim < 5 else ():
         fitting = reshaped or tuple(array.shape[a] for a in axes) == wanted
-        if [*axes] != sorted(axes) and fitting:
-            yield "Transpose", (("perm", [*axes]),), f" {[*axes]}"
+        if list(axes) != sorted(axes) and fitting:
+            yield "Transpose", (("perm", list(axes)),), f" {list(axes)}"
 
 
 def _candidates(place: Place, number: int, shape: Ints) -> Iterator[tuple[str, Array]]:
@@ -269,6 +269,7 @@ def _has_bias(place: Place, right: Right, shape: Ints) -> bool:
 
 def _missing_constant(place: Place, right: Right) -> Hypotheses:
     """Yield a constant that was not added, as small as it can be."""
+    # what is lacking must be the same along some axis
     lacks, scale = right.wanted - right.made, float(np.abs(right.wanted).max(initial=0.0)) or 1.0
     if not lacks.size or not np.isfinite(lacks).all() or np.ptp(lacks) <= _FLAT * scale:
         return  # a number, not an operand
@@ -415,6 +416,7 @@ def _replaced(place: Place) -> Hypotheses:
     formulas = {**FORMULAS, **PARTS}
     formulas |= {name: partial(_sloped, alpha) for name, alpha in _SLOPES.items()}
     for start, end in _between(place):
+        # which activations would compute the one from the other, and which one does now
         given, made = place.some_of(start), place.some_of(end)
         with np.errstate(all="ignore"):
             results = {name: formulas[name](given) for name in _ACTIVATIONS}

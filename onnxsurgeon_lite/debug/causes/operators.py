@@ -110,7 +110,7 @@ def _turned(site: RegionNode) -> Hypotheses:
         return
     name, result, should_be = site.input[0], (site.output,), f"{site.title} should be"
     if site.op_type == "Transpose" and data.shape != made.shape:
-        edit = Replace((name, str([*made.shape])), result, "Reshape")
+        edit = Replace((name, str(list(made.shape))), result, "Reshape")
         fixed = any(place.is_open(site.output, axis) for axis in range(made.ndim))
         sentence = f"{should_be} Reshape; with that"
         yield Hypothesis("operator", sentence, (edit,), ("laid out",), fixed=fixed)
@@ -118,8 +118,8 @@ def _turned(site: RegionNode) -> Hypotheses:
         exchanged = [axis for axis in axes if data.shape[axis] > 1]
         fits = tuple(data.shape[axis] for axis in axes) == made.shape
         if fits and exchanged != sorted(exchanged):
-            edit = Replace((name,), result, "Transpose", (("perm", [*axes]),))
-            sentence = f"{should_be} Transpose {[*axes]}; with that"
+            edit = Replace((name,), result, "Transpose", (("perm", list(axes)),))
+            sentence = f"{should_be} Transpose {list(axes)}; with that"
             yield Hypothesis("operator", sentence, (edit,), ("turned", axes))
 
 
@@ -153,6 +153,7 @@ def _extra(place: Place) -> Iterator[tuple[Hypothesis, bool]]:
     """Yield (a node that should not be there, whether it joins two branches)."""
     for site in place.sites:
         value, made = site.output, site.made
+        # each input that could stand for the result
         for name in dict.fromkeys(site.computed if made is not None else ()):
             read = place.operand(name)
             if read is None or made is None or read.size != made.size or read.dtype != made.dtype:

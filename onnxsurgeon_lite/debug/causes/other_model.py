@@ -65,6 +65,7 @@ def _differ_by_channel(one: Array, other: Array) -> bool:
     """Return whether a factor by output and by input turns one weight to the other: of a folded normalization."""
     if one.shape != other.shape or one.ndim < _WEIGHT or not one.all():
         return False
+    # a product of a factor by output and one by input
     factor = (wide(other) / wide(one)).reshape(*one.shape[:2], -1)
     separate = factor[:, :1, :1] * factor[:1, :, :1] / factor[0, 0, 0]
     return bool(np.isfinite(separate).all()) and np.allclose(factor, separate, rtol=1e-3)

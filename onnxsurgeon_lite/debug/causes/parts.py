@@ -64,14 +64,10 @@ def _orders(place: Place, cuts: Sequence[tuple[str, ...]]) -> Hypotheses:
         edits = tuple(edit for old, new in moved if old != new for edit in reading(place, old, new))
         how = "exchanged; swapped back"
         if count > _TWO:
-            how = f"read in another order; taken as {[*order]}"
+            how = f"read in another order; taken as {list(order)}"
         sentence = f"the {count} parts of {names} are {how}"
         if edits:
             yield Hypothesis("order of parts", sentence, edits, ("parts", order, len(cuts) > 1))
-
-
-_CUTTING = ("Slice", "Gather")
-_MOST = 4  # parts
 
 
 def fused(place: Place) -> Hypotheses:

@@ -80,7 +80,7 @@ class RegionNode:
     @cached_property
     def input(self) -> Sequence[str]:
         """The names that the node reads; '' for one that it leaves out."""
-        return [*self.node.input]
+        return list(self.node.input)
 
     @property
     def output(self) -> str:
@@ -134,6 +134,7 @@ class RegionNode:
     @cached_property
     def attributes(self) -> dict[str, Attribute]:
         """The node's attributes, with the defaults of those that it leaves out."""
+        # defaults first, then what the node has
         found: dict[str, Attribute] = {}
         try:
             schema = schema_of(self.place.index, self.node)
@@ -179,7 +180,7 @@ class RegionNode:
         if self.op_type == "Concat":
             return self._part(slot, result)
         if self.op_type == "Transpose":
-            axes = self.ints("perm") or [*range(result.ndim)][::-1]
+            axes = self.ints("perm") or list(range(result.ndim))[::-1]
             return result.transpose(np.argsort(axes))
         if read.size != result.size:
             return None
@@ -280,18 +281,18 @@ class Place:
         part = observer.part(positions, types, list(first.wanted))
         for number, node in enumerate(part.graph.node):
             node.name = f"{_TOKEN}{number}"
-        there = {declared.name for declared in part.graph.input}
-        there |= {t.name for t in part.graph.initializer}
-        there |= {name for node in part.graph.node for name in node.output}
+        # values and constants from elsewhere that the region could read, too
+        there = set(GraphIndex.of(whole.model.with_proto(part)).values())
         beside = {name: v for name, v in nearby.items() if name not in there}
         for name, array in beside.items():
             part.graph.input.add(name=name, type=type_of(array))
-        ends = (first.wanted[value], *first.inputs.values())
-        shapes = {tuple(t.dims) for t in part.graph.initializer}
-        of_ends = [v.shape for v in ends if is_array(v)]
-        shapes |= {shape for s in of_ends for shape in (s[-1:], s[1:], (1, *s[1:]))}
-        others = _constants_beside(whole, part, shapes)
+        shapes = {tuple(tensor.dims) for tensor in part.graph.initializer}
+        for end in (first.wanted[value], *first.inputs.values()):
+            if is_array(end):
+                shapes |= {end.shape[-1:], end.shape[1:], (1, *end.shape[1:])}
+        others = _constants_beside(whole, part, shapes - {()})
         part.graph.initializer.extend(others)
+        # declare what is known of types, so that edits are checked
         typed = GraphIndex.of(whole.model.with_proto(part))
         typed.learn_types(typed.producer)
         known = {name: typed.types[name] for name in typed.producer if name in typed.types}
@@ -520,7 +521,7 @@ class Place:
 
     def outside(self, steps: Iterable[Pass]) -> tuple[Pass, ...]:
         """Return edits of the place as edits of the whole model, whose ids an edit may change for the next one."""
-        every = (*steps,)
+        every = tuple(steps)
         return tuple(self._outside(step, len(every) > 1) for step in every)
 
     def is_for_all(self, step: Insert) -> bool:
@@ -529,8 +530,10 @@ class Place:
 
     def changed_by(self, edited: GraphIndex) -> list[str]:
         """Return the values inside the region that an edit of the model computes in another way."""
-        inner = self.index.producer.keys() - {*self.samples[0].wanted}
-        shared = (n for n in inner if not {*self.whole.consumers.get(n, ())} <= {*self.positions})
+        inner = self.index.producer.keys() - set(self.samples[0].wanted)
+        shared = (
+            n for n in inner if not set(self.whole.consumers.get(n, ())) <= set(self.positions)
+        )
         return [
             n for n in shared if _made(n, self.inputs, self.whole) != _made(n, self.inputs, edited)
         ]
@@ -651,8 +654,7 @@ def _constants_beside(
     here = min((order[name] for name in there if name in order), default=0)
     alike = [
         tensor
-        for tensor in whole.initializers.values()
-        if isinstance(tensor, TensorProto) and len(tensor.dims) and tuple(tensor.dims) in shapes
+        for name, tensor in whole.initializers.items()
+        if isinstance(tensor, TensorProto) and tuple(tensor.dims) in shapes and name not in there
     ]
-    alike = [tensor for tensor in alike if tensor.name not in there]
     return sorted(alike, key=lambda tensor: abs(order[tensor.name] - here))[:_BESIDE]

@@ -40,16 +40,19 @@ class Proof:
         steps = place.outside(hypothesis.edits)
         if not hypothesis.proves:
             return None
+        # the region alone must agree, in every sample
         after = self.agreement(place, steps, hypothesis.instead)
         if after is None:
             return None
         sentence = hypothesis.sentence
+        # other readers of what is edited must stay right; else the edit is for the region alone
         if not self.spares(place, steps):
             steps = place.outside(map(place.kept_here, hypothesis.edits))
             readers = place.reading(hypothesis.edits)
             sentence = f"{hypothesis.wrong} for {readers}; {hypothesis.right}"
             if not self.spares(place, steps):
                 return None
+        # what the culprit is seen at must be right; else the edit is for all that read it, or for all nodes like it
         if not self.cures(place, culprit, steps, hypothesis.instead):
             wider = (_for_all(place, steps), everywhere(self.index, steps, wired=True))
             agree = (s for s in wider if self.agreement(place, s, hypothesis.instead) is not None)
@@ -95,7 +98,7 @@ class Proof:
                 known = [name for name in references.entries if name in index.producer]
                 found = observer.sweep(known, prepare=references.prefetch)
                 wrong = any(not judge.good(name, value) for name, value in found)
-                observer.forget([*observer.kept])
+                observer.forget(list(observer.kept))
                 if wrong:
                     return False
         except SurgeonError:
@@ -111,14 +114,16 @@ class Proof:
         try:
             index = edited_by(steps, self.index)
             fresh = [
-                n for n, node in enumerate(index.nodes) if old.get(node.output[0]) != [*node.input]
+                n
+                for n, node in enumerate(index.nodes)
+                if old.get(node.output[0]) != list(node.input)
             ]
             for known in self.around.samples:
                 references = known.references
-                first = {*_first_known(index, fresh, references)}
+                first = set(_first_known(index, fresh, references))
                 values = [c.value for c in culprits if c.value in references]
                 right = dict[str, Comparison]()
-                for name, value in known.alone(index, [*first.union(values)]).items():
+                for name, value in known.alone(index, list(first.union(values))).items():
                     wanted = references.read(name)
                     compared = (
                         self.case.judge.compared(name, value, wanted) if is_array(wanted) else None
@@ -171,7 +176,7 @@ class Proof:
         known = self.around.first
 
         def first_below(names: Iterable[str]) -> list[str]:
-            readers = itertools.chain.from_iterable(self.index.readers({*names}).values())
+            readers = itertools.chain.from_iterable(self.index.readers(set(names)).values())
             elsewhere = (reader for reader in readers if reader not in place.positions)
             return _first_known(self.index, elsewhere, known.references)
 
@@ -189,11 +194,13 @@ class Proof:
         self, place: Place, steps: Sequence[Pass], sample: RegionSample, instead: str = ""
     ) -> dict[str, RunValue]:
         """Compute a region's values in the edited model; nothing if it cannot be edited or run."""
+        # the values of the region, one of them under another name after the edit
         names = {n: instead if n == place.value and instead else n for n in sample.wanted}
         try:
             index = edited_by(steps, self.index)
             known = self.around.first.names - {*place.producer, *names.values()}
             stop = {*place.nearby, *sample.inputs} | known
+            # compute them from what is known before the region
             made = list(dict.fromkeys(name for name in names.values() if name not in stop))
             positions = sorted(index.ancestors(made, stop=stop), key=index.places.__getitem__)
             reads = index.read_by(positions)
@@ -263,7 +270,7 @@ def _times(value: RunValue, factor: float) -> RunValue:
 
 def _first_known(index: GraphIndex, nodes: Iterable[int], references: ReferenceSet) -> list[str]:
     """Return the first values with references that nodes make, or that follow from what they make."""
-    pending, seen, found = [*nodes], set[int](), list[str]()
+    pending, seen, found = list(nodes), set[int](), list[str]()
     while pending:
         position = pending.pop()
         made = () if position in seen else index.nodes[position].output

@@ -38,6 +38,10 @@ Arranged = tuple[str, str, dict[int, Array]]
 """(kind of mistake, what is wrong, right numbers by slot)."""
 
 
+_USUAL = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
+_SAMPLES = 8
+
+
 def _constants(site: RegionNode) -> dict[int, Constant]:
     """Return the weights (slots 1 and 2) and the biases (3) of a recurrent node."""
     found = (site.constant(slot) for slot in (1, 2, 3) if site.op_type in GATES)
@@ -54,7 +58,7 @@ def shared_gates(place: Place) -> Hypotheses:
             edits = tuple(c.edit(a) for c, a in right if not np.array_equal(a, c.array))
             if edits:
                 titles = " and ".join(site.title for site in several)
-                sentence = f"the gates of {titles} are in another order; taken as {[*order]}"
+                sentence = f"the gates of {titles} are in another order; taken as {list(order)}"
                 yield Hypothesis("gate order", sentence, edits, ("gate order", op_type, order))
 
 
@@ -79,17 +83,17 @@ def recurrent(place: Place) -> Hypotheses:
 
 def _arranged(arrays: Mapping[int, Array], count: int) -> Iterator[Arranged]:
     """Yield other orders of gates, of directions, of the halves of the bias; other biases; transposed gates."""
-    orders = [*_others_than_now(count)]
+    orders = list(_others_than_now(count))
     wrong, other = "the gates of {title} are", "in another order in {names}; taken as"
     for order, parts in itertools.product(orders, _PARTS):
         right = {slot: _regated(a, slot, parts, order) for slot, a in arrays.items()}
-        yield "gate order", f"{wrong} {other} {[*order]}", right
+        yield "gate order", f"{wrong} {other} {list(order)}", right
     if all(len(a) == 2 for a in arrays.values()):
         for way, order in itertools.product(range(2), orders):
             right = {slot: a.copy() for slot, a in arrays.items()}
             for slot, numbers in right.items():
                 numbers[way] = _regated(numbers, slot, _PARTS[0], order)[way]
-            of_one = f"the gates of direction {way} of {{title}} are {other} {[*order]}"
+            of_one = f"the gates of direction {way} of {{title}} are {other} {list(order)}"
             yield "gate order", of_one, right
     how = "the two directions of {title} are exchanged in {names}; changed back"
     yield "directions", how, {slot: a[::-1].copy() for slot, a in arrays.items()}
@@ -116,12 +120,8 @@ def _regated(array: Array, slot: int, parts: Ints, order: Ints) -> Array:
     right = array.reshape(array.shape[0], sets, len(order), -1).copy()
     for part in range(sets):
         if slot - 1 + part in parts:
-            right[:, part] = right[:, part][:, [*order]]
+            right[:, part] = right[:, part][:, list(order)]
     return right.reshape(array.shape)
-
-
-_USUAL = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
-_SAMPLES = 8
 
 
 def solved_units(place: Place) -> Hypotheses:
@@ -282,6 +282,7 @@ def _added(change: Wide, bias: Wide, kind: str) -> Wide:
 
     It is that of the half that is zero, unless that of the other half is a plain one.
     """
+    # of a GRU the last gate has two sums, of the others all halves are added
     sums, gates = change[..., 0].T, GATES[kind]
     shared = gates - (kind == "GRU")
     inputs, state = bias.reshape(2, gates, -1)

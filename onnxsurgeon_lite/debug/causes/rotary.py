@@ -111,7 +111,7 @@ def _waves(array: Array) -> _Waves | None:
     numbers = wide(array).reshape(-1) if is_line else wide(array).reshape(-1, array.shape[-1])
     if len(numbers) < _LEAST:
         return None
-    forms = [*_forms(numbers)]
+    forms = list(_forms(numbers))
     for count, make, _ in forms:
         base, half = _rounded(array.dtype, numbers, count, make)
         if half:
@@ -222,6 +222,7 @@ class _Turn:
 def _other_turns(place: Place) -> Hypotheses:
     """Yield other pairs of features for all values of a region that are turned alike."""
     found: dict[tuple[int, str], list[tuple[str, str]]] = {}
+    # values that are exact quarter turns of others
     values = {n: v for n, v in place.values.items() if v.ndim > 1 and is_float(v.dtype)}
     for (start, read), (end, made) in permutations(values.items(), 2):
         size = read.shape[-1]
@@ -232,6 +233,7 @@ def _other_turns(place: Place) -> Hypotheses:
             is_turned = np.array_equal(turn.of(last), made_last) and last.any()
             if is_turned and np.array_equal(turn.of(read), made) and _leads(place, start, end):
                 found.setdefault((size, turn.how), []).append((start, end))
+    # all that are turned alike are turned otherwise
     for (size, how), ends in found.items():
         for turn in _Turn.all_of(size):
             if turn.how != how:
@@ -319,6 +321,7 @@ def _missing_turns(place: Place) -> Hypotheses:
         return
     values = {n: v for n, v in {**place.nearby, **place.values}.items() if _may_be_table(v)}
     constants = {**dict(_tables(place)), **_usual_tables(place)}
+    # tables of cosines and sines: values of the model first, then constants
     pairs = [
         (one, other)
         for known in (values, constants)

@@ -14,8 +14,14 @@ from onnxsurgeon_lite.passes import Insert, Pass, Replace, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, of RGB
+_NAMED = {"Sub": "mean", "Div": "std", "Mul": "factor"}  # what an operator reads
 _COLORS = 3
 _IMAGE = 4  # axes
+
+
+_HALF = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
+_FEWEST = 32  # elements that tell a draw from a coincidence
+_NEAR = 0.25  # between shares of elements that are drawn alike
 
 
 def feeding(place: Place) -> Hypotheses:
@@ -36,7 +42,7 @@ def _prepared(name: str, value: Array) -> Iterator[tuple[str, Edits]]:
                 what = "is fed in the order BGR"
             if order != (0, 1, 2):
                 edit = taken(name, axis, np.array(order))
-                yield f"{what}; with its channels taken as {[*order]}", (edit,)
+                yield f"{what}; with its channels taken as {list(order)}", (edit,)
         along = [_COLORS] + [1] * (value.ndim - axis - 1)
         mean, std = (np.array(numbers, value.dtype).reshape(along) for numbers in (_MEAN, _STD))
         what = "is fed without mean and deviation; normalized"
@@ -48,9 +54,9 @@ def _prepared(name: str, value: Array) -> Iterator[tuple[str, Edits]]:
     ranges = "is fed as 0 .. 1 instead of -1 .. 1; stretched"
     yield ranges, _steps(name, ("Mul", 2.0), ("Sub", 1.0))
     for axes in permutations(range(value.ndim)):
-        if [*axes] != sorted(axes) and tuple(shape[axis] for axis in axes) == shape:
-            edit = Insert(name, "Transpose", attributes=(("perm", [*axes]),))
-            yield f"has its axes in another order; transposed by {[*axes]}", (edit,)
+        if list(axes) != sorted(axes) and tuple(shape[axis] for axis in axes) == shape:
+            edit = Insert(name, "Transpose", attributes=(("perm", list(axes)),))
+            yield f"has its axes in another order; transposed by {list(axes)}", (edit,)
     for axis in range(2, _IMAGE) if is_image else ():
         edit = taken(name, axis, np.arange(shape[axis])[::-1])
         yield f"is fed mirrored along axis {axis}; mirrored back", (edit,)
@@ -61,12 +67,9 @@ def _steps(name: str, *steps: tuple[str, float | Array]) -> Edits:
     edits: list[Insert] = []
     for number, (op_type, operand) in enumerate(steps, 1):
         new = f"{name}_{number}" if number < len(steps) else None
-        edits.append(Insert(name, op_type, constants=(("by", operand),), output=new))
+        edits.append(Insert(name, op_type, constants=((_NAMED[op_type], operand),), output=new))
         name = new or name
     return tuple(edits)
-
-
-_HALF = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 
 
 def precision(place: Place) -> Hypotheses:
@@ -99,10 +102,6 @@ def _operand(place: Place, name: str, dtype: str, number: int) -> Iterator[Pass]
     to, half = place.those(readers), f"{name}_{dtype}"
     yield Insert(name, "Cast", attributes=(("to", number),), to=to, output=half)
     yield Insert(half, "Cast", attributes=(("to", int(TensorProto.FLOAT)),), to=to)
-
-
-_FEWEST = 32  # elements that tell a draw from a coincidence
-_NEAR = 0.25  # between shares of elements that are drawn alike
 
 
 def in_training(place: Place) -> Hypotheses:
@@ -140,6 +139,7 @@ def _dropped_share(source: Array, made: Array) -> float:
     """Return the share of elements that a Dropout set to 0, of both signs; 0 if it cannot have made the array."""
     if source.shape != made.shape or not (is_float(source.dtype) and is_float(made.dtype)):
         return 0.0
+    # a Dropout sets a share of each sign to zero and scales the others by 1 / (1 - share)
     live = source != 0
     lost = live & (made == 0)
     if live.sum() < _FEWEST or not lost.any() or not (kept := live & ~lost).any():

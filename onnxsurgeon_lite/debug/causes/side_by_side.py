@@ -46,6 +46,7 @@ class SideBySide:
         tensors = {**self.tensors, **{tensor.name: tensor for tensor in edited.graph.initializer}}
         names: dict[str, str] = {}
         self.parts.append(set())
+        # a node that is there with the same inputs is not added again
         for node in edited.graph.node:
             encoded = node.SerializeToString(deterministic=True)
             if encoded not in self._read:

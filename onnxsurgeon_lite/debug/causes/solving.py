@@ -130,6 +130,7 @@ def made_constant(place: Place) -> Hypotheses:
 
 def _role(place: Place) -> str:
     """Return what the nodes that read a constant call it: `, the pads of Pad '/Pad',`; '' if each has another name."""
+    # what each reader calls the constant, by its schema
     index, names, titles = place.whole, set[str](), []
     for position in dict.fromkeys(index.consumers.get(place.value, [])):
         # follow the constant through nodes that only arrange it
@@ -141,7 +142,7 @@ def _role(place: Place) -> str:
         node = index.nodes[reader]
         if value not in node.input:
             return ""  # a body of the node reads it
-        schema, slot = schema_of(index, node), [*node.input].index(value)
+        schema, slot = schema_of(index, node), list(node.input).index(value)
         formal = schema.inputs[min(slot, len(schema.inputs) - 1)].name if schema else ""
         is_factor = node.op_type in ("Mul", "Div")
         names.add("a factor" if is_factor else f"the {formal}" if formal[1:] else "")
@@ -294,10 +295,11 @@ def _solved_elements(constant: Constant, slope: Wide, wanted: Wide) -> Hypothese
     if 2 * same.sum() > same.size:  # else a few are alike by chance
         solved = np.where(same, old, solved)
     per = wanted.size // max(1, old.size)
-    shifted = _shifted(old, solved)
-    if shifted is not None:
-        how, solved, unknowns = shifted
-        equations = solved.size * per
+    moved = shifted(old, solved, _LEAST_ROWS)
+    if moved is not None:
+        axis, step, solved = moved
+        how = f"is off by {abs(step)} along axis {axis}; moved by {step}, with what enters there"
+        unknowns, equations = abs(step) * old.size // old.shape[axis], old.size * per
     else:
         solved, unknowns = _tied(old, solved)
         how = borrowed(constant) or described(old, solved)
@@ -340,19 +342,19 @@ def solved_constant(
     return Hypothesis("solved constant", sentence, edits, (), unknowns, equations, vague=vague)
 
 
-def _shifted(old: Wide, solved: Wide) -> tuple[str, Wide, int] | None:
-    """Return (what is wrong, right numbers, unknowns) of a constant whose rows are off by a few; None if not."""
+def shifted(old: Wide, right: Wide, least: int = 1) -> tuple[int, int, Wide] | None:
+    """Return (axis, step, the moved numbers) of a constant whose rows are off by one or two; None if they are not.
+
+    Args:
+        least: rows for each by which they are off, at least.
+    """
     for axis, step in itertools.product(range(old.ndim), _STEPS):
-        size = old.shape[axis]
-        at = [size if a == axis else 1 for a in range(old.ndim)]
-        rows = np.arange(size)
-        fresh = (rows < step if step > 0 else rows >= size + step).reshape(at)
-        moved = np.where(fresh, solved, np.roll(old, step, axis))
-        if size > _LEAST_ROWS * abs(step) and unchanged(moved, solved).all():
-            how = (
-                f"is off by {abs(step)} along axis {axis}; moved by {step}, with what enters there"
-            )
-            return how, moved, abs(step) * old.size // size
+        size, rows = old.shape[axis], np.arange(old.shape[axis])
+        fresh = rows < step if step > 0 else rows >= size + step
+        along = np.expand_dims(fresh, [other for other in range(old.ndim) if other != axis])
+        moved = np.where(along, right, np.roll(old, step, axis))
+        if size > least * abs(step) and unchanged(moved, right).all():
+            return axis, step, moved
     return None
 
 
@@ -364,6 +366,7 @@ def _some_rows(view: Linear) -> Hypotheses:
     error = wanted - rows @ weight
     if not np.isfinite(error).all():
         return
+    # greedy: the row that explains most of what is left, then least squares of all chosen ones
     power, chosen, left = np.square(rows).sum(0), list[int](), error
     for _ in range(min(_ROWS, len(power))):
         explained = np.square(rows.T @ left).sum(1)
@@ -421,6 +424,7 @@ def is_rounded(old: Wide, right: Wide) -> bool:
 
     The errors of rounding are spread evenly, which those of another mistake are not.
     """
+    # half a step, of the whole or of each channel
     off = _steps(old) / 2
     if old.size < _ENOUGH or not off.all():
         return False
@@ -474,7 +478,7 @@ def borrowed(constant: Constant) -> str:
             and np.array_equal(place.whole.model.array(tensor), array)
         ):
             return f"is another layer's: a copy of {name!r}"
-    readers = {*place.whole.consumers.get(constant.name, ())} - {*place.positions}
+    readers = set(place.whole.consumers.get(constant.name, ())) - set(place.positions)
     return "is another layer's, which reads it too" if array.ndim > 1 and readers else ""
 
 
@@ -528,7 +532,7 @@ def _steps(array: Wide) -> Wide:
     whole = np.full((1,) * array.ndim, _step(array))
     for axis in range(array.ndim) if array.ndim > 1 and not whole.all() else ():
         each = map(_step, np.moveaxis(array, axis, 0))
-        steps = np.array([*itertools.takewhile(bool, each)])  # most have none at once
+        steps = np.array(list(itertools.takewhile(bool, each)))  # most have none at once
         if len(steps) == array.shape[axis]:
             return steps.reshape([len(steps) if a == axis else 1 for a in range(array.ndim)])
     return whole

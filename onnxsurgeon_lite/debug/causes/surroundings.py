@@ -43,7 +43,7 @@ class Known:
     @cached_property
     def names(self) -> set[str]:
         """The values whose right numbers are known."""
-        return {*self.feeds} | (self.references.entries.keys() & self.case.index.producer.keys())
+        return set(self.feeds) | (self.references.entries.keys() & self.case.index.producer.keys())
 
     def read(self, name: str) -> RunValue:
         """Return a reference, else a feed."""
@@ -56,7 +56,7 @@ class Known:
     def entering(self, outputs: Sequence[str]) -> list[str]:
         """Return the known values that values are computed from."""
         index = self.case.index
-        positions = index.ancestors(outputs, stop=self.names - {*outputs})
+        positions = index.ancestors(outputs, stop=self.names - set(outputs))
         read = chain.from_iterable(index.reads[position] for position in sorted(positions))
         known = self.names - index.made_by(positions)
         return [name for name in dict.fromkeys(read) if name in known]
@@ -155,7 +155,7 @@ class Surroundings:
         if index.nodes[position].op_type not in _ARRANGING:
             return [name]
         reads = [read for read in index.reads[position] if constant(index, read) is None]
-        found = [*chain.from_iterable(self._behind(read, steps - 1) for read in reads)]
+        found = list(chain.from_iterable(self._behind(read, steps - 1) for read in reads))
         known = {*self.first.references.entries, *index.inputs}
         return found if all(n in known or self._laid_out(n) for n in found) else [name]
 
@@ -188,6 +188,7 @@ class Surroundings:
             inputs[name] = now if stored is None else stored
             if is_array(now) and is_array(stored):
                 inputs[name] = cast_like(now, stored)
+        # what should come out
         wanted = {name: references.read(name) for name in culprit.outputs if name in references}
         arrays = {name: value for name, value in wanted.items() if is_array(value)}
         return RegionSample(inputs, arrays, known.recorded) if arrays else None
@@ -248,7 +249,9 @@ class Surroundings:
         if not any(index.nodes[p].op_type == "Softmax" for p in chain(region, behind)):
             return []
         most = max((math.prod(shape) for shape in shapes), default=0)
-        fitting = [n for n, s in values.items() if s and {*s} <= sizes and 1 < math.prod(s) <= most]
+        fitting = [
+            n for n, s in values.items() if s and set(s) <= sizes and 1 < math.prod(s) <= most
+        ]
         fitting.sort(key=lambda n: n not in index.inputs and self._may_be_float(n))
         return fitting[:_NEARBY_MASKS]
 

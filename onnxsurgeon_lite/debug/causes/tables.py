@@ -73,6 +73,7 @@ def _nearest_rows(table: Wide, wanted: Wide, now: Array) -> NDArray[np.intp] | N
     """Return the row of a table that each wanted row is, the present one where several are; None if one is none."""
     if table.shape[0] * wanted.size > _LARGEST:
         return None
+    # the nearest row of each, unless the present one is as near
     off = np.abs(table[None] - wanted[:, None]).max(axis=-1)
     rows, every = off.argmin(axis=1), np.arange(len(off))
     present = now.astype(np.int64) % len(table)

@@ -101,6 +101,7 @@ class Bench:
         """Run hypotheses, several at once, while the next ones are edited and those behind them are made."""
         size = sum(array.nbytes for array in self.place.samples[0].wanted.values())
         count = max(1, min(_TOGETHER, self.budget // max(1, 2 * size)))
+        # edit the next batch while this one runs, and make the one after it
         pending = _drawn(families, count)
         edited, batch = self._begun(next(pending, [])), next(pending, [])
         while edited is not None:
@@ -108,7 +109,7 @@ class Bench:
                 raise OutOfTime
             copies = edited()
             edited, batch = self._begun(batch), []
-            yield [*self._run(copies)]
+            yield list(self._run(copies))
             batch = next(pending, [])
 
     def _begun(self, batch: Sequence[Hypothesis]) -> Callable[[], list[Edited]] | None:
@@ -140,6 +141,7 @@ class Bench:
         if not result.changed:
             return b""
         graph = result.model.proto.graph
+        # constants that stay are not sent
         changed = [t for t in graph.initializer if self.place.index.initializers.get(t.name) != t]
         del graph.initializer[:]
         graph.initializer.extend(changed)
@@ -149,6 +151,7 @@ class Bench:
         """Run copies together; without those that the runtime refuses, in halves where it does not name them."""
         if not edited:
             return
+        # one session for all copies: what they share is computed once
         together = SideBySide.of(self.place.index.model.proto)
         places = [together.add(copy) for _, copy in edited]
         model = self.place.index.model.with_proto(together.proto)
@@ -160,6 +163,7 @@ class Bench:
             if isinstance(error, RuntimeLost):
                 self.place.runtime.restart()
                 self._feed()
+            # try again without what the runtime refuses
             for part in _without_refused(edited, together.parts, error):
                 yield from self._run(part)
             return
@@ -189,6 +193,7 @@ class Bench:
         allowed = allowed.resolved(actual.dtype, wanted.dtype)
         if not is_float(wanted.dtype) or not is_float(actual.dtype):
             return float(np.mean(sampled(actual) != sampled(wanted)))
+        # NaN and infinity must be equal, other numbers within their tolerance
         a, w = wide(sampled(actual)), wide(sampled(wanted))
         finite = np.isfinite(a) & np.isfinite(w)
         same = (a == w) | (np.isnan(a) & np.isnan(w))
@@ -204,6 +209,7 @@ class Bench:
             errors = [outcome.error for outcome in tried]
             if len(errors) != len(grid) or not np.isfinite(errors).any():
                 break
+            # search on between the neighbors of the best number
             at = int(np.nanargmin(errors))
             around = np.nanmax(errors[max(0, at - 1) : at + 2])
             if number >= _COARSE and _FLAT * around < errors[at] > _NOISE:

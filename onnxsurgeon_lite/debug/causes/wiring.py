@@ -97,11 +97,11 @@ def _other_outputs(place: Place) -> Hypotheses:
         read = [name for name in site.input if name in producer]
         if not len(read) == len(site.input) > 1:
             continue
-        made = [[*place.whole.nodes[producer[name]].output] for name in read]
+        made = [list(place.whole.nodes[producer[name]].output) for name in read]
         slots = {outputs.index(name) for outputs, name in zip(made, read, strict=True)}
         for slot in range(min(map(len, made))) if len(slots) == 1 else ():
             new = [outputs[slot] for outputs in made]
-            if slot in slots or not known.keys() >= {*new}:
+            if slot in slots or not known.keys() >= set(new):
                 continue
             pairs = enumerate(zip(read, new, strict=True))
             edits = tuple(Rewire(a, b, site.only, at) for at, (a, b) in pairs)
