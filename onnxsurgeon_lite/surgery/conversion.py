@@ -8,7 +8,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, defs, helper
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
-from onnxsurgeon_lite.graph.index import GraphIndex, function_path
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, function_path
 from onnxsurgeon_lite.graph.native import RejectedError, convert
 from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
 from onnxsurgeon_lite.model import Model, by_name, copied, drop, is_standard, plain_domain, walk
@@ -126,7 +126,7 @@ def _is_default(attribute: AttributeProto, schema: defs.OpSchema) -> bool:
 
 
 def without_allowzero(model: Model) -> tuple[Model, int]:
-    """Remove `allowzero`, which opset 14 introduced, from Reshape nodes unless their shape is known to have a zero.
+    """Remove `allowzero`, which opset 14 introduced, from Reshape nodes whose shape has no zero, as far as is known.
 
     Returns:
         The model, and how many of these shapes are computed: they must have no zero either.
@@ -138,7 +138,9 @@ def without_allowzero(model: Model) -> tuple[Model, int]:
         for position, node in enumerate(part.nodes):
             if node.op_type == "Reshape" and any(a.name == "allowzero" for a in node.attribute):
                 shape = constant(part, node.input[1])
-                if shape is None or model.array(shape).all():
+                made = dims_of(part.type_of(node.output[0]))  # a 0 in it is one of the shape
+                known = [dim.dim_value for dim in made if dim.HasField("dim_value")]
+                if all(known if shape is None else model.array(shape).flat):
                     drop(target.node[position].attribute, lambda a: a.name == "allowzero")
                     computed += shape is None
     return result, computed

@@ -14,6 +14,7 @@ the value of its name has in the model, every node and weight is there, and noth
     twice         inputs and outputs of prefix b/ are those without it
     once          the result has the first feeds inside: no others are run
     NHWC          the input is transposed
+    trains        what trains has other values
     looks         nothing is written
 """
 
@@ -98,7 +99,7 @@ edit simplify MODEL OUT : removes
 edit skip-noops MODEL OUT : removes
 edit sort MODEL OUT
 edit unshare MODEL WEIGHT OUT
-edit inference MODEL OUT
+edit inference MODEL OUT : trains
 """
 
 FILES = {

@@ -204,6 +204,14 @@ def test_what_the_converter_does_not_know_is_said_with_what_to_do(node, version,
     assert re.search(said, f"{caught.value.message} {caught.value.hint}")
 
 
+def test_allowzero_stays_where_the_result_is_declared_to_be_empty(model_of):
+    model = model_of("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[0,3,4] x, int64[3] shape) => (float[3,4,0] y) { y = Reshape <allowzero = 1> (x, shape) }""")
+
+    with pytest.raises(EditError, match="cannot take Reshape"):
+        Opset(13).apply(model)
+
+
 def test_allowzero_goes_where_a_shape_is_computed_and_that_is_said(model_of, runtime):
     model = model_of("""
         g (float[n,4] x) => (float[m] y) <int64[1] rest = {-1}> {
