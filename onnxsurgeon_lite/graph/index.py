@@ -36,7 +36,7 @@ from onnxsurgeon_lite.graph.native import (
     infer_encoded,
     open_sizes,
 )
-from onnxsurgeon_lite.graph.scopes import Provenances, Values, values_of
+from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable, captured
 from onnxsurgeon_lite.model import (
     Model,
@@ -301,16 +301,7 @@ class GraphIndex:
     @cached_property
     def origins(self) -> Provenances:
         """The place in the source program of each node."""
-        return Provenances(self.nodes, self.initializers, self._values)
-
-    def _values(self) -> Values:
-        """Return the inputs of each node, without repeats where it has attributes, and its outputs."""
-        if "rows" not in vars(self):
-            return values_of(self.nodes)
-        found = [(row.needs, row.outputs) for row in self.rows]
-        for position in self.bodied:  # whose captures are no inputs
-            found[position] = self.nodes[position].input[:], self.rows[position].outputs
-        return found
+        return Provenances(self.nodes, self.initializers)
 
     @cached_property
     def operators(self) -> dict[str, list[int]]:

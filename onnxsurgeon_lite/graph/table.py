@@ -6,7 +6,7 @@ In a `NodeTable` a name is a number, a hash of its bytes: no text is made of the
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, repeat
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -82,7 +82,6 @@ class NodeTable:
         self._strings: dict[int, frozenset[str]] = {}  # in the fields of a number
         self._with_names: dict[int, _Places] = {}
         self._sorted: dict[int, tuple[_Numbers, _Places]] = {}
-        self._new: range | None = None  # all other nodes are known to be sorted
         if like is not None:
             self._take_over(like)
 
@@ -104,7 +103,6 @@ class NodeTable:
         one, two = self.encoded, like.encoded
         head, tail = one.same(two)
         first, last = len(one) - tail, len(two) - tail
-        few = first - head <= FEW
         if head == len(one) == len(two):
             self._strings = like._strings
         if "rows" in vars(like) and head + tail:
@@ -112,13 +110,6 @@ class NodeTable:
             each = enumerate(one.among(head, first), head)
             new = (known.get(encoded) or self._row(place) for place, encoded in each)
             self.rows = [*like.rows[:head], *new, *like.rows[last:]]
-        if few and "bodied" in vars(like):
-            bodied = [place for place in range(head, first) if walk.bodies(self.node(place))]
-            before = (place for place in like.bodied if place < head)
-            behind = (place + first - last for place in like.bodied if place >= last)
-            self.bodied = [*before, *bodied, *behind]
-        if few and vars(like).get("is_sorted"):
-            self._new = range(head, first)
         if "_columns" in vars(like) and head + tail:
             further = int(one.stops[-1] - two.stops[-1])
             moved = np.array([[first - last], [further], [further], [0]])
@@ -264,12 +255,6 @@ class NodeTable:
     @cached_property
     def is_made_once(self) -> bool:
         """Whether each value is known to have one producer."""
-        if self._new is not None:
-            (numbers, nodes), new = self.made, self._new
-            own = (nodes >= new.start) & (nodes < new.stop)
-            made = np.unique(numbers[own])
-            once = len(made) == np.count_nonzero(own)
-            return once and not np.isin(numbers[~own], made, kind="sort").any()
         numbers, _ = self._by_number(_OUTPUT)
         return not np.any(numbers[1:] == numbers[:-1])
 
@@ -289,19 +274,8 @@ class NodeTable:
 
     def _reads_late(self) -> bool:
         """Return whether an input is made by its node, or behind it."""
-        readers, new = self._named(_INPUT)[0], self._new
-        if new is None:
-            found, places_made = self._made_of_read
-            return bool(np.any(found & (self.made[1][places_made] >= readers)))
-        (numbers, nodes), read = self.made, self._read
-        made = numbers[(nodes >= new.start) & (nodes < new.stop)]
-        if np.isin(read[readers < new.start], made, kind="sort").any():
-            return True
-        own = (readers >= new.start) & (readers < new.stop)
-        makers = np.isin(numbers, read[own], kind="sort")
-        places = dict(zip(numbers[makers].tolist(), nodes[makers].tolist(), strict=True))
-        reads = zip(read[own].tolist(), readers[own].tolist(), strict=True)
-        return any(places.get(number, -1) >= reader for number, reader in reads)
+        found, places = self._made_of_read
+        return bool(np.any(found & (self.made[1][places] >= self._named(_INPUT)[0])))
 
     def _by_number(self, number: int) -> tuple[_Numbers, _Places]:
         """Return the numbers of the names in the fields of a number, sorted, and the place of each in `_named`."""
@@ -408,52 +382,14 @@ class NodeTable:
     @cached_property
     def rows(self) -> list[NodeRow]:
         """Every node as plain data."""
-        return self.rows_at(range(len(self.encoded)))
+        return list(map(NodeRow.of, GraphProto.FromString(self.encoded.whole).node))
 
     def rows_at(self, places: Sequence[int]) -> list[NodeRow]:
         """Return some nodes as plain data; they are in order."""
-        if len(places) <= FEW:
-            return list(map(self._row, places))
-        at = np.full(len(self.encoded), -1, np.int64)  # where a node is among them
-        at[list(places)] = range(len(places))
-        needs, outputs = self._lists(_INPUT, at), self._lists(_OUTPUT, at)
-        operators, domains, attributed = (
-            ["" for _ in needs],
-            ["" for _ in needs],
-            [False for _ in needs],
-        )
-        for place, operator in zip(*self._texts(_OPERATOR, at), strict=True):
-            operators[place] = operator
-        for place, domain in zip(*self._texts(_DOMAIN, at), strict=True):
-            domains[place] = plain_domain(domain)
-        for place in set(self._chosen(_ATTRIBUTE, at)[0].tolist()):
-            attributed[place] = True
-            needs[place] = _distinct(needs[place])
-        for node in self.bodied:
-            if (place := int(at[node])) >= 0:
-                needs[place] = _distinct(needs[place], captured(self.node(node)))
-        made = zip(operators, domains, needs, outputs, attributed, strict=True)
-        return list(map(tuple.__new__, repeat(NodeRow), made))
+        return list(map(self._row, places))
 
     def _row(self, place: int) -> NodeRow:
         return NodeRow.of(self.node(place))
-
-    def _lists(self, number: int, at: _Places) -> list[list[str]]:
-        """Return the strings in the fields of a number, per node; `at` is where a node is among some, or -1."""
-        nodes, texts = self._texts(number, at)
-        ends = np.cumsum(np.bincount(nodes, minlength=np.count_nonzero(at >= 0))).tolist()
-        return [texts[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-    def _texts(self, number: int, at: _Places) -> tuple[list[int], list[str]]:
-        """Return the strings in the fields of a number, with where their nodes are among some."""
-        nodes, starts, stops, _ = self._chosen(number, at)
-        return nodes.tolist(), self._decoded(starts, stops)
-
-    def _chosen(self, number: int, at: _Places) -> _Places:
-        """Return the fields of a number of some nodes, with where these are among them."""
-        columns = self._fields(number)
-        nodes = at[columns[0]]
-        return np.concatenate((nodes[None], columns[1:]))[:, nodes >= 0]
 
     def _decoded(self, starts: _Places, stops: _Places) -> list[str]:
         """Return the strings between some places."""

@@ -235,10 +235,8 @@ def _scanned(
         )
     graph.output.add(name=total.name, type=graph.input[0].type)
     start = tape.zeros(tape.dims(value), value.dtype)
-    node = NodeProto(op_type="Scan", input=[start.name, *(term.name for term in scanned)])
-    node.attribute.extend((
-        helper.make_attribute("body", graph), helper.make_attribute("num_scan_inputs", len(scanned)),
-    ))  # fmt: skip
+    reads = [start.name, *(term.name for term in scanned)]
+    node = helper.make_node("Scan", reads, [], body=graph, num_scan_inputs=len(scanned))
     return Term(tape, tape.add(node, 1)[0], value.dtype)
 
 

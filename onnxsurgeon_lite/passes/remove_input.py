@@ -7,7 +7,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, drop
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.passes.targets import ends, input_named
+from onnxsurgeon_lite.passes.targets import ends
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,8 @@ class RemoveInput:
             EditError: something reads one that has no default.
         """
         index = GraphIndex.of(model)
-        names = list(dict.fromkeys(ends(index, self.inputs, index.inputs)))
+        names = list(dict.fromkeys(ends(index, self.inputs, index.inputs, "input")))
         for name in names:
-            input_named(index, name)
             readers = index.readers([name])[name]
             if (readers or name in index.outputs) and name not in index.initializers:
                 who = ", ".join(map(index.describe, readers[:4])) or "an output of the graph"

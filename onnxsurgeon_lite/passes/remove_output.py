@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, drop
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -34,10 +34,7 @@ class RemoveOutput:
             EditError: none would be left.
         """
         index = GraphIndex.of(model)
-        names = list(dict.fromkeys(ends(index, self.outputs, index.outputs)))
-        for name in names:
-            if name not in index.outputs:
-                raise UnknownNameError(name, "the model", index.outputs, kind="output")
+        names = list(dict.fromkeys(ends(index, self.outputs, index.outputs, "output")))
         if not index.outputs.keys() - names:
             raise EditError("a model needs an output: none would be left", "name fewer outputs")
         result = model.copy()

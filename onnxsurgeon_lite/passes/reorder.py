@@ -1,12 +1,12 @@
 """Put inputs and outputs of the graph in another order."""
 
-from collections.abc import Collection, MutableSequence
+from collections.abc import MutableSequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from onnx import ValueInfoProto
 
-from onnxsurgeon_lite.errors import UnknownNameError, UsageError
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, by_name
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -49,18 +49,13 @@ class Reorder:
             ("output", graph.output, index.outputs, self.outputs),
         ):
             before = [info.name for info in infos]
-            _put(infos, kind, known, ends(index, names, known))
+            _put(infos, kind, ends(index, names, known, kind))
             after = [info.name for info in infos]
             changes += [f"{kind}s: {', '.join(after)}"] if after != before else []
         return PassResult.of(model, result, changes)
 
 
-def _put(
-    infos: MutableSequence[ValueInfoProto], kind: str, known: Collection[str], first: list[str]
-) -> None:
-    for name in first:
-        if name not in known:
-            raise UnknownNameError(name, "the model", known, kind=kind)
+def _put(infos: MutableSequence[ValueInfoProto], kind: str, first: list[str]) -> None:
     if len(set(first)) < len(first):
         raise UsageError(f"an {kind} is named twice", "name each once")
     held = by_name(infos)

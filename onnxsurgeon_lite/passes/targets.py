@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from onnx import GraphProto, NodeProto, ValueInfoProto
+from onnx import GraphProto, NodeProto
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, GraphError, UnknownNameError
@@ -58,24 +58,23 @@ def readers(index: GraphIndex, value: str, selectors: Iterable[str]) -> list[int
     return chosen or reading
 
 
-def ends(index: GraphIndex, selectors: Iterable[str], known: Collection[str]) -> list[str]:
-    """Return the inputs or outputs that are named; a glob stands for all that match it."""
-    found = []
-    for selector in split_names(index, selectors):
-        is_pattern = selector not in known and is_glob(selector)
-        found += (list(filter(glob(selector), known)) if is_pattern else []) or [selector]
-    return found
-
-
-def input_named(index: GraphIndex, name: str) -> ValueInfoProto:
-    """Return the declaration of an input of the graph.
+def ends(
+    index: GraphIndex, selectors: Iterable[str], known: Collection[str], kind: str
+) -> list[str]:
+    """Return the inputs or outputs that are named; a glob stands for all that match it.
 
     Raises:
-        UnknownNameError: the graph has no such input.
+        UnknownNameError: the model has no such input or output.
     """
-    if name not in index.inputs:
-        raise UnknownNameError(name, "the model", index.inputs, kind="input")
-    return index.inputs[name]
+    found: list[str] = []
+    for selector in split_names(index, selectors):
+        matching = [selector] if selector in known else []
+        if not matching and is_glob(selector):
+            matching = list(filter(glob(selector), known))
+        if not matching:
+            raise UnknownNameError(selector, "the model", known, kind=kind)
+        found += matching
+    return found
 
 
 def initializer_place(graph: GraphProto, value: str) -> int:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -36,10 +35,8 @@ class Unshare:
         """
         index = GraphIndex.of(model)
         kept = {*index.inputs, *trained(model.proto)}
-        chosen = dict.fromkeys(ends(index, self.initializers or ("*",), index.initializers))
-        for name in chosen if self.initializers else ():
-            if name not in index.initializers:
-                raise UnknownNameError(name, "the model", index.initializers, kind="initializer")
+        known, asked = index.initializers, self.initializers
+        chosen = set(ends(index, asked, known, "initializer") if asked else known)
         result, taken, changes = model.copy(), value_names(index), []
         graph = result.proto.graph
         for tensor in [t for t in graph.initializer if t.name in chosen and t.name not in kept]:

@@ -181,9 +181,8 @@ class _Straight:
         axes = [self._constant(f"{name}_axes", np.array([0]))] if late else []
         wide = [fresh(f"{each}_row", self.taken) for each in row]
         for each, made in zip(row, wide, strict=True):
-            widen = helper.make_node("Unsqueeze", [each, *axes], [made])
-            widen.attribute.extend([] if late else [helper.make_attribute("axes", [0])])
-            yield widen
+            given = None if late else [0]
+            yield helper.make_node("Unsqueeze", [each, *axes], [made], axes=given)
         yield helper.make_node("Concat", wide, [name], axis=0)
 
     def _constant(self, base: str, value: dtypes.Array) -> str:

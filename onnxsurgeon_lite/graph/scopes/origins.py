@@ -6,7 +6,7 @@ its neighbors are in.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, takewhile
 from typing import TypeVar, overload
 
@@ -24,8 +24,6 @@ from onnxsurgeon_lite.model import is_standard
 from onnxsurgeon_lite.names import beginning, starting
 
 Key = TypeVar("Key", bound=Hashable)
-Values = Sequence[tuple[list[str], list[str]]]
-"""The inputs and the outputs of each node."""
 
 
 class Provenances(Sequence[Provenance]):
@@ -38,17 +36,14 @@ class Provenances(Sequence[Provenance]):
         self,
         nodes: Sequence[NodeProto],
         weights: Collection[str],
-        values: Callable[[], Values] | None = None,
     ) -> None:
         """Prepare; no node is read yet.
 
         Args:
             weights: names of the initializers; a parameter is named by its module's path and its own name.
-            values: returns the inputs and the outputs of each node, where somebody has read them.
         """
         self._nodes = nodes
         self._weights = weights
-        self._read_values = values or partial(values_of, nodes)
         self._stated: dict[int, Provenance] = {}
         self._found: dict[int, Provenance] = {}
 
@@ -180,8 +175,9 @@ class Provenances(Sequence[Provenance]):
         return {path: name for p in speaking for path, name in origin_of(self._nodes[p]).modules}
 
     @cached_property
-    def _values(self) -> Values:
-        return self._read_values()
+    def _values(self) -> Sequence[tuple[list[str], list[str]]]:
+        """The inputs and the outputs of each node."""
+        return [(node.input[:], node.output[:]) for node in self._nodes]
 
     @cached_property
     def _owners(self) -> dict[str, str]:
@@ -212,11 +208,6 @@ class Provenances(Sequence[Provenance]):
                 if name in makers:
                     users[makers[name]].append(position)
         return users
-
-
-def values_of(nodes: Iterable[NodeProto]) -> Values:
-    """Read the inputs and the outputs of nodes."""
-    return [(node.input[:], node.output[:]) for node in nodes]
 
 
 def _is_placed(origin: Provenance) -> bool:

@@ -3,28 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from onnx import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    ValueInfoProto,
-)
-
-from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.messages import drop
-
-_Documented = (
-    ModelProto
-    | GraphProto
-    | FunctionProto
-    | NodeProto
-    | AttributeProto
-    | TensorProto
-    | ValueInfoProto
-)
+from google.protobuf.message import Message
+from onnx import ModelProto
 
 
 def remove_sources(proto: ModelProto) -> list[str]:
@@ -36,31 +16,19 @@ def remove_sources(proto: ModelProto) -> list[str]:
     size = proto.ByteSize()
     proto.DiscardUnknownFields()
     counts["bytes of unknown fields"] = size - proto.ByteSize()
-    for message in _documented(proto):
-        if message.HasField("doc_string"):
-            message.ClearField("doc_string")
-            counts["doc strings"] += 1
-        if not isinstance(message, AttributeProto):
-            counts.update(f"metadata {entry.key!r}" for entry in message.metadata_props)
-            drop(message.metadata_props, lambda _: True)
+    for message in _messages(proto):
+        present = {field.name: value for field, value in message.ListFields()}
+        counts["doc strings"] += "doc_string" in present
+        counts.update(f"metadata {entry.key!r}" for entry in present.get("metadata_props", ()))
+        for name in present.keys() & {"doc_string", "metadata_props"}:
+            message.ClearField(name)
     return [f"removed {kind}: {count}" for kind, count in counts.items() if count]
 
 
-def _documented(proto: ModelProto) -> Iterator[_Documented]:
-    yield proto
-    nodes = []
-    for graph in walk.graphs(proto):
-        yield graph
-        yield from graph.input
-        yield from graph.output
-        yield from graph.value_info
-        nodes += graph.node
-    for function in proto.functions:
-        yield function
-        yield from function.value_info
-        yield from function.attribute_proto
-        nodes += function.node
-    for node in nodes:
-        yield node
-        yield from node.attribute
-    yield from walk.tensors(proto)
+def _messages(message: Message) -> Iterator[Message]:
+    """Yield a message and those in it, types excluded, which have no documentation."""
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None and field.name != "type":
+            for inner in value if field.is_repeated else [value]:
+                yield from _messages(inner)

@@ -264,9 +264,7 @@ class Resizing:
         axis: int | None = None,
     ) -> str:
         name = fresh(base, self.taken)
-        node = helper.make_node(op, inputs, [name], name)
-        if axis is not None:
-            node.attribute.append(helper.make_attribute("axis", axis))
+        node = helper.make_node(op, inputs, [name], name, axis=axis)
         self.inserted[id(scope), position].append(node)
         self.uses.update(inputs)
         return name

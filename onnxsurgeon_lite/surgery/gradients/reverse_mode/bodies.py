@@ -180,8 +180,8 @@ def through_loop(
     starts = [first[state] or _zeros(tape, tape.value(state[0])) for state in smooth]
     starts += [_zeros(tape, tape.value(name)) for name in captures]
     trips, on = tape.op("Squeeze", count), tape.array(np.array(True))
-    reverse = NodeProto(op_type="Loop", attribute=[helper.make_attribute("body", graph)])
-    reverse.input.extend(term.name for term in (trips, on, *starts))
+    read = [term.name for term in (trips, on, *starts)]
+    reverse = helper.make_node("Loop", read, [], body=graph)
     values = [*(state[0] for state in smooth), *captures, *(row.outer for row in rows)]
     if not values:
         return

@@ -87,6 +87,18 @@ Unsqueeze          | reshaped(dy, a)
 Expand             | summed_to(dy, a, shape(y.name))
 SpaceToDepth       | DepthToSpace(dy, blocksize=integer("blocksize"), mode=text("mode") or None)
 Trilu              | again(1, dy, *rest())[0]
+
+Gather             | scattered(again(1, places(a), *rest())[0], dy, a)
+GatherElements     | scattered(again(1, places(a), *rest())[0], dy, a)
+GatherND           | scattered(again(1, places(a), *rest())[0], dy, a)
+ReverseSequence    | scattered(again(1, places(a), *rest())[0], dy, a)
+Compress           | scattered(again(1, places(a), *rest())[0], dy, a)
+
+Gemm               | Gemm(b, dy, alpha=alpha, transA=integer("transB"), transB=1) if integer("transA") \
+                     else Gemm(dy, b, alpha=alpha, transA=0, transB=1 - integer("transB")) \
+                   | Gemm(dy, a, alpha=alpha, transA=1, transB=integer("transA")) if integer("transB") \
+                     else Gemm(a, dy, alpha=alpha, transA=1 - integer("transA"), transB=0) \
+                   | summed_to(dy * beta, x, shape(y.name))
 """
 
 

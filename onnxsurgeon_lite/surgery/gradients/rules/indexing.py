@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from onnxsurgeon_lite.surgery.gradients.rules.shapes import moved
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.tensors import dtypes
@@ -101,9 +100,6 @@ def _image_blocks(s: GradientStep) -> Term:
 
 
 RULES: dict[str, Rule] = {
-    "Gather": (moved,),
-    "GatherElements": (moved,),
-    "GatherND": (moved,),
     "Scatter": (_taken_out, lambda s: None, _element_updates),
     "ScatterElements": (_taken_out, lambda s: None, _element_updates),
     "ScatterND": (_taken_out, lambda s: None, _slice_updates),

@@ -56,25 +56,6 @@ def _of_all_rows(s: GradientStep) -> Term:
     return t.op("Gemm", *rows, transA=1)
 
 
-def _gemm_a(s: GradientStep) -> Term:
-    """A @ B = Y, or with A or B transposed."""
-    one, two = s.integer("transA"), s.integer("transB")
-    pair = (s.b, s.dy) if one else (s.dy, s.b)
-    flips = {"transA": two, "transB": 1} if one else {"transA": 0, "transB": 1 - two}
-    return s.tape.op("Gemm", *pair, alpha=s.number("alpha"), **flips)
-
-
-def _gemm_b(s: GradientStep) -> Term:
-    one, two = s.integer("transA"), s.integer("transB")
-    pair = (s.dy, s.a) if two else (s.a, s.dy)
-    flips = {"transA": 1, "transB": one} if two else {"transA": 1 - one, "transB": 0}
-    return s.tape.op("Gemm", *pair, alpha=s.number("alpha"), **flips)
-
-
-def _gemm_c(s: GradientStep) -> Term:
-    return s.tape.summed_to(s.dy * s.number("beta"), s.x, s.tape.shape(s.y.name))
-
-
 def _einsum(s: GradientStep) -> Term:
     """Exchange the output with the input; letters that only the input has are broadcast."""
     t, (inputs, output) = s.tape, _letters(s)
@@ -113,6 +94,5 @@ def _letters(s: GradientStep) -> tuple[list[str], str]:
 
 RULES: dict[str, Rule] = {
     "MatMul": (_matmul, _matmul),
-    "Gemm": (_gemm_a, _gemm_b, _gemm_c),
     "Einsum": _einsum,
 }

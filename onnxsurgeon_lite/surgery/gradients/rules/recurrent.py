@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, TensorProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Term
@@ -146,12 +146,15 @@ def _direction(s: GradientStep, x: Term, number: int, backwards: bool) -> list[T
     for term in (*states, row, *runs):
         graph.input.append(_matrix(term))
     graph.output.extend(map(_matrix, made))
-    node = NodeProto(op_type="Scan", input=[term.name for term in (*starts, *read)])
-    attributes: dict[str, object] = {"body": graph, "num_scan_inputs": len(read)}
-    if backwards:
-        turned = {"scan_input_directions": [1] * len(read), "scan_output_directions": [1]}
-        attributes |= turned
-    node.attribute.extend(helper.make_attribute(*pair) for pair in attributes.items())
+    node = helper.make_node(
+        "Scan",
+        [term.name for term in (*starts, *read)],
+        [],
+        body=graph,
+        num_scan_inputs=len(read),
+        scan_input_directions=[1] * len(read) if backwards else None,
+        scan_output_directions=[1] if backwards else None,
+    )
     *last, steps = (Term(t, name, x.dtype) for name in t.add(node, len(made)))
     return [steps, *last]
 

@@ -6,7 +6,7 @@ from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 
-def moved(s: GradientStep) -> Term:
+def _moved(s: GradientStep) -> Term:
     """Return the gradient of any move: the same node tells where each element came from."""
     places = s.again(1, s.tape.places(s.a), *s.rest())[0]
     return s.tape.scattered(places, s.dy, s.a)
@@ -62,7 +62,7 @@ def _split(s: GradientStep) -> Term:
 def _slice(s: GradientStep) -> Term:
     """Return the gradient with zeros around it, where the slice has no steps and its place is known."""
     pads = _around(s)
-    return moved(s) if pads is None else s.tape.op("Pad", s.dy, s.tape.integers(pads))
+    return _moved(s) if pads is None else s.tape.op("Pad", s.dy, s.tape.integers(pads))
 
 
 def _around(s: GradientStep) -> list[int] | None:
@@ -85,7 +85,7 @@ def _around(s: GradientStep) -> list[int] | None:
 
 def _pad(s: GradientStep) -> Term:
     if s.text("mode", "constant") != "constant":
-        return moved(s)
+        return _moved(s)
     pads, axes = s.listed("", 1), s.listed("", 3)
     if isinstance(pads, list) and not isinstance(axes, Term) and min(pads, default=0) >= 0:
         return _inner(s, pads, axes or list(range(len(pads) // 2)))
@@ -126,6 +126,4 @@ RULES: dict[str, Rule] = {
     "Pad": (_pad, lambda s: None, _pad_value),
     "CenterCropPad": (_filled,),
     "DepthToSpace": (_depth_to_space,),
-    "ReverseSequence": (moved,),
-    "Compress": (moved,),
 }
