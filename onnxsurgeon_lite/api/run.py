@@ -3,6 +3,7 @@
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Unpack, cast
 
 from onnxsurgeon_lite.api.call import (
@@ -138,7 +139,7 @@ def _with_node(
 @spelled
 def record(
     model: "ModelLike | Module",
-    output: str | PathLike[str],
+    output: str | PathLike[str] | None = None,
     feeds: "Tensors | Sequence[Tensors] | None" = None,
     value: "str | Sequence[str]" = (),
     inner: bool = False,
@@ -157,7 +158,8 @@ def record(
 
     Args:
         model: An ONNX model; or a PyTorch module: `(module, args)`, a function that returns one, `FILE.py:function`.
-        output: Where to store: a folder, `.npz` or `.safetensors`; of a PyTorch module a folder.
+        output: Where to store: a folder, `.npz` or `.safetensors`; of a PyTorch module a folder. Without it a folder
+            that is gone when the result is.
         feeds: Input name -> array, or a path; made by default, for PyTorch the arguments given. Several samples of an
             ONNX model: a list, a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         value: Values to record; all by default.
@@ -186,7 +188,9 @@ def record(
     from onnxsurgeon_lite.model import require_replaceable
 
     is_torch = is_function(str(model)) if isinstance(model, str | PathLike) else _is_module(model)
-    target = Path(output)
+    # without a place it is a folder that lives as long as the recording
+    kept = TemporaryDirectory(prefix="onnxdbg-") if output is None else None
+    target = Path(output or "") if kept is None else Path(kept.name, "references")
     with Call(**how) as call:
         if is_torch:
             useless = {"--value": value, "--float64": float64, "--fill": call.fill}
@@ -196,7 +200,8 @@ def record(
             if args is not None or kwargs is not None:
                 made = cast("Module", (made, args or (), kwargs or {}))
             given_to = cast("Tensors | None", feeds)
-            return torch_recorder()(made, target, given_to, names_of, scope, operators)
+            done = torch_recorder()(made, target, given_to, names_of, scope, operators)
+            return replace(done, kept=kept)
         torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}
         torch_only |= {"--model": names_of, "args": args, "kwargs": kwargs}
         _refuse("an ONNX model", torch_only, "--value scope:layer.4.* chooses")
@@ -218,13 +223,12 @@ def record(
         several = None if feeds is None else call.sample_feeds(index, feeds, again=False)
         steps = call.carry(index)
         if several is not None and (steps or isinstance(feeds, list | tuple) or several.many):
-            return call.done(
-                _recorded(call, several, runtime, target, selected.names, float64, memory)
-            )
+            done = _recorded(call, several, runtime, target, selected.names, float64, memory)
+            return call.done(replace(done, kept=kept))
         given = call.feeds(index, cast("Tensors | None", feeds))
         how_to = selected.names, call.progress, float64, byte_size(memory)
         count = from_model.record(index, given, runtime, target, *how_to)
-        return call.done(Recording(count, target))
+        return call.done(Recording(count, target, kept=kept))
 
 
 def _recorded(

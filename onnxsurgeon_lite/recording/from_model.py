@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from onnx import TensorProto
 
@@ -12,7 +13,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64, widened
 from onnxsurgeon_lite.runtime.observe import BUDGET, Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.surgery.exposing import expose_inner
 from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored
 from onnxsurgeon_lite.tensors.references import FolderWriter, save_stream
@@ -27,11 +28,13 @@ class Recording(Shown):
 
     Attributes:
         notes: what was not stored, and why.
+        kept: the folder that holds them, if it is to be gone with this.
     """
 
     values: int
     place: Path
     notes: list[str] = field(default_factory=list)
+    kept: TemporaryDirectory[str] | None = field(default=None, repr=False, metadata=HIDDEN)
 
     def __fspath__(self) -> str:
         return os.fspath(self.place)

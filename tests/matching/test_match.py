@@ -719,3 +719,43 @@ def test_a_large_tensor_of_one_number_has_its_shape_alone(runtime, model_of):
     fact = side_of_model(index, made(index), runtime).facts["y"]
 
     assert (fact.shape, fact.signature, fact.small) == ((40, 60), None, None)
+
+
+class Chain(torch.nn.Module):
+    """Convolutions whose values have one shape: only what is around them tells them apart."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.convs = torch.nn.ModuleList(torch.nn.Conv2d(8, 8, 3, padding=1) for _ in range(5))
+
+    def forward(self, x):
+        for conv in self.convs:
+            x = torch.relu(conv(x))
+        return x
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_wrong_value_behind_an_inserted_node_is_paired_by_its_module(tmp_path):
+    given = torch.randn(1, 8, 16, 16)
+    right = exported(Chain(), given, tmp_path / "right.onnx", dynamo=False)
+    exported(Chain(), given, tmp_path / "wrong.onnx", dynamo=True)
+    model = onnx.load(tmp_path / "wrong.onnx")
+    convs = [node for node in model.graph.node if node.op_type == "Conv"]
+    relu = next(node for node in model.graph.node if convs[3].input[0] in node.output)
+    convs[3].input[0] = "more"
+    model.graph.node.insert(
+        list(model.graph.node).index(convs[3]),
+        onnx.helper.make_node("Relu", [relu.output[0]], ["more"]),
+    )
+    weight = next(w for w in model.graph.initializer if w.name == convs[3].input[1])
+    scaled = onnx.numpy_helper.to_array(weight) * np.float32(1.05)
+    weight.CopyFrom(onnx.numpy_helper.from_array(scaled, weight.name))
+    onnx.save(model, tmp_path / "wrong.onnx")
+    wrong = index_of(tmp_path / "wrong.onnx")
+
+    with Runtime(RuntimeOptions(opt="none")) as runtime:
+        result = match_models(right, wrong, made(right), runtime)
+
+    assert [each.name for each in result.only_b] == ["more"]
+    assert not result.only_a

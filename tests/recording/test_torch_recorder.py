@@ -546,6 +546,21 @@ def test_a_module_in_memory_is_recorded_with_its_arguments(tmp_path):
         osl.record(FIXTURES / "whole_model.onnx", tmp_path / "other", args=(1,))
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_recording_without_a_place_is_gone_when_it_is(tmp_path):
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval()
+    given = torch.ones(2, 4)
+    torch.onnx.export(module, (given,), tmp_path / "model.onnx", dynamo=True)
+
+    recording = osl.record(module, args=(given,))
+
+    assert osl.bisect(tmp_path / "model.onnx", recording).verdict == "agrees"
+    folder = recording.place
+    assert folder.is_dir()
+    del recording
+    assert not folder.exists()
+
+
 def test_a_factory_whose_weights_differ_from_call_to_call_is_refused(tmp_path):
     def seeded():
         torch.manual_seed(0)

@@ -141,9 +141,9 @@ def _folded(board: Board, leaving: Mapping[str, object]) -> dict[str, str]:
 def _of_one_layout(board: Board, a: Fact, b: Fact) -> bool:
     """Return whether two values are laid out alike: by their shape, their numbers, or what they are computed from.
 
-    Exporters move and merge Transposes.
+    Exporters move and merge Transposes; the channels of a convolution are always axis 1.
     """
-    if tells_layout(b.shape) or agreeing(a, b, turned=False):
+    if tells_layout(b.shape) or agreeing(a, b, turned=False) or a.op == b.op in FOLD_INTO:
         return True
     return b.op != "Transpose" and board.inputs_agree(a, b)
 
