@@ -16,7 +16,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Shown, versions
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Stored, is_array
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 from onnxsurgeon_lite.tensors.references.sets import ReferenceSet
 
 _NAMED = 5  # names in one note
@@ -311,7 +311,7 @@ class BisectResult(Shown):
     notes: list[str] = field(default_factory=list)
     compared: int = 0
     sessions: int = 0
-    tensors: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
+    tensors: dict[str, tuple[RunValue, RunValue]] = field(default_factory=dict)
     reproducer: Path | None = None
     reproduce: list[str] = field(default_factory=list)
     samples: SampleSummary | None = None

@@ -92,7 +92,7 @@ class ValueRule:
         self,
         name: str,
         actual: RunValue,
-        reference: Stored | None,
+        reference: RunValue,
         metrics: tuple[str, ...] = SHOWN,
     ) -> dict[str, Comparison]:
         """Compare a tensor, or each tensor of a sequence; an absent optional equals only another absent one."""
@@ -123,9 +123,7 @@ class ValueRule:
             return value
         return grid.rounded(value).astype(np.float32)
 
-    def _pairs(
-        self, name: str, actual: RunValue, reference: Stored | None
-    ) -> list[tuple[Array, Array]]:
+    def _pairs(self, name: str, actual: RunValue, reference: RunValue) -> list[tuple[Array, Array]]:
         """Pair the tensors to compare; what only one side has is paired with nothing."""
         ours, theirs = (arrays_in(self.seen(name, value)) for value in (actual, reference))
         count = max(len(ours), len(theirs))

@@ -14,10 +14,10 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import known
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
-See = Callable[[str, Stored | None, Stored | None, Mapping[str, Comparison]], None]
+See = Callable[[str, RunValue, RunValue, Mapping[str, Comparison]], None]
 """Looks at a tensor that was compared: its name, the actual one, the reference, the comparisons."""
 
 
@@ -61,7 +61,7 @@ class SetComparison(Shown):
 
 
 def compare_sets(
-    actual: Mapping[str, Stored | None] | ReferenceSet,
+    actual: Mapping[str, RunValue] | ReferenceSet,
     reference: ReferenceSet,
     tolerance: Tolerance | None = None,
     see: See = lambda *_: None,
@@ -103,7 +103,7 @@ def _require_some(
 def _compare_named(
     result: SetComparison,
     name: str,
-    value: Stored | None,
+    value: RunValue,
     reference: ReferenceSet,
     rule: ValueRule,
     see: See,

@@ -13,8 +13,10 @@ from textwrap import shorten
 from onnxsurgeon_lite.debug.stepping.breakpoints import free_names
 from onnxsurgeon_lite.errors import OutputExistsError, UnknownNameError, UsageError
 from onnxsurgeon_lite.model import save
-from onnxsurgeon_lite.names import is_count
+from onnxsurgeon_lite.names import command, is_count
+from onnxsurgeon_lite.passes import Pass, Pipeline
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe, write_script
+from onnxsurgeon_lite.passes.typed import as_command
 from onnxsurgeon_lite.repl.session import PromptCommand, PromptSession
 from onnxsurgeon_lite.repl.words import outside
 from onnxsurgeon_lite.report import plain
@@ -194,8 +196,7 @@ def _repair(session: PromptSession, _: str) -> None:
     steps = () if session.found is None else repairs(session.found)
     if not steps:
         raise UsageError("there is nothing to repair", "write why: it searches the causes")
-    for step in steps:
-        session.show(session.model.apply(step))
+    session.show(session.model.apply(Pipeline(steps)))  # one undo takes all of them back
     session.found = None
 
 
@@ -235,9 +236,21 @@ def _diff(session: PromptSession, rest: str) -> None:
         differences.show_diff(diff.diff(session.source, session.model.current, None))
 
 
+def _parts(step: Pass) -> tuple[Pass, ...]:
+    """Return the edits that a step consists of."""
+    return step.passes if isinstance(step, Pipeline) else (step,)
+
+
+def _tell(session: PromptSession, what: str, step: Pass) -> None:
+    """Show the commands that make a step, a line each; what cannot be typed as Python has it."""
+    for part in _parts(step):
+        words = as_command((part,), session.source.path)
+        plain.out(f"{what}: {command(*words) if words else part}")
+
+
 def _history(session: PromptSession, _: str) -> None:
     for number, step in enumerate(session.model.history.steps, 1):
-        plain.out(f"{number}: {step}")
+        _tell(session, str(number), step)
     if not session.model.history.steps:
         plain.out("no edits")
 
@@ -256,7 +269,7 @@ def _save(session: PromptSession, rest: str) -> None:
 
 def _export(session: PromptSession, rest: str) -> None:
     path = Path(rest)
-    steps = session.model.history.steps
+    steps = [part for step in session.model.history.steps for part in _parts(step)]
     _require_own(session, path)
     if path.suffix == ".toml":
         write_recipe(steps, path)
@@ -370,10 +383,10 @@ GROUPS: dict[str, dict[str, PromptCommand]] = {
         ),
         "repair": PromptCommand("", "make the edits that why found", _repair),
         "undo": PromptCommand(
-            "", "take the last edit back", lambda s, _: plain.out(f"undone: {s.model.undo()}")
+            "", "take the last edit back", lambda s, _: _tell(s, "undone", s.model.undo())
         ),
         "redo": PromptCommand(
-            "", "do it again", lambda s, _: plain.out(f"done again: {s.model.redo()}")
+            "", "do it again", lambda s, _: _tell(s, "done again", s.model.redo())
         ),
         "history": PromptCommand("", "the edits", _history),
         "diff": PromptCommand(

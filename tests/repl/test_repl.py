@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, parser, shape_inference
 
+import onnxsurgeon_lite as osl
 from kit import FIXTURES
 from onnxsurgeon_lite import Model, load, open_references
+from onnxsurgeon_lite.debug.result import BisectResult, Cause, Culprit
 from onnxsurgeon_lite.graph.complete import Completions
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import PASSES
@@ -201,9 +203,28 @@ def test_edits_are_undone_and_done_again(said, session):
     assert "out" in session.namespace["graph"].index.outputs
     _, problem = said("redo", "redo", well=False)
     assert problem.endswith("error: there is no edit to redo\n  undo takes back the last edit\n")
-    said("undo", "undo")
+    undone, _ = said("undo", "undo")
+    assert "undone: onnxdbg edit set-op" in undone
+    assert undone.splitlines()[0].endswith("Add_7 Sub")
     _, problem = said("undo", well=False)
     assert problem.startswith("error: there is no edit to undo")
+
+
+def test_one_repair_is_one_undo(said, session, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    original = session.model.current.proto
+    edits = osl.SetOp(("Add_7",), "Sub"), osl.SetAttr(("Conv_6",), (("group", 1),))
+    cause = Cause("other", "two nodes are wrong", None, None, edits)
+    culprit = Culprit("@7", "Add_7", "Add", "28", ["28"], ["@7"], [], causes=[cause])
+    session.found = BisectResult("mismatch", culprits=[culprit])
+
+    shown, _ = said("repair", "history")
+    said("export both.toml")
+
+    assert [line for line in shown.splitlines() if line.startswith("1: onnxdbg edit set-")]
+    assert (tmp_path / "both.toml").read_text().count("[[step]]") == 2
+    said("undo")
+    assert session.model.current.proto == original
 
 
 def test_many_numbers_are_exported_into_files(said, session, tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ def crash_of(
     targets: Sequence[str],
     references: ReferenceSet,
     replay: Sequence[str] = (),
-) -> tuple[Culprit, dict[str, tuple[Stored | None, RunValue]]]:
+) -> tuple[Culprit, dict[str, tuple[RunValue, RunValue]]]:
     """Return (the node at which the runtime was lost, (reference, actual) of what it reads and makes).
 
     Args:
@@ -62,7 +62,7 @@ def crash_of(
     return culprit, tensors
 
 
-def _limit(node: NodeProto, tensors: Mapping[str, tuple[Stored | None, RunValue]]) -> str:
+def _limit(node: NodeProto, tensors: Mapping[str, tuple[RunValue, RunValue]]) -> str:
     """Say what limits the iterations of a Loop."""
     if not node.input[0]:
         ends = next(a.g.output[0].name for a in node.attribute if a.name == "body")

@@ -60,7 +60,7 @@ class Diagnosis:
     result: BisectResult
     feeds: Mapping[str, Stored] = field(default_factory=dict)
     changed: Container[str] = ()
-    made: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
+    made: dict[str, tuple[RunValue, RunValue]] = field(default_factory=dict)
     sides: tuple[str, ...] = ()
 
     def culprit(self, bad: int, region: Iterable[int]) -> Culprit:
@@ -103,7 +103,7 @@ class Diagnosis:
         lacking = [name for name in between if name not in index and BodyName.of(name) is None]
         return lacking[:_LACKING]
 
-    def reference(self, name: str) -> Stored | None:
+    def reference(self, name: str) -> RunValue:
         """Return the reference of a value; a feed is its own reference."""
         if name in self.judge.references:
             return self.judge.references.read(name)
@@ -169,9 +169,7 @@ class Diagnosis:
         made = {node: self.space.index.nodes[int(node[1:])].output for node in region}
         return [n for n in region if not self.space.stored.issuperset(filter(None, made[n]))]
 
-    def _source(
-        self, node: NodeProto, inputs: Mapping[str, tuple[Stored | None, Stored | None]]
-    ) -> RunValue:
+    def _source(self, node: NodeProto, inputs: Mapping[str, tuple[RunValue, RunValue]]) -> RunValue:
         """Return the actual input that a node selects from, None if it does not select."""
         if node.op_type not in _SELECT:
             return None

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.debug.result import Culprit
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 
 
 def effect_of(
@@ -18,7 +18,7 @@ def effect_of(
     walk: Walk,
     judge: AgainstReferences,
     feeds: Feeds,
-    tensors: Mapping[str, tuple[Stored | None, RunValue]],
+    tensors: Mapping[str, tuple[RunValue, RunValue]],
 ) -> float:
     """Return the share of the outputs' error that healing only this culprit removes.
 

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import SIGNED, Runtime
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.signature import Signature, signature_of
 
@@ -67,7 +67,7 @@ class Fact:
     blocked: bool = False
     users: set[str] = field(default_factory=set)
 
-    def see(self, value: Stored | None) -> None:
+    def see(self, value: RunValue) -> None:
         """Store shape and signature, or a small value itself."""
         if is_array(value):
             self.shape, self.signature = value.shape, signature_of(value)

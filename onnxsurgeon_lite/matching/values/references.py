@@ -1,7 +1,7 @@
 """Align references with a model: by equal names, by a map, or by matching."""
 
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import PRODUCTS, Quantizers, plain_name
 from onnxsurgeon_lite.matching.values.board import Pair, tells_layout
 from onnxsurgeon_lite.matching.values.facts import (
+    Progress,
     Side,
     is_of_modules,
     outputs_of,
@@ -33,7 +34,6 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
-Progress = Callable[[str], None]
 _SHOWN = 5  # values in one note
 _COUNTED = re.compile(r"val_\d+|\d+")  # names that an exporter counts
 

@@ -1,6 +1,6 @@
 """Match two models, or a reference set and a model, on the same feeds."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os import PathLike
@@ -11,6 +11,7 @@ from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.facts import (
     INPUT,
+    Progress,
     Side,
     outputs_of,
     side_of_model,
@@ -25,8 +26,6 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
