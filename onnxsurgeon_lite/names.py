@@ -23,7 +23,7 @@ def shown(name: str) -> str:
 
 
 _WILD = re.compile(r"[*?\[]")
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)  # also one that is open: all are tried once
 
 
 def shown_text(text: str) -> str:

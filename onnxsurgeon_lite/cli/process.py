@@ -7,7 +7,6 @@ from collections.abc import Callable
 from types import FrameType
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-_LOSING = ("_unraisable", "__del__")  # functions in which an exception is printed, or lost
 _waiting = [int(signal.SIGALRM)]  # that the next SIGALRM stands for: our timer sends one, too
 ended_by: list[int] = []
 """The signals that ended the command, whatever became of the exception."""
@@ -69,7 +68,8 @@ def _must_wait(frame: FrameType | None) -> bool:
     """Return whether native code is being loaded, which may not survive an exception, or whether one is lost."""
     while frame:
         code = frame.f_code
-        if code.co_filename.startswith("<frozen importlib") or code.co_name in _LOSING:
+        # in these functions it is printed, or lost
+        if code.co_name in ("_unraisable", "__del__") or "<frozen importlib" in code.co_filename:
             return True
         frame = frame.f_back
     return False

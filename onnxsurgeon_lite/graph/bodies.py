@@ -38,7 +38,7 @@ FUNCTION = "function"
 """The body of a function call has this name, as `then_branch` is the name of a body of If."""
 
 _INSIDE = re.compile(r"@(?P<position>\d{1,9})/(?P<body>[^/]+)/(?P<rest>.+)", re.DOTALL)
-_ITERATIONS = re.compile(r"(?P<value>.+?)(?P<at>(?:\[\d+\])+)", re.DOTALL)
+_ITERATIONS = re.compile(r"(?P<value>.+?)(?P<at>(?<!\d\])(?:\[\d{1,9}\])+)", re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -58,5 +58,5 @@ def type_text(kind: TypeProto) -> str:
 def parse_message(message: str, header: str = "") -> str:
     """Return the message of ONNX's text parser on one line, its line numbers without an added header."""
     added = header.count("\n")
-    counted = re.sub(r"line: (\d+)", lambda found: f"line: {int(found[1]) - added}", message)
+    counted = re.sub(r"line: (\d{1,9})", lambda found: f"line: {int(found[1]) - added}", message)
     return " ".join(counted.split())

@@ -23,7 +23,7 @@ from onnxsurgeon_lite.passes.ragged import (
     require_output,
 )
 
-_NUMBERED = re.compile(r"(?P<group>.+?)[._](?P<image>\d+)")
+_NUMBERED = re.compile(r"(?P<group>.+?)[._](?P<image>\d{1,9})")
 
 
 @dataclass(frozen=True)

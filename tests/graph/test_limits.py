@@ -18,6 +18,7 @@ from onnx import SequenceProto, TensorProto, helper, numpy_helper, parser
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import Model, load
 from onnxsurgeon_lite.debug.bisection.journal import Journal
+from onnxsurgeon_lite.debug.reduction.conditions import alike
 from onnxsurgeon_lite.errors import (
     EditError,
     GraphError,
@@ -29,10 +30,12 @@ from onnxsurgeon_lite.errors import (
     UsageError,
 )
 from onnxsurgeon_lite.graph import native
+from onnxsurgeon_lite.graph.bodies import iterations_of
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.graph.text import attribute_texts
 from onnxsurgeon_lite.matching.values.mapping import load_map
+from onnxsurgeon_lite.names import shown_text
 from onnxsurgeon_lite.passes import rewrite as rewriting
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.surgery.edits import fresh
@@ -576,3 +579,57 @@ def test_a_list_of_nodes_to_keep_that_rank_did_not_write_is_refused(text, tmp_pa
             to="float16",
             keep=str(tmp_path / "deep.json"),
         )
+
+
+MANY = 200_000
+RULE = "pattern (x) => (z) { z = Relu(x) }\nreplacement (x) => (z) { z = Abs(x) }\n"
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: shown_text('"' + '\\"' * MANY),
+        lambda: osl.rewrite(two_nodes(), f"{RULE}# where{' ' * MANY}"),
+        lambda: osl.rewrite(two_nodes(), f"{RULE}# each Relu:{' ' * MANY}"),
+        lambda: osl.rewrite(two_nodes(), f"{RULE}# each Relu: ,,,"),
+        lambda: osl.rewrite(two_nodes(), f'{RULE}"' + '\\"' * MANY),
+        lambda: iterations_of("a" + "[1]" * MANY + "!"),
+        lambda: osl.inspect(two_nodes("/" + "Fusion" * MANY + "!"), tree=True),
+        lambda: alike(" (node" * MANY, two_nodes()),
+    ],
+    ids=["quotes", "where", "each", "none", "strings", "iterations", "fused", "places"],
+)
+def test_texts_are_read_once_whatever_they_repeat(work):
+    began = time.monotonic()
+
+    with contextlib.suppress(SurgeonError):
+        work()
+
+    assert time.monotonic() - began < 5
+
+
+def two_nodes(name="b", trace=""):
+    model = osl.build("g (float[2] x) => (float[2] y) { a = Relu(x) y = Neg(a) }")
+    for node in model.proto.graph.node:
+        node.name = node.op_type + name
+        node.metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
+    return model
+
+
+@pytest.mark.parametrize("digits", [10, 5000])
+def test_numbers_of_any_length_are_text_where_models_hold_them(digits, tmp_path):
+    number = "9" * digits
+    model = two_nodes(trace=f'File "a.py", line {number}, in forward\n  x')
+    text = f"g (float[2] x) => (float[2] y) {{ y = Relu(x) line: {number} }}"
+    numbered = osl.build(
+        "g (float[2] x) => (float[2] y0, float[2] y1) { y0 = Relu(x) y1 = Neg(x) }"
+    )
+    for output, node in zip(numbered.proto.graph.output, numbered.proto.graph.node, strict=True):
+        output.name = node.output[0] = f"{node.op_type}.{number}"
+
+    osl.inspect(model, tree=True)
+    with pytest.raises(SurgeonError):
+        osl.build(text)
+    with pytest.raises(SurgeonError):
+        osl.batch_outputs(numbered, most=5)
+    assert iterations_of(f"a[{number}]") == (f"a[{number}]", ())

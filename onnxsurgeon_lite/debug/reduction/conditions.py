@@ -26,7 +26,7 @@ from onnxsurgeon_lite.tensors.references import write_test_data
 
 _DIED = re.compile(r"process died: (\w+)")
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`")
-_PLACE = re.compile(r" \(node [^)]*\)")
+_PLACE = re.compile(r" \(node [^()]*\)")
 _WORD = re.compile(r"[^\s'\"`()\[\]{},;=<>]+")
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?(e[+-]?\d+)?")
 

@@ -31,9 +31,11 @@ from onnxsurgeon_lite.tensors.references.sets import text_of
 _SHIPPED = Path(__file__).parent / "rules"
 _SUFFIX = ".onnxtxt"
 _FRAME = "<ir_version: 10, opset_import: []> frame () => () {} "  # functions stand in models
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|#[^\n]*|[{}]')
-_REQUEST = re.compile(r"#\s*(where|optional|keep)\s+(.*\S)")
-_EACH = re.compile(r"#\s*each\s+(\w+):\s*(.*\S)")
+_TOKEN = re.compile(
+    r'"(?:[^"\\]|\\.)*"?|#[^\n]*|[{}]'
+)  # also a quote that is open: all are tried once
+_REQUEST = re.compile(r"#\s*(where|optional|keep)\s+(\S.*)")
+_EACH = re.compile(r"#\s*each\s+(\w+):\s*(\S.*)")
 _NAMES = ("pattern", "replacement")
 _MOST = 1000  # rules of a file
 
@@ -148,12 +150,12 @@ def _parsed(name: str, text: str) -> tuple[Rule, ...]:
                 rules += (Rule(name, pattern, choice, functions) for choice in choices)
             waiting, rules = [], _few(rules, name)
     rules += (Rule(name, pattern, None, functions) for pattern in waiting)
+    for word, operators in _EACH.findall(text):
+        rules = _few((one for rule in rules for one in _for_each(rule, word, operators)), name)
     if not rules:
         raise UsageError(
             f"{name!r} holds no function 'pattern'", "write: pattern (x) => (y) { ... }"
         )
-    for word, operators in _EACH.findall(text):
-        rules = _few((one for rule in rules for one in _for_each(rule, word, operators)), name)
     return tuple(rules)
 
 
@@ -201,7 +203,7 @@ def _require_above(side: PatternGraph, below: Set[str]) -> None:
 
 
 def _for_each(rule: Rule, word: str, operators: str) -> Iterator[Rule]:
-    for operator in re.split(r"[,\s]+", operators):
+    for operator in operators.replace(",", " ").split():
         pattern, new = (
             side and side.with_operator(word, operator) for side in (rule.pattern, rule.replacement)
         )

@@ -18,12 +18,12 @@ from onnxsurgeon_lite.model import entries
 from onnxsurgeon_lite.names import is_count
 
 _PREFIX = "pkg.torch.onnx."
-_FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+_FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9})')
 _LIBRARY = re.compile(r"(^|[/\\])torch[/\\]")
 CALL = re.compile(r"_\d+$")  # TorchScript numbers the calls of one module
 _VALUE = re.compile(r"/(.*/)?[^/]+_output_\d+$")  # `/encoder/layer.4/Add_output_0`
 # the suffix that onnxruntime appends to the name of a fused node
-_FUSION = re.compile(r"/\w+Fusion\w*(/.*)?$")
+_FUSION = re.compile(r"(?s:/(?=\w+Fusion)\w+(/.*)?\Z)")
 
 
 @dataclass(frozen=True)
