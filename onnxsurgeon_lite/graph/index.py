@@ -94,7 +94,6 @@ class GraphIndex:
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
     _without_type: set[str] = field(default_factory=set)
     _questions: int = 0
-    _some_rows: dict[int, NodeRow] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: Model) -> "GraphIndex":
@@ -192,11 +191,7 @@ class GraphIndex:
         """Return a node as plain data, without reading all others."""
         if "rows" in vars(self):
             return self.rows[position]
-        return self._some_rows.get(position) or NodeRow.of(self.nodes[position])
-
-    def read_rows(self, positions: Sequence[int]) -> None:
-        """Read some nodes, in order, all at once: `row` has them."""
-        self._some_rows.update(zip(positions, self.table.rows_at(positions), strict=True))
+        return NodeRow.of(self.nodes[position])
 
     @cached_property
     def needs(self) -> list[list[str]]:

@@ -384,10 +384,6 @@ class NodeTable:
         """Every node as plain data."""
         return list(map(NodeRow.of, GraphProto.FromString(self.encoded.whole).node))
 
-    def rows_at(self, places: Sequence[int]) -> list[NodeRow]:
-        """Return some nodes as plain data; they are in order."""
-        return list(map(self._row, places))
-
     def _row(self, place: int) -> NodeRow:
         return NodeRow.of(self.node(place))
 

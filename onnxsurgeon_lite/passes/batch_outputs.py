@@ -22,6 +22,7 @@ from onnxsurgeon_lite.passes.ragged import (
     require_length,
     require_output,
 )
+from onnxsurgeon_lite.surgery.edits import fresh
 
 _NUMBERED = re.compile(r"(?P<group>.+?)[._](?P<image>\d{1,9})")
 
@@ -69,9 +70,10 @@ class BatchOutputs:
         appender = Appender(result)
         first = next(iter(groups.values()))
         counts = [
-            appender.length(name, self.most, appender.unused(f"{name}.count")) for name in first
+            appender.length(name, self.most, fresh(f"{name}.count", appender.taken))
+            for name in first
         ]
-        appender.add("Concat", counts, self.count, axis=0)
+        appender.named("Concat", counts, self.count, axis=0)
         for group, names in groups.items():
             self._stack(appender, group, names, kinds[group])
         gone = set(chain.from_iterable(groups.values()))
@@ -124,10 +126,10 @@ class BatchOutputs:
     ) -> None:
         images = []
         for name in names:
-            target = appender.unused(f"{name}.padded")
+            target = fresh(f"{name}.padded", appender.taken)
             padded = appender.padded(name, kind, self.most, self.fill.get(group, 0.0), target)
             images.append(appender.unsqueezed(padded, f"{name}.image"))
-        appender.add("Concat", images, group, axis=0)
+        appender.named("Concat", images, group, axis=0)
 
 
 def _numbered(index: GraphIndex) -> dict[str, tuple[str, ...]]:

@@ -176,7 +176,6 @@ class _Merging:
             alike |= _held(index.nodes[position])
         twins = index.table.twins(alike)
         if twins:
-            index.read_rows(twins)
             self.graph(graph, _Twins(index, (*twins, *constants)))
 
     def contents(self, graph: GraphProto) -> dict[str, bytes]:

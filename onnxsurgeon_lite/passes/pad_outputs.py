@@ -81,7 +81,7 @@ class PadOutputs:
                 continue
             name = owner[info.name]
             graph.value_info.add(name=info.name, type=kinds[name])
-            target = name if name in ragged else appender.unused(f"{name}.padded")
+            target = name if name in ragged else fresh(f"{name}.padded", appender.taken)
             fill = self.fill.get(name, 0.0)
             info.name = appender.padded(info.name, kinds[name], self.most, fill, target)
             info.type.CopyFrom(padded_type(kinds[name], [self.most]))

@@ -1,9 +1,7 @@
 """Shared by the edits of outputs: append nodes to a graph, pad ragged tensors."""
 
-from dataclasses import dataclass
-
 import numpy as np
-from onnx import GraphProto, TypeProto, helper
+from onnx import TypeProto
 
 from onnxsurgeon_lite.errors import ShapeError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, onnx_opset
@@ -11,6 +9,7 @@ from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import key_text
 from onnxsurgeon_lite.surgery.edits import fresh, value_names
+from onnxsurgeon_lite.surgery.exposing.wires import NewNodes
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -36,82 +35,56 @@ def ragged_type(index: GraphIndex, name: str) -> TypeProto:
     return kind
 
 
-@dataclass
-class Appender:
+class Appender(NewNodes):
     """Adds nodes to the end of a model's main graph."""
 
-    model: Model
-
-    def __post_init__(self) -> None:
-        proto = self.model.proto
-        self.graph: GraphProto = proto.graph
-        self.opset = onnx_opset(proto)
-        self.taken = value_names(GraphIndex.of(self.model))
+    def __init__(self, model: Model) -> None:
+        super().__init__(value_names(GraphIndex.of(model)), model.proto.graph.node)
+        self.opset = onnx_opset(model.proto)
         if self.opset < _CONSTANT_OF_SHAPE:
             raise ShapeError(
                 f"padding needs ConstantOfShape, which opset {self.opset} does not have",
                 "convert the model first: onnxdbg edit opset MODEL 9",
             )
 
-    def unused(self, base: str) -> str:
-        return fresh(base, self.taken)
-
-    def add(
-        self, op: str, inputs: list[str], name: str, **attributes: int | list[int] | object
-    ) -> str:
-        """Add a node with one output of this name."""
-        node = helper.make_node(op, inputs, [name], name)
-        for key, value in attributes.items():
-            node.attribute.append(helper.make_attribute(key, value))
-        self.graph.node.append(node)
-        return name
-
-    def constant(self, array: Array, base: str) -> str:
-        name = self.unused(base)
-        return self.add("Constant", [], name, value=dtypes.from_array(array, name))
-
-    def integers(self, numbers: list[int], base: str) -> str:
-        return self.constant(np.array(numbers, np.int64), base)
-
     def first(self, value: str, count: int, name: str) -> str:
         """Add a Slice of the first `count` elements, or fewer, along dimension 0."""
         if self.opset < _INPUTS_OF_SLICE:
-            return self.add("Slice", [value], name, starts=[0], ends=[count], axes=[0])
+            return self.named("Slice", [value], name, starts=[0], ends=[count], axes=[0])
         bounds = [
-            self.integers([number], f"{name}.{what}")
+            self.constant([number], f"{name}.{what}")
             for what, number in (("start", 0), ("end", count), ("axis", 0))
         ]
-        return self.add("Slice", [value, *bounds], name)
+        return self.named("Slice", [value, *bounds], name)
 
     def unsqueezed(self, value: str, base: str) -> str:
-        name = self.unused(base)
+        """Add a dimension before the others."""
         if self.opset < _INPUTS_OF_UNSQUEEZE:
-            return self.add("Unsqueeze", [value], name, axes=[0])
-        return self.add("Unsqueeze", [value, self.integers([0], f"{name}.axis")], name)
+            return self.add("Unsqueeze", [value], base, axes=[0])
+        return self.add("Unsqueeze", [value, self.constant([0], f"{base}.axis")], base)
 
     def length(self, value: str, most: int, name: str) -> str:
         """Add a tensor with one element: the size of dimension 0, at most `most`."""
-        kept = self.first(value, most, self.unused(f"{value}.kept"))
-        shape = self.add("Shape", [kept], self.unused(f"{value}.shape"))
-        place = self.integers([0], f"{value}.dimension")
-        return self.add("Gather", [shape, place], name, axis=0)
+        kept = self.first(value, most, fresh(f"{value}.kept", self.taken))
+        shape = self.add("Shape", [kept], f"{value}.shape")
+        place = self.constant([0], f"{value}.dimension")
+        return self.named("Gather", [shape, place], name, axis=0)
 
     def padded(self, value: str, kind: TypeProto, most: int, fill: float, name: str) -> str:
         """Pad or cut dimension 0 to `most`: append `most` rows of filler, keep the first `most` rows."""
         scalar = _fill_tensor(kind, fill, value)
         dims = dims_of(kind)[1:]
         if all(dim.HasField("dim_value") for dim in dims):
-            shape = self.integers([most, *(dim.dim_value for dim in dims)], f"{value}.filler.shape")
+            shape = self.constant([most, *(dim.dim_value for dim in dims)], f"{value}.filler.shape")
         else:
-            whole = self.add("Shape", [value], self.unused(f"{value}.shape"))
-            places = self.integers(list(range(1, 1 + len(dims))), f"{value}.dimensions")
-            rest = self.add("Gather", [whole, places], self.unused(f"{value}.rest"), axis=0)
-            length = self.integers([most], f"{value}.length")
-            shape = self.unused(f"{value}.filler.shape")
-            self.add("Concat", [length, rest], shape, axis=0)
-        filler = self.unused(f"{value}.filler")
-        self.add("ConstantOfShape", [shape], filler, value=dtypes.from_array(scalar))
-        both = self.add("Concat", [value, filler], self.unused(f"{value}.filled"), axis=0)
+            whole = self.add("Shape", [value], f"{value}.shape")
+            places = self.constant(range(1, 1 + len(dims)), f"{value}.dimensions")
+            rest = self.add("Gather", [whole, places], f"{value}.rest", axis=0)
+            length = self.constant([most], f"{value}.length")
+            shape = self.add("Concat", [length, rest], f"{value}.filler.shape", axis=0)
+        filled = dtypes.from_array(scalar)
+        filler = self.add("ConstantOfShape", [shape], f"{value}.filler", value=filled)
+        both = self.add("Concat", [value, filler], f"{value}.filled", axis=0)
         return self.first(both, most, name)
 
 

@@ -97,7 +97,6 @@ class _Noops:
         if any(places and name in _TYPED for name, places in candidates.items()):
             begin_types(self.index)
         every = sorted(chain.from_iterable(candidates.values()))
-        self.index.read_rows(every)
         for position in self.index.in_order(every):
             row = self.index.row(position)
             if row.domain or self._uses_more(row.outputs):

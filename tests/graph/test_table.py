@@ -95,7 +95,6 @@ def test_who_reads_makes_and_is_what_is_what_protobuf_says(nodes):
 
     assert table.readers(list(readers)) == readers
     some = range(1, len(nodes), 2)
-    assert table.rows_at(some) == [NodeRow.of(nodes[place]) for place in some]
     assert table.read_by(some) == {n for place in some for n in nodes[place].input if n}
     assert table.made_by(some) == {n for place in some for n in nodes[place].output if n}
     once = [NodeProto(op_type="Relu", output=[f"{place}", ""]) for place in range(FEW)]

@@ -1,6 +1,6 @@
 """A value on its way out of its bodies, and the nodes that carry it."""
 
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,9 +84,9 @@ class Wire:
 class NewNodes:
     """New nodes of one graph, in order of creation, with unique value names."""
 
-    def __init__(self, taken: set[str]) -> None:
+    def __init__(self, taken: set[str], made: MutableSequence[NodeProto] | None = None) -> None:
         self.taken = taken
-        self.made: list[NodeProto] = []
+        self.made: MutableSequence[NodeProto] = [] if made is None else made
 
     def add(self, op_type: str, inputs: Sequence[str], base: str, **attributes: _Attribute) -> str:
         """Add a node with one output, named after `base`; return the output's name."""

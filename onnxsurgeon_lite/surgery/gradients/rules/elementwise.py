@@ -22,12 +22,6 @@ def _gelu(s: GradientStep) -> Term:
     return s.dy * (below + s.a * (s.a * s.a * -0.5).function("Exp") * _PDF)
 
 
-def _bound(s: GradientStep) -> Term:
-    """Return the gradient of a bound of Clip: of all elements that it replaced."""
-    replaced = s.y.equals(s.a).where(s.dy.of(0), s.y.equals(s.x).where(s.dy, 0))
-    return s.tape.summed_to(replaced, s.x, s.tape.shape(s.a.name))
-
-
 def _chosen(s: GradientStep) -> Term:
     """Return the gradient of one of several inputs of Max or Min: equal ones share it."""
     terms = [s.input(slot) for slot in range(len(s.node.input))]
@@ -69,7 +63,6 @@ def _dequantized_scale(s: GradientStep) -> Term:
 BROADCAST: dict[str, Rule] = {"Max": _chosen, "Min": _chosen}
 
 RULES: dict[str, Rule] = {
-    "Clip": (lambda s: s.y.equals(s.a).where(s.dy, 0), _bound, _bound),
     "DequantizeLinear": (lambda s: None, _dequantized_scale),
     "Dropout": (_dropout,),
     "Gelu": (_gelu,),

@@ -37,6 +37,9 @@ Atanh              | dy / (1 - a * a)
 Cast               | dy.cast(a.dtype)
 CastLike           | dy.cast(a.dtype)
 Celu               | where(a > 0, dy, dy * Exp(a / alpha))
+Clip               | where(y.equals(a), dy, 0) \
+                   | summed_to(where(y.equals(a), 0, where(y.equals(x), dy, 0)), x, shape(a.name)) \
+                   | summed_to(where(y.equals(a), 0, where(y.equals(x), dy, 0)), x, shape(a.name))
 Cos                | -(dy * Sin(a))
 Cosh               | dy * Sinh(a)
 Elu                | where(a > 0, dy, dy * (Exp(a) * alpha))
