@@ -295,12 +295,8 @@ def _kernel(e: Evidence) -> str:
     return "on the same inputs float64 gives the reference, the runtime does not"
 
 
-def _missing(e: Evidence) -> str:
-    return e.explained.because if e.explained and e.explained.change == "missing" else ""
-
-
-def _extra(e: Evidence) -> str:
-    return e.explained.because if e.explained and e.explained.change == "extra" else ""
+def _change(e: Evidence, kind: str) -> str:
+    return e.explained.because if e.explained and e.explained.change == kind else ""
 
 
 def _wrong_constant(e: Evidence) -> str:
@@ -516,8 +512,8 @@ _CRITERIA: Mapping[Verdict, Callable[[Evidence], str]] = {
     "tie": _tie,
     "rounding": _rounding,
     "kernel": _kernel,
-    "missing node": _missing,
-    "extra node": _extra,
+    "missing node": lambda e: _change(e, "missing"),
+    "extra node": lambda e: _change(e, "extra"),
     "wrong constant": _wrong_constant,
     "wrong node": _wrong_node,
     "amplification": _amplification,

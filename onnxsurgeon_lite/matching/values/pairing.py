@@ -134,9 +134,12 @@ def _by_place(board: Board) -> None:
     """Pair the first reference behind the last match with the last value that its place and shape permit.
 
     What is wrong is before that value, if the model has all references that are left, in their order. References with
-    modules are paired by these.
+    modules are paired by these, and what the model is fed with has no place.
     """
-    ones = [fact for fact in board.a.facts.values() if fact.op != INPUT]
+    fed = list(map(_content, _inputs(board.b).values()))
+    ones = [
+        fact for fact in board.a.facts.values() if fact.op != INPUT and _content(fact) not in fed
+    ]
     if board.a.structured or any(fact.known for fact in ones):
         return
     last = max((n for n, fact in enumerate(ones) if fact.name in board.pairs), default=-1)
@@ -150,7 +153,7 @@ def _by_place(board: Board) -> None:
         if not free:
             return
         pair = one, free.pop()
-    if pair is not None:
+    if pair:
         board.add(*pair, "order", 0.5)
 
 

@@ -668,3 +668,21 @@ def test_a_constant_of_the_same_name_that_stands_for_another_axis_is_not_at_faul
     result = osl.bisect(parsed(turned + reduced % "t", g=random(6)), **given)
 
     assert (result.verdict, result.culprits) == ("agrees", [])
+
+
+def test_final_outputs_of_other_names_are_compared_where_the_inputs_are_integers():
+    text = """net (int64[1,6] ids, int64[1,6] mask) => (float[1,6,5] logits) {{
+        e = Gather (table, ids) m = Cast <to = 1> (mask) axes = Constant <value_ints = [2]> ()
+        u = Unsqueeze (m, axes) k = Mul (e, u) h = MatMul (k, w) r = {} (h) logits = MatMul (r, v)
+    }}"""
+    weights = {"table": random(10, 8), "w": random(8, 8, seed=1), "v": random(8, 5, seed=2)}
+    right, wrong = (parsed(text.format(op_type), **weights) for op_type in ("Relu", "Tanh"))
+    ids, mask = np.arange(6).reshape(1, 6), np.ones((1, 6), np.int64)
+    feeds = {"ids": ids, "mask": mask}
+    theirs = {"input_ids": ids, "attention_mask": mask, "last": osl.run(right, feeds)["logits"]}
+
+    result = osl.bisect(wrong, theirs, feeds=feeds, cause=False)
+
+    assert osl.bisect(right, theirs, feeds=feeds, cause=False).verdict == "agrees"
+    assert result.verdict == "mismatch"
+    assert [culprit.value for culprit in result.culprits] == ["logits"]
