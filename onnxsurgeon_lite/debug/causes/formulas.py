@@ -1,59 +1,23 @@
-"""Operators with one input as formulas, precise enough to say which of them are worth a run."""
+"""Operators with one input as formulas, which say which of them are worth a run: their ONNX text, computed by ONNX."""
 
 from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import parser
 
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES
 from onnxsurgeon_lite.debug.causes.place import Wide
+from onnxsurgeon_lite.tensors.dtypes import from_array
 
+if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
 
-def _erf(x: Wide) -> Wide:
-    """Approximate the error function (Abramowitz and Stegun, 7.1.26)."""
-    t = 1 / (1 + 0.3275911 * np.abs(x))
-    terms = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
-    return np.asarray(np.sign(x) * (1 - np.polyval(terms, t) * t * np.exp(-x * x)))
+_HEADER = '<ir_version: 10, opset_import: ["" : 21]> formula (double[n] x) => (double[n] y)'
 
-
-def _sigmoid(x: Wide) -> Wide:
-    return np.asarray(1 / (1 + np.exp(-x)))
-
-
-def _tanh_of_gelu(x: Wide) -> Wide:
-    return np.asarray(np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-
-
-FORMULAS: Mapping[str, Callable[[Wide], Wide]] = {
-    "Relu": lambda x: np.maximum(x, 0),
-    "Gelu": lambda x: x * 0.5 * (1 + _erf(x / np.sqrt(2))),
-    "Gelu (tanh)": lambda x: 0.5 * x * (1 + _tanh_of_gelu(x)),
-    "Gelu (sigmoid)": lambda x: x * _sigmoid(1.702 * x),
-    "Silu": lambda x: x * _sigmoid(x),
-    "Sigmoid": _sigmoid,
-    "Tanh": np.tanh,
-    "Neg": np.negative,
-    "Exp": np.exp,
-    "Sqrt": np.sqrt,
-    "Reciprocal": np.reciprocal,
-    "Abs": np.abs,
-    "Erf": _erf,
-    "Softplus": lambda x: np.logaddexp(x, 0),
-    "LeakyRelu": lambda x: np.where(x > 0, x, 0.01 * x),
-    "Elu": lambda x: np.where(x > 0, x, np.expm1(x)),
-    "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
-    "Mish": lambda x: x * np.tanh(np.logaddexp(x, 0)),
-    "Floor": np.floor,
-    "Round": np.round,
-    "Log": np.log,
-    "Identity": lambda x: x,
-}
-
-PARTS: Mapping[str, Callable[[Wide], Wide]] = {
-    "Erf of Gelu": lambda x: _erf(x / np.sqrt(2)),
-    "1 + Erf of Gelu": lambda x: 1 + _erf(x / np.sqrt(2)),
-    "Tanh of Gelu": _tanh_of_gelu,
-    "1 + Tanh of Gelu": lambda x: 1 + _tanh_of_gelu(x),
-}
-"""Steps of a GELU that two exports of it have at one place."""
+_ACTIVATIONS: Mapping[str, tuple[str, str, int]] = MISTAKES["activations"]
+_OF_ROWS = ("Softmax", "LogSoftmax")  # no functions of single elements
 
 UNDEFINED: Mapping[str, Callable[..., Wide]] = {
     "Div": np.divide,
@@ -62,6 +26,32 @@ UNDEFINED: Mapping[str, Callable[..., Wide]] = {
     "Reciprocal": np.reciprocal,
 }
 """Operators that are not defined for all numbers."""
+
+
+def computed(name: str, x: Wide) -> Wide:
+    """Return what an activation of the tables, or an operator with one input, makes of numbers."""
+    (made,) = _evaluator(name).run(None, {"x": x.reshape(-1)})
+    return np.asarray(made, np.float64).reshape(x.shape)
+
+
+@cache
+def _evaluator(name: str) -> "ReferenceEvaluator":
+    from onnx.reference import ReferenceEvaluator  # takes long to import
+
+    nodes = _ACTIVATIONS[name][1] if name in _ACTIVATIONS else f"y = {name}(x)"
+    model = parser.parse_model(f"{_HEADER} {{ {nodes} }}")
+    numbers = MISTAKES["numbers"].items()
+    model.graph.initializer.extend(from_array(np.array(number), key) for key, number in numbers)
+    return ReferenceEvaluator(model)
+
+
+_NAMES = dict.fromkeys((*MISTAKES["operators"]["missing"].split(), *_ACTIVATIONS))
+FORMULAS: Mapping[str, Callable[[Wide], Wide]] = {
+    name: partial(computed, name)
+    for name in _NAMES
+    if name not in _OF_ROWS and " of " not in name and "(0" not in name
+}
+"""Operators and activations as functions of numbers; steps of one, and other slopes, are none that is missing."""
 
 
 def is_undefined(op_type: str, *given: Wide) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import parser
 
 from onnxsurgeon_lite.debug.causes.attributes import text
-from onnxsurgeon_lite.debug.causes.formulas import FORMULAS, PARTS, is_undefined
+from onnxsurgeon_lite.debug.causes.formulas import FORMULAS, computed, is_undefined
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted
 from onnxsurgeon_lite.debug.causes.place import (
@@ -39,6 +39,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
 
 _UNARY = MISTAKES["operators"]["missing"].split()
 _ROUNDING = ("Floor", "Round")
+_FIRST = 64  # elements that show what cannot fit
 _INTEGERS = ("Ceil", "QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear")
 """Operators beside which a rounding may be missing, and those that round."""
 _CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
@@ -168,18 +169,26 @@ class Right:
         return Insert(self.name, op_type, inputs, attributes, before=before, constants=constants)
 
     def is_close(self, formula: Callable[[Wide], Wide]) -> bool:
-        """Return whether a formula gives what is wanted, at some elements."""
+        """Return whether a formula gives what is wanted, at some elements: at few first."""
         at = spread_over(self.wanted)
-        with np.errstate(all="ignore"):
-            found = formula(self.made[at]) - self.wanted[at]
-        return bool(np.isfinite(found).all()) and small(found, self.wanted[at])
+        made, wanted = self.made[at].reshape(-1), self.wanted[at].reshape(-1)
+        few = slice(_FIRST)
+        return _is_small(formula, made[few], wanted[few]) and _is_small(formula, made, wanted)
 
     def filled_by(self, array: Array) -> Iterator[str]:
         """Yield the operators with which another value gives what is wanted."""
-        there = wide(np.broadcast_to(array, self.wanted.shape)[spread_over(self.wanted)])
+        at = spread_over(self.wanted)
+        there = wide(np.broadcast_to(array, self.wanted.shape)[at])
         for op_type, (_, formula) in _FILLED.items() if there.any() else ():
-            if self.is_close(lambda made, formula=formula: formula(made, there)):  # type: ignore[misc]
+            if _is_small(formula, self.made[at], self.wanted[at], there):
                 yield op_type
+
+
+def _is_small(formula: Callable[..., Wide], made: Wide, wanted: Wide, *others: Wide) -> bool:
+    """Return whether a formula makes finite numbers that are nearly those wanted."""
+    with np.errstate(all="ignore"):
+        left = formula(made, *others) - wanted
+    return bool(np.isfinite(left).all()) and small(left, wanted)
 
 
 def right_values(place: Place) -> Iterator[Right]:
@@ -232,11 +241,10 @@ def may_round(place: Place) -> bool:
 
 def missing_activation(place: Place, right: Right) -> Hypotheses:
     """Yield operators whose formula gives what is wanted."""
-    left_out = ("Identity", "Silu", *(() if may_round(place) else _ROUNDING))
+    left_out = ("Silu", "Gelu (sigmoid)", *(() if may_round(place) else _ROUNDING))
     for title, formula in FORMULAS.items():
-        op_type, _, more = title.partition(" ")
-        usual = op_type not in left_out and more != "(sigmoid)"
-        if usual and right.is_close(formula):
+        if title not in left_out and right.is_close(formula):
+            op_type, _, more = title.partition(" ")
             yield _missing(title, right, right.edit(op_type, _TANH_LIKE if more else ()))
     for low, high in _CLIPS:
         if right.is_close(partial(np.clip, a_min=low, a_max=high)):
@@ -356,7 +364,7 @@ def _missing_on_the_way(place: Place) -> Hypotheses:
                 sentence = f"query and key are exchanged in {scores}, whose result is transposed; transposed back"
             mistake = ("between", op_type, kinds)
             yield Hypothesis("missing operation", sentence, (edit,), mistake)
-        for activation, (title, _) in _ACTIVATIONS.items():
+        for activation, (title, *_) in _ACTIVATIONS.items():
             if activation in FORMULAS and not _is_operator(place, activation):
                 new = f"{name}_activated"
                 there = Insert(name, "Identity", to=to, output=new)
@@ -407,31 +415,28 @@ def _lacking_operands_on_the_way(place: Place) -> Hypotheses:
             yield Hypothesis("missing operand", sentence, (edit,))
 
 
-_ACTIVATIONS: Mapping[str, tuple[str, str]] = MISTAKES["activations"]
+_ACTIVATIONS: Mapping[str, tuple[str, str, int]] = MISTAKES["activations"]
 _SLOPES = {name: float(name[11:-1]) for name in _ACTIVATIONS if name.startswith("LeakyRelu (")}
 
 
 def _replaced(place: Place) -> Hypotheses:
     """Yield activations in place of all nodes between two values of the same shape."""
-    formulas = {**FORMULAS, **PARTS}
-    formulas |= {name: partial(_sloped, alpha) for name, alpha in _SLOPES.items()}
+    results: dict[str, dict[str, Wide]] = {}
     for start, end in _between(place):
-        # which activations would compute the one from the other, and which one does now
-        given, made = place.some_of(start), place.some_of(end)
-        with np.errstate(all="ignore"):
-            results = {name: formulas[name](given) for name in _ACTIVATIONS}
+        # what each activation makes of the one value, and which one makes the other now
+        if start not in results:
+            given = place.some_of(start)
+            with np.errstate(all="ignore"):
+                results[start] = {name: computed(name, given) for name in _ACTIVATIONS}
+        found, made = results[start], place.some_of(end)
         allowed = _FLAT * np.abs(made).max(initial=0.0)
-        there = [n for n, result in results.items() if np.abs(result - made).max() <= allowed]
+        there = [name for name, result in found.items() if np.abs(result - made).max() <= allowed]
         has = f"{_ACTIVATIONS[there[0]][0]} instead of" if there else "not"
-        for name, (title, _) in _ACTIVATIONS.items():
-            if place.close(results[name]) if end == place.value else name not in there:
+        for name, (title, *_) in _ACTIVATIONS.items():
+            if place.close(found[name]) if end == place.value else name not in there:
                 sentence = f"what computes {end!r} from {start!r} is {has} {title}; with {title}"
                 edit = _activation(place, start, end, place.values[end], name)
                 yield Hypothesis("activation", sentence, (edit,), ("activation", title))
-
-
-def _sloped(alpha: float, x: Wide) -> Wide:
-    return np.where(x > 0, x, alpha * x)
 
 
 def _between(place: Place) -> Iterator[tuple[str, str]]:
@@ -450,9 +455,8 @@ def _between(place: Place) -> Iterator[tuple[str, str]]:
 
 
 def _is_operator(place: Place, name: str) -> bool:
-    """Return whether the opset has one operator for a formula."""
-    since = MISTAKES["since"].get(name, place.opset + 1)
-    return not _ACTIVATIONS[name][1] or place.opset >= since
+    """Return whether the opset has one operator for an activation."""
+    return place.opset >= _ACTIVATIONS[name][2]
 
 
 def _activation(place: Place, start: str, end: str, made: Array, name: str) -> Pass:

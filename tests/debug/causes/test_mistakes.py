@@ -1,27 +1,58 @@
 """The tables of what people mistake for each other: what they hold is true."""
 
+import math
+
 import numpy as np
 import pytest
 from onnx import defs
 
 from kit.causes import model, numbers, references
-from onnxsurgeon_lite.debug.causes.formulas import FORMULAS, PARTS
+from onnxsurgeon_lite.debug.causes.formulas import computed
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES
 
 OPERATORS = {schema.name for schema in defs.get_all_schemas()}
-COMPOSED = [name for name, (_, nodes) in MISTAKES["activations"].items() if nodes]
+ERF = np.vectorize(math.erf)
+FORMULAS = {
+    "Gelu": lambda x: x * 0.5 * (1 + ERF(x / np.sqrt(2))),
+    "Gelu (tanh)": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "Gelu (sigmoid)": lambda x: x / (1 + np.exp(-1.702 * x)),
+    "Silu": lambda x: x / (1 + np.exp(-x)),
+    "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "Mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    "LeakyRelu (0.2)": lambda x: np.where(x > 0, x, 0.2 * x),
+    "1 + Erf of Gelu": lambda x: 1 + ERF(x / np.sqrt(2)),
+    "Tanh of Gelu": lambda x: np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)),
+}
 
 
-@pytest.mark.parametrize("activation", COMPOSED)
-def test_the_nodes_of_an_activation_compute_its_formula(activation):
-    _, nodes = MISTAKES["activations"][activation]
+@pytest.mark.parametrize("activation", FORMULAS)
+def test_an_activation_is_its_formula(activation):
+    x = numbers(4, 8).astype(np.float64)
+
+    np.testing.assert_allclose(computed(activation, x), FORMULAS[activation](x), atol=1e-6)
+
+
+@pytest.mark.parametrize("activation", MISTAKES["activations"])
+def test_the_nodes_of_an_activation_compute_the_same_in_a_model(activation):
+    _, nodes, _ = MISTAKES["activations"][activation]
     constants = {name: np.float32(n) for name, n in MISTAKES["numbers"].items()}
     read = {name: n for name, n in constants.items() if f" {name})" in nodes}
     x = numbers(4, 8)
 
     made = references(model(f"g (float[4,8] x) => (float[4,8] y) {{ {nodes} }}", **read), x=x)["y"]
 
-    np.testing.assert_allclose(made, {**FORMULAS, **PARTS}[activation](x), atol=1e-5)
+    np.testing.assert_allclose(made, computed(activation, x.astype(np.float64)), atol=1e-5)
+
+
+def test_an_activation_is_one_operator_from_its_opset_on():
+    for name, (_, _, since) in MISTAKES["activations"].items():
+        op_type = name.partition(" ")[0]
+
+        assert since == 99 or since >= min(
+            schema.since_version
+            for schema in defs.get_all_schemas_with_history()
+            if schema.name == op_type
+        )
 
 
 def test_operators_that_are_written_in_place_of_each_other_exist():
