@@ -677,13 +677,8 @@ def _small_part(
         ir_version=source.ir_version, opset_import=source.opset_import, functions=source.functions
     )
     rest = part.graph
-    for own, other in (
-        (rest.input, graph.input),
-        (rest.output, graph.output),
-        (rest.initializer, graph.initializer),
-        (rest.sparse_initializer, graph.sparse_initializer),
-    ):
-        own.extend(other)
+    for kind in ("input", "output", "initializer", "sparse_initializer"):
+        getattr(rest, kind).extend(getattr(graph, kind))
     change(rest)
     rest.value_info.extend(info for info in graph.value_info if declared(info.name))
     nodes = graph.node

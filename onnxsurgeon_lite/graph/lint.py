@@ -15,7 +15,7 @@ from onnxsurgeon_lite.graph.index import (
     symbols_of,
     tensor_type,
 )
-from onnxsurgeon_lite.graph.schemas import normalizes_by_batch
+from onnxsurgeon_lite.graph.schemas import held, normalizes_by_batch
 from onnxsurgeon_lite.graph.text import shape_text, type_text
 from onnxsurgeon_lite.model import is_standard
 
@@ -206,19 +206,8 @@ def trains(index: GraphIndex, node: NodeProto) -> bool:
         return normalizes_by_batch(node, onnx_opset(index.model.proto))
     if node.op_type != "Dropout" or len(node.input) < 3:
         return False
-    mode = _constant(index, node.input[2])
+    mode = held(index, node.input[2])
     return mode is not None and bool(index.model.array(mode).any())
-
-
-def _constant(index: GraphIndex, name: str) -> TensorProto | None:
-    """Return the tensor of an initializer or of a Constant node of the main graph."""
-    tensor = index.initializers.get(name)
-    if isinstance(tensor, TensorProto):
-        return tensor
-    position = index.producer.get(name)
-    if position is not None and index.nodes[position].op_type == "Constant":
-        return next((a.t for a in index.nodes[position].attribute if a.name == "value"), None)
-    return None
 
 
 def _bodies(index: GraphIndex) -> list[Body]:

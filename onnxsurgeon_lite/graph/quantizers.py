@@ -10,6 +10,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import held
 from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Grid, Wide
 
@@ -130,12 +131,8 @@ def quantum_of(index: GraphIndex, name: str, shape: tuple[int, ...]) -> Wide | N
 
 def constant_of(index: GraphIndex, name: str) -> Array | None:
     """Return the numbers of an initializer, or of a Constant node; None for anything else."""
-    tensor = index.initializers.get(name)
-    if tensor is None and name in index.producer:
-        node = index.nodes[index.producer[name]]
-        values = [a.t for a in node.attribute if node.op_type == "Constant" and a.name == "value"]
-        tensor = values[0] if values else None
-    return index.model.array(tensor) if isinstance(tensor, TensorProto) else None
+    tensor = held(index, name)
+    return None if tensor is None else index.model.array(tensor)
 
 
 def _dtype_without_zero(

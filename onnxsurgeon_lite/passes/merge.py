@@ -351,15 +351,8 @@ def rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) ->
                 f"renamed function {function.name!r} of graph {guest.graph.name!r} to {names[key]!r}"
             )
             function.name = names[key]
-    for node in _all_nodes(guest) if names else ():
+    for node in walk.nodes((*walk.graphs(guest), *guest.functions)) if names else ():
         node.op_type = names.get(call_key(node), node.op_type)
-
-
-def _all_nodes(proto: ModelProto) -> Iterable[NodeProto]:
-    for graph in walk.graphs(proto):
-        yield from graph.node
-    for function in proto.functions:
-        yield from function.node
 
 
 def distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile]]:

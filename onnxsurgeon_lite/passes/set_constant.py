@@ -8,7 +8,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, TensorShapeProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import check_node, constant_of
+from onnxsurgeon_lite.graph.schemas import check_node, held
 from onnxsurgeon_lite.model import Model, is_external
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -95,15 +95,11 @@ class SetConstant:
 
 def constant_tensor(index: GraphIndex, value: str) -> TensorProto:
     """Return the tensor of a constant or an input's default."""
-    initializer = index.initializers.get(value)
-    if isinstance(initializer, TensorProto):
-        return initializer
-    position = index.maker(value)
-    tensor = None if position is None else constant_of(index.nodes[position])
+    tensor, position = held(index, value), index.maker(value)
     if tensor is None:
         kind = (
             "a sparse initializer"
-            if initializer is not None
+            if value in index.initializers
             else "an input"
             if position is None
             else f"produced by {index.describe(position)}"

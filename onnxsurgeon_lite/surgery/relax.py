@@ -1,9 +1,9 @@
 """Relax inferred shapes: find declared sizes that depend on a constant, by inference with and without it."""
 
-from collections.abc import Hashable, Iterator, Mapping, Set
+from collections.abc import Hashable, Mapping, Set
 from itertools import chain
 
-from onnx import GraphProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, TensorProto, TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.graph.declared import (
     DECLARING,
@@ -133,7 +133,7 @@ def decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> b
 
 def _declare(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:
     missing = set(types)
-    for info in _declared(graph) if types else ():
+    for info in chain(graph.value_info, graph.output) if types else ():
         if info.name in types:
             info.type.CopyFrom(types[info.name])
             missing.discard(info.name)
@@ -181,11 +181,6 @@ def _restored(current: TypeProto, original: TypeProto, inferred: TypeProto) -> T
     relaxed = zip(shape.dim, dims_of(original), strict=False)
     same = len(shape.dim) == len(dims_of(original))
     return original if same and all(_same(dim, was) for dim, was in relaxed) else kind
-
-
-def _declared(graph: GraphProto) -> Iterator[ValueInfoProto]:
-    yield from graph.value_info
-    yield from graph.output
 
 
 def _of_rank(kind: TypeProto) -> TypeProto:

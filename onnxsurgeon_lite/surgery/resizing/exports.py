@@ -5,11 +5,9 @@ from fractions import Fraction
 from itertools import combinations
 from math import prod
 
-from onnx import TensorProto
-
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant_of
+from onnxsurgeon_lite.graph.schemas import held
 from onnxsurgeon_lite.model import Model, is_external
 from onnxsurgeon_lite.surgery.resizing.inference import MOST_ELEMENTS
 from onnxsurgeon_lite.surgery.resizing.plan import Symbol
@@ -57,10 +55,8 @@ def _size_in(index: GraphIndex, symbol: Symbol) -> int | None:
 
 def _numbers(index: GraphIndex, name: str) -> list[int] | None:
     """Return the elements of a small integer constant."""
-    tensor = index.initializers.get(name)
-    if tensor is None and name in index.producer:
-        tensor = constant_of(index.nodes[index.producer[name]])
-    if not isinstance(tensor, TensorProto) or is_external(tensor):
+    tensor = held(index, name)
+    if tensor is None or is_external(tensor):
         return None
     array = dtypes.to_array(tensor)
     if array.dtype.kind != "i" or array.size > MOST_ELEMENTS:
