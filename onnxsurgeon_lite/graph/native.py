@@ -54,9 +54,9 @@ def infer_encoded(model: bytes, *, strict: bool = False, data_prop: bool = False
     return _apart("type inference", _infer, model, strict, data_prop)
 
 
-def begin_infer(model: bytes, *, strict: bool = False, data_prop: bool = False) -> None:
+def begin_infer(model: bytes, *, data_prop: bool = False) -> None:
     """Start to infer types of a serialized model, beside what else was started: `infer_encoded` gets the answer."""
-    _begin(_infer, model, strict, data_prop)
+    _begin(_infer, model, False, data_prop)
 
 
 def open_sizes(kind: TypeProto, names: bool = False) -> None:

@@ -157,9 +157,9 @@ class GradientStep:
         known = self.numbers(slot)
         return self.input(slot) if known is None else [int(n) for n in np.ravel(known)]
 
-    def axes(self, slot: int = 1) -> list[int] | Term:
+    def axes(self) -> list[int] | Term:
         """Return the reduced axes, not negative where they are known: all of them if none is given."""
-        axes = self.listed("axes", slot)
+        axes = self.listed("axes")
         if isinstance(axes, Term):
             return axes
         if not axes:
