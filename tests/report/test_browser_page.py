@@ -244,3 +244,22 @@ def test_hostile_names_are_shown_and_do_nothing(visit, tmp_path):
         shown.evaluate(f"choose(0, {number})")
         assert name.split("\u2028")[0] in chosen(shown)
     assert shown.locator("img, [onerror], [onmouseover], a[href^=javascript]").count() == 0
+
+
+def test_the_tool_bar_of_a_chart_covers_no_legend_on_a_narrow_screen(browser, faulty):
+    with Visit(browser) as visit:
+        page = visit.open(faulty)
+        page.set_viewport_size({"width": 500, "height": 900})
+        page.reload()
+        page.wait_for_selector("body[data-ready]")
+        page.hover("#along .js-plotly-plot")
+        overlaps = page.evaluate("""() => {
+            const boxes = name => [...document.querySelectorAll(name)].map(e => e.getBoundingClientRect());
+            const bars = boxes("#along .modebar-group"), texts = boxes("#along .legendtext");
+            return [bars.length, texts.length, texts.filter(a => bars.some(
+                b => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)).length];
+        }""")
+    bars, texts, covered = overlaps
+    assert bars
+    assert texts
+    assert not covered

@@ -110,7 +110,10 @@ function drawAlong(measure, chart) {
   }
   if (limits.some(limit => limit !== null))
     traces.push(line(measure.limit, points.map(i => limits[i] || null), { color: css("--limit"), dash: "dot", width: 1.5 }));
+  // on a narrow screen the tool bar has the space above the points, and the legend is below them
+  const narrow = { margin: { l: 60, r: 16, t: 34, b: 40 }, legend: { orientation: "h", y: -0.25, yanchor: "top", x: 0 } };
   const layout = look({
+    ...(chart.clientWidth < 600 ? narrow : {}),
     height: chart.clientWidth < 500 ? 360 : 280, hovermode: "closest", bargap: 0.15, shapes: shapesOf(measure),
     xaxis: { title: { text: page.graphs.length ? "in the order of the graph" : "in the order of the set" }, zeroline: false, ...(points.length < 12 ? { dtick: 1 } : {}) },
     yaxis: { title: { text: measure.unit }, type: measure.log ? "log" : "linear", exponentformat: "power" },
