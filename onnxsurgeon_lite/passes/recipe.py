@@ -50,10 +50,10 @@ def read_toml(path: Path, folder: Path | None = None) -> dict[str, object]:
     text = text_of(path, folder, 1 << 22)
     try:
         # in a fork, with limits: a key of many parts takes Python's parser hours
-        encoded = together("the TOML parser", lambda: pickle.dumps(tomllib.loads(text)))
+        parsed = together("the TOML parser", lambda: pickle.dumps(tomllib.loads(text)))
+        return dict(pickle.loads(parsed))
     except RejectedError as error:  # numbers too long, lists too deep
         raise UsageError(f"cannot read {str(path)!r}: {error}") from error
-    return dict(pickle.loads(encoded))
 
 
 def read_recipe(

@@ -310,7 +310,8 @@ class _New:
             constants = (name in known or constant(index, name) is not None for name in node.input)
             if node.input and all(constants):
                 self.constant += node.output
-            if node.op_type == "Constant" or node.output[0] in self.constant:
+                known.update(node.output)
+            elif node.op_type == "Constant":
                 known.update(node.output)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from onnxsurgeon_lite.graph.limits import memory_of_children
 from onnxsurgeon_lite.runtime.guard import end_with_parent, guard, guarded
 
-_BLOCK, _LONGEST = 65_536, 1 << 24  # bytes that are read at once, and kept of an output
+_LONGEST = 1 << 24  # bytes that are kept of an output
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def _beginning(stream: int, deadline: float) -> bytes:
     waiting = select.poll()
     waiting.register(stream)
     while left > 0 and waiting.poll(1000 * left):
-        piece = os.read(stream, _BLOCK)
+        piece = os.read(stream, 65_536)
         kept += piece[: _LONGEST - len(kept)]
         left = deadline - time.monotonic() if piece else 0
     return kept

@@ -592,12 +592,29 @@ RULE = "pattern (x) => (z) { z = Relu(x) }\nreplacement (x) => (z) { z = Abs(x) 
         lambda: osl.rewrite(two_nodes(), f"{RULE}# where{' ' * MANY}"),
         lambda: osl.rewrite(two_nodes(), f"{RULE}# each Relu:{' ' * MANY}"),
         lambda: osl.rewrite(two_nodes(), f"{RULE}# each Relu: ,,,"),
+        lambda: osl.rewrite(
+            two_nodes(), RULE.replace("{ z = Relu", "{ = Constant<value_int: int = 1>() z = Relu")
+        ),
+        lambda: osl.rewrite(two_nodes(), RULE.replace("{ z = Relu", "{ c = Constant() z = Relu")),
+        lambda: osl.rewrite(two_nodes(), RULE.replace("{ z = Abs", "{ = Abs(x) z = Abs")),
         lambda: osl.rewrite(two_nodes(), f'{RULE}"' + '\\"' * MANY),
         lambda: iterations_of("a" + "[1]" * MANY + "!"),
         lambda: osl.inspect(two_nodes("/" + "Fusion" * MANY + "!"), tree=True),
         lambda: alike(" (node" * MANY, two_nodes()),
     ],
-    ids=["quotes", "where", "each", "none", "strings", "iterations", "fused", "places"],
+    ids=[
+        "quotes",
+        "where",
+        "each",
+        "none",
+        "unnamed",
+        "empty",
+        "nothing",
+        "strings",
+        "iterations",
+        "fused",
+        "places",
+    ],
 )
 def test_texts_are_read_once_whatever_they_repeat(work):
     began = time.monotonic()

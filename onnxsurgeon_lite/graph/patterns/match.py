@@ -456,7 +456,7 @@ def attribute_of(name: str, value: object) -> AttributeProto:
 
 
 def _is_constant(node: NodeProto) -> bool:
-    return node.op_type == "Constant" and is_standard(node)
+    return bool(node.op_type == "Constant" and is_standard(node) and node.output and node.attribute)
 
 
 def _made(wanted: Sequence[str], given: Sequence[str], values: dict[str, str]) -> bool:
