@@ -88,7 +88,7 @@ def unlike_models(index: GraphIndex, other: GraphIndex) -> Iterator[str]:
     ours, theirs = required_inputs(index), required_inputs(other)
     if len(ours) == len(theirs) and {*ours} != {*theirs}:
         names, given = (", ".join(map(repr, each)) for each in (theirs, ours))
-        yield f"the other model's inputs are fed in order: {names} get {given}"
+        yield f"the other model's inputs are fed in order: {names} as {given}"
     opsets = onnx_opset(index.model.proto), onnx_opset(other.model.proto)
     sides = [{n.op_type: n for n in i.nodes if is_standard(n)} for i in (index, other)]
     for op_type in sorted(sides[0].keys() & sides[1].keys()) if len({*opsets}) > 1 else ():

@@ -759,3 +759,41 @@ def test_a_wrong_value_behind_an_inserted_node_is_paired_by_its_module(tmp_path)
 
     assert [each.name for each in result.only_b] == ["more"]
     assert not result.only_a
+
+
+class Norms(torch.nn.Module):
+    """Norms over the channels around convolutions, as in ConvNeXt."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(16) for _ in range(3))
+        self.convs = torch.nn.ModuleList(torch.nn.Conv2d(16, 16, 3, padding=1) for _ in range(3))
+
+    def forward(self, x):
+        for norm, conv in zip(self.norms, self.convs, strict=True):
+            x = conv(norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
+        return x.permute(0, 2, 3, 1).abs()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_behind_an_error_a_convolution_is_not_taken_for_its_transposed_result(tmp_path):
+    given = torch.randn(1, 16, 8, 8)
+    right = exported(Norms(), given, tmp_path / "right.onnx", dynamo=False)
+    exported(Norms(), given, tmp_path / "wrong.onnx", dynamo=True)
+    model = onnx.load(tmp_path / "wrong.onnx")
+    norm = next(node for node in model.graph.node if node.op_type == "LayerNormalization")
+    next(a for a in norm.attribute if a.name == "epsilon").f = 1e-3
+    onnx.save(model, tmp_path / "wrong.onnx")
+    wrong = index_of(tmp_path / "wrong.onnx")
+
+    with Runtime(RuntimeOptions(opt="none")) as runtime:
+        result = match_models(right, wrong, made(right), runtime)
+
+    operators = [
+        (right.nodes[right.producer[pair.a]].op_type, wrong.nodes[wrong.producer[pair.b]].op_type)
+        for pair in result.matching.pairs
+        if pair.a in right.producer
+    ]
+    assert operators.count(("Conv", "Conv")) == 3
+    assert all(one == other for one, other in operators)

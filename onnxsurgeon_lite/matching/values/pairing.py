@@ -39,14 +39,17 @@ class Matching:
 def match(a: Side, b: Side) -> Matching:
     """Match the values of two sides that were computed from the same feeds."""
     board, found = Board(a, b), candidates(a, b)
+    of_one_kind = [c for c in found if c.axes is None or c.a.op == c.b.op]
     _in_order(board, _inputs(a), _inputs(b), 0.9)
     for _ in range(_ROUNDS):
         before = len(board.pairs)
-        choose(board, found)
+        choose(board, of_one_kind)
         structure.by_weights(board)
         structure.by_inputs(board)
         structure.by_scope(board)
         structure.by_name(board)
+        if len(board.pairs) == before:
+            choose(board, found)  # behind an error, a value seems to be its twin, transposed
         if len(board.pairs) == before:
             choose_first(board, found)
         if len(board.pairs) == before:

@@ -209,7 +209,7 @@ def test_defaults_that_differ_between_opsets_and_inputs_fed_in_order_are_said_fi
     notes = osl.bisect(newer, against=older).told
 
     assert any("Softmax leaves out axis, whose default differs in opset" in note for note in notes)
-    assert "the other model's inputs are fed in order: 'x' get 'z'" in notes
+    assert "the other model's inputs are fed in order: 'x' as 'z'" in notes
 
 
 def test_another_batch_of_the_other_model_is_said():
