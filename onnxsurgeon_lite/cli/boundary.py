@@ -37,6 +37,7 @@ class Boundary(TyperGroup):
                 result = super().invoke(ctx)
         except _CommandLineError as error:
             _suggest(error)
+            _suggest_group(error, self, given)
             raise
         except (typer.Exit, typer.Abort):
             raise
@@ -83,11 +84,22 @@ def _suggest(error: Any) -> None:
     """Suggest the options that begin as an unknown one does; without any, the similar ones stay suggested."""
     name = getattr(error, "option_name", "")
     context = getattr(error, "ctx", None)
-    if len(name) < _BEGINNING or context is None:
+    parameters = context.command.params if context is not None else ()
+    known = [option for parameter in parameters for option in parameter.opts]
+    if "unexpected extra argument" in error.message and "--against" in known:
+        error.message += "; another model to compare with is --against MODEL"
+    if len(name) < _BEGINNING:
         return
-    known = [option for parameter in context.command.params for option in parameter.opts]
     beginning = [option for option in known if option.startswith(name[:_BEGINNING])]
     error.possibilities = beginning or error.possibilities
+
+
+def _suggest_group(error: Any, app: TyperGroup, given: Sequence[str]) -> None:
+    """Name the group that has a command which was typed without it: `onnxdbg simplify`."""
+    for name, group in app.commands.items():
+        word = given[0] if given and given[0] not in app.commands else ""
+        if word in getattr(group, "commands", ()):
+            error.message = f"No such command {word!r}; try: {command('onnxdbg', name, *given)}"
 
 
 def _keep_output(error: BaseException, given: Sequence[str]) -> None:

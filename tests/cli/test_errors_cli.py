@@ -688,3 +688,18 @@ def test_an_unknown_option_is_told_with_those_that_begin_alike(typed):
 
     assert done.exit_code == 2
     assert "(Possible options: --reference)" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["simplify", "a model.onnx"], "try: onnxdbg edit simplify 'a model.onnx'"),
+        (["ls", "model.onnx"], "try: onnxdbg data ls model.onnx"),
+        (["bisect", "a.onnx", "b.onnx"], "another model to compare with is --against MODEL"),
+    ],
+)
+def test_a_command_of_another_form_is_told(words, said):
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "300"})
+
+    assert result.exit_code == 2
+    assert said in result.output
