@@ -190,6 +190,7 @@ def _compare(
     index = observer.index
     judge = AgainstReferences.of(index, tolerance)
     judge.references = references
+    judge.read = lambda name: observer.fetch([name])[name]
     compared = filter(judge.can_judge, index.producer)
     for name, value in observer.sweep(compared, prepare=judge.prepare):
         reference = references.read(name)

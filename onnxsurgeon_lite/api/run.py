@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.comparison import Tolerance
-    from onnxsurgeon_lite.tensors.references import Tensors
+    from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
 
     Module = Callable[..., object] | tuple[object, ...]
 
@@ -401,12 +401,39 @@ def _compared(
             rule = ValueRule.of(index, allowed)
             result = sets.compare_model(index, first, fed, runtime, rule, every, see)
             require_used(allowed, result.compared)
+            _clear_ties(index, first, fed, runtime, result, allowed)
             call.notes += () if result.match else first.doubts
             return call.done(result)
     found = _tallied(call, job)
     require_used(allowed, found.values)
     single = not job.several and job.metric is None
     return call.done(found.worst_set() if single else found)
+
+
+def _clear_ties(
+    index: "GraphIndex",
+    reference: "ReferenceSet",
+    feeds: "Feeds",
+    runtime: "Runtime",
+    found: "SetComparison",
+    allowed: "Tolerance | None",
+) -> None:
+    """Let values match that differ only because near values change places in what they are computed from."""
+    off = [name for name, each in found.compared.items() if not each.match]
+    made = index.ancestors(name for name in off if name in index.producer)
+    from onnxsurgeon_lite.debug.bisection.verdicts import TIES
+
+    if not any(index.nodes[position].op_type in TIES for position in made):
+        return
+    from onnxsurgeon_lite.debug.bisection import Search, bisect
+
+    try:
+        result = bisect(index.model, reference, feeds, runtime, search=Search(allowed))
+    except SurgeonError:
+        return  # what cannot be searched is not cleared
+    for finding in result.findings if result.verdict == "agrees" else ():
+        for name in off if finding.verdict == "tie" else ():
+            found.compared[name].clear(finding.because, found.compared[name].max_abs)
 
 
 def _tallied(call: Call, job: "CompareSamples") -> "SampleComparison":

@@ -1,12 +1,12 @@
 """The one judge: every command asks it whether a value agrees with its reference."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Self
 
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers
@@ -17,6 +17,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     RunValue,
     Stored,
     arrays_in,
+    is_array,
     is_float,
     numpy_dtype,
 )
@@ -28,6 +29,7 @@ HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float8e4m3fn": 448.0}
 _END = 0.99  # of the largest number of a dtype: it stands for Inf, also with a score added
 _ABSENT = np.empty((0,), dtype=object)
+_SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
 
 
 @cache
@@ -48,6 +50,8 @@ class ValueRule:
         noise: values -> an error that is none.
         share: of the tolerance of half precision that counts.
         grids: values that are quantized -> the numbers that they can be; both sides are rounded to these.
+        selecting: indices -> the node that selects them.
+        read: reads another actual value of the same run; None where there is none.
     """
 
     tolerance: Tolerance | None = None
@@ -57,12 +61,16 @@ class ValueRule:
     noise: Mapping[str, float] = field(default_factory=dict)
     share: float = 1.0
     grids: Mapping[str, Grid] = field(default_factory=dict)
+    selecting: Mapping[str, NodeProto] = field(default_factory=dict)
+    read: Callable[[str], RunValue] = lambda _: None
 
     @classmethod
     def of(cls, index: GraphIndex, tolerance: Tolerance | None = None) -> Self:
         """Return the rule for the values of a model."""
         outputs: dict[str, Comparison | None] = dict.fromkeys(index.outputs)
-        return cls(tolerance, coarse_values(index), outputs, Quantizers.of(index).grids)
+        selecting = {n.output[-1]: n for n in index.nodes if n.op_type in _SELECT}
+        grids = Quantizers.of(index).grids
+        return cls(tolerance, coarse_values(index), outputs, grids, selecting=selecting)
 
     def allowed(self, name: str, actual: RunValue | Held) -> Tolerance | None:
         """Return the tolerance of a value; None takes that of its dtypes."""
@@ -103,6 +111,7 @@ class ValueRule:
             full = name if single or not pairs else f"{name}[{number}]"
             found[full] = compare(a, r, self.allowed(name, a), metrics)
             self._judge_in_quanta(name, found[full], a, r)
+            self._judge_selected(name, found[full], a, r)
         return found
 
     def compared(
@@ -143,15 +152,63 @@ class ValueRule:
         off = grid.integers(actual) - grid.integers(stored)
         far = int((np.abs(off) > 1).sum())
         cut = int(grid.outside(stored).sum())
-        comparison.notes.append(
+        said = (
             f"after the quantizer: off by at most {np.abs(off).max():g} of its quanta, {off.mean():+.3g} on average, "
             f"{far} of {off.size} elements by more than one; {cut} saturated ({100 * cut / off.size:.3g}%)"
         )
         asked = self.tolerance is not None and not self.tolerance.of(name).own
         if not asked and not far and not cut and not is_biased(off):
-            comparison.match, comparison.reason, comparison.exceeding = True, "", 0
             # two numbers that are rounded to neighbors are less than two quanta apart
-            comparison.worst, comparison.allowed = None, 2 * float(grid.quantum(stored.shape).max())
+            comparison.clear(said, 2 * float(grid.quantum(stored.shape).max()))
+        else:
+            comparison.notes.append(said)
+
+    def _judge_selected(
+        self, name: str, comparison: Comparison, actual: Array, stored: Array
+    ) -> None:
+        """Let indices differ where the values that they select agree."""
+        node = self.selecting.get(name)
+        if node is None or comparison.reason != "values":
+            return
+        source = selected_from(node)
+        pair = selected(node, self.read(source), actual, stored)
+        if pair is not None and agrees(*pair, self.allowed(source, pair[0])):
+            comparison.clear(SELECTED, comparison.max_abs)
+
+
+SELECTED = "the indices differ, but the selected values agree"
+
+
+def selected_from(node: NodeProto) -> str:
+    """Return the value that a node selects from, '' if it selects nothing."""
+    if node.op_type not in _SELECT:
+        return ""
+    name: str = node.input[1 if node.op_type == "NonMaxSuppression" else 0]
+    return name
+
+
+def selected(
+    node: NodeProto, data: RunValue, actual: Array, reference: Array
+) -> tuple[Array, Array] | None:
+    """Return what a node selects from its actual input by the indices of both sides; None of other values."""
+    if not is_array(data) or actual.shape != reference.shape:
+        return None
+    if actual.dtype.kind not in "iu" or reference.dtype.kind not in "iu":
+        return None
+    try:
+        return _taken(node, data, actual), _taken(node, data, reference)
+    except IndexError:
+        return None
+
+
+def _taken(node: NodeProto, data: Array, at: Array) -> Array:
+    if node.op_type == "NonMaxSuppression":  # rows of batch, class, box
+        return np.asarray(data[tuple(at.astype(np.int64).T)])
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    axis = attributes.get("axis", -1 if node.op_type == "TopK" else 0)
+    if node.op_type != "TopK" and not attributes.get("keepdims", 1):
+        at = np.expand_dims(at, axis)
+    return np.take_along_axis(data, at.astype(np.int64), axis)
 
 
 def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:

@@ -197,15 +197,26 @@ class SampleComparing:
         self._together = self._fitting(feeds, *made)
         return [
             max(
-                (self._judged(sample, stored, values, fetch) for values in of_ways),
+                (self._judged(sample, stored, given, values, fetch) for values in of_ways),
                 key=lambda outcome: (not outcome.match, outcome.error),
             )
-            for sample, stored, *of_ways in zip(samples, references, *made, strict=True)
+            for sample, stored, given, *of_ways in zip(
+                samples, references, feeds, *made, strict=True
+            )
         ]
 
     def _judged(
-        self, sample: Sample, references: ReferenceSet, values: Values, fetch: list[str]
+        self,
+        sample: Sample,
+        references: ReferenceSet,
+        feeds: Feeds,
+        values: Values,
+        fetch: list[str],
     ) -> SampleOutcome:
+        if not self.job.carry:  # else the state of this step is over
+            self.rule.read = lambda name: self._run(self.index, [feeds], [name], self.job.options)[
+                0
+            ][name]
         found = compared(self.index, references, values.items(), fetch, self.rule)
         outcome = _outcome(sample.number, found)
         return _by_metric(outcome, self.job.metric, references, values, fetch)

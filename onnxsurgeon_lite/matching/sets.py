@@ -135,6 +135,7 @@ def compare_model(
         every: compare all values that have references, in topological order, computed part by part.
     """
     fetch = wanted(index, reference, every)
+    rule.read = lambda name: dict(_run(index, feeds, runtime, [name]))[name]
     compute = computed if every else _run
     return compared(index, reference, compute(index, feeds, runtime, fetch), fetch, rule, see)
 

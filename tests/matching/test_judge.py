@@ -39,11 +39,36 @@ def scaled() -> onnx.ModelProto:
     return parsed("net (float[4,16] x) => (float[4,16] y) { y = MatMul (x, w) }", w=w)
 
 
+INDICES = """net (float[4,16] x) => (int64[4,3] y) {
+    h = MatMul (x, w)
+    best, y = TopK (h, k)
+}"""
+ROWS = """net (float[4,16] x) => (float[4,3] y) {
+    h = MatMul (x, w)
+    best, at = TopK (h, k)
+    b = MatMul (x, v)
+    y = GatherElements <axis=1> (b, at)
+}"""
+
+
+def ranked(gap: float, text: str = INDICES) -> onnx.ModelProto:
+    """The three best of 16 scores; of the first row the best two are a share apart."""
+    x, w = random(4, 16, seed=5)[0], random(16, 16, seed=1)
+    first, second = np.argsort(-(x @ w))[:2]
+    w[:, second] += x / (x @ x) * (x @ w[:, first] * (1 + gap) - x @ w[:, second])
+    constants = {"v": random(16, 16, seed=2)} if text == ROWS else {}
+    return parsed(text, w=w, k=np.int64([3]), **constants)
+
+
 PAIRS = {
     "rounded by half precision": (half(), wide(), True),
     "wrong in half precision": (half(1.5), wide(), False),
     "the same": (exact(), exact(), True),
     "scaled": (scaled(), exact(), False),
+    "near values change places": (ranked(1e-6), ranked(-1e-6), True),
+    "other values are chosen": (ranked(1e-2), ranked(-1e-2), False),
+    "rows of near values": (ranked(1e-6, ROWS), ranked(-1e-6, ROWS), True),
+    "rows of other values": (ranked(1e-2, ROWS), ranked(-1e-2, ROWS), False),
 }
 
 
@@ -73,6 +98,8 @@ def test_all_commands_give_one_answer(pair, tmp_path):
         "test": osl.test(tmp_path / "onnxdbg.toml").match,
         "prompt": not session.mismatch,
     }
+    if "rows" in pair and agrees:  # values alone do not say what they were selected by
+        answers = {how: answers[how] for how in ("compare", "test", "bisect", "bisect samples")}
     assert set(answers.values()) == {agrees}, answers
 
 

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 import ml_dtypes
 import numpy as np
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
 from onnxsurgeon_lite.debug.bisection.structure import Explained, Region
@@ -20,6 +20,7 @@ from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZE, Quantizers, quantum_of
 from onnxsurgeon_lite.graph.text import attribute_texts, node_title
+from onnxsurgeon_lite.matching.judge import selected, selected_from
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
@@ -39,7 +40,6 @@ _FOLDING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add")  # end with what w
 _SMALL = 0.1  # errors above this share of the value's scale cannot be rounding
 _EXPLAINED = 8  # culprits whose structure is searched
 _CLOSE, WIDE = 3, 16  # nodes of a region whose structure is searched: of an origin, in the end
-_SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
 _ALIKE, _MOST = 1e-3, 0.75  # what counts as drawn, and the share that must be
 _DRAWS = 48  # times that inputs are moved within their tolerance
 
@@ -146,7 +146,7 @@ class Diagnosis:
             local=local if is_array(local) else None,
             varies=varies,
             quantum=_quantum(self.space.index, nodes, culprit.value, actual.shape),
-            selected=_selected(nodes[-1], self._source(nodes[-1], inputs), actual, expected),
+            selected=selected(nodes[-1], self._source(nodes[-1], inputs), actual, expected),
         )
         if actual.dtype.kind not in "OUSb":
             now = {name: value for name, (_, value) in inputs.items()}
@@ -171,9 +171,9 @@ class Diagnosis:
 
     def _source(self, node: NodeProto, inputs: Mapping[str, tuple[RunValue, RunValue]]) -> RunValue:
         """Return the actual input that a node selects from, None if it does not select."""
-        if node.op_type not in _SELECT:
+        name = selected_from(node)
+        if not name:
             return None
-        name = node.input[1 if node.op_type == "NonMaxSuppression" else 0]
         return inputs[name][1] if name in inputs else self.observer.fetch([name])[name]
 
     def _shaken(self, culprit: Culprit, referenced: Mapping[str, RunValue]) -> Iterator[RunValue]:
@@ -424,30 +424,3 @@ def _flips(draws: Iterable[RunValue], actual: Array, reference: Array) -> bool:
         np.isclose(pool[(at - i) % pool.size], reference.reshape(-1), rtol=_ALIKE) for i in (0, 1)
     ]
     return float(np.any(near, axis=0).mean()) >= _MOST
-
-
-def _selected(
-    node: NodeProto,
-    data: RunValue,
-    actual: Array,
-    reference: Array,
-) -> tuple[Array, Array] | None:
-    """For a node that returns indices: gather its actual input at the indices of both sides."""
-    if not is_array(data) or actual.shape != reference.shape:
-        return None
-    if actual.dtype.kind not in "iu" or reference.dtype.kind not in "iu":
-        return None
-    try:
-        return _taken(node, data, actual), _taken(node, data, reference)
-    except IndexError:
-        return None
-
-
-def _taken(node: NodeProto, data: Array, at: Array) -> Array:
-    if node.op_type == "NonMaxSuppression":  # rows of batch, class, box
-        return np.asarray(data[tuple(at.astype(np.int64).T)])
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    axis = attributes.get("axis", -1 if node.op_type == "TopK" else 0)
-    if node.op_type != "TopK" and not attributes.get("keepdims", 1):
-        at = np.expand_dims(at, axis)
-    return np.take_along_axis(data, at.astype(np.int64), axis)

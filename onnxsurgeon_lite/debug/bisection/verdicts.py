@@ -12,7 +12,7 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.bisection.structure import Explained
 from onnxsurgeon_lite.debug.result import OWN, Finding, Verdict, in_order
-from onnxsurgeon_lite.matching.judge import largest_of
+from onnxsurgeon_lite.matching.judge import SELECTED, largest_of
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float
 from onnxsurgeon_lite.tensors.grid import is_biased, rms
@@ -210,8 +210,8 @@ def _tie(e: Evidence) -> str:
     """Detect an order that flips among values that are within the tolerance of each other."""
     if not any(node.op_type in TIES for node in e.nodes):
         return ""
-    if e.selected is not None and e.agree(*e.selected):
-        return "the indices differ, but the selected values agree"
+    if e.selected is not None and agrees(*e.selected):
+        return SELECTED
     if e.nodes[-1].op_type in TIES and _propagated(e) and all(map(_near, e.inputs.values())):
         return "it gives the reference on reference inputs, and its inputs agree: near values change places"
     return (

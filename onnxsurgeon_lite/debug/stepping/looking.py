@@ -145,7 +145,8 @@ class Looker:
         compared: dict[str, Comparison] = {}
         known = self.references is not None and full in self.references
         if self.references is not None and known and not self.other_inputs():
-            compared = self.rule.each(full, value, self.references.read(full))
+            rule = replace(self.rule, read=lambda other: frame.fetch([other]).get(other))
+            compared = rule.each(full, value, self.references.read(full))
         return Reading(full, what, statistics(full, value), compared)
 
     def _where(self, name: str) -> Iterable[tuple[Frame, list[str]]]:
