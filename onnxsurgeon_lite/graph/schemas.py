@@ -1,6 +1,8 @@
 """Check a node against ONNX's own schemas: operator, inputs, attributes and the types of its outputs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from typing import SupportsInt, cast
@@ -128,13 +130,24 @@ def _takes(
     return fits and required <= set(attributes) <= schema.attributes.keys()
 
 
-def check_node(
-    index: GraphIndex, node: NodeProto, what: str, unsettled: set[str] | None = None
-) -> dict[str, TypeProto]:
+UNSETTLED: ContextVar[set[str] | None] = ContextVar("UNSETTLED", default=None)
+"""Between the steps of a pipeline: the values whose types do not fit so far. With None a misfit is an error."""
+
+
+@contextmanager
+def settling_later(unsettled: set[str] | None) -> Iterator[None]:
+    """Let edits add values whose types do not fit to a set, instead of an error; None ends that."""
+    token = UNSETTLED.set(unsettled)
+    try:
+        yield
+    finally:
+        UNSETTLED.reset(token)
+
+
+def check_node(index: GraphIndex, node: NodeProto, what: str) -> dict[str, TypeProto]:
     """Check a node, which can be new to the graph, and return the known types of its outputs.
 
-    Args:
-        unsettled: if given, it takes the outputs of a node whose types do not fit, instead of an error.
+    The outputs of a node whose types do not fit go to `UNSETTLED`, where that is a set.
 
     Raises:
         UnknownNameError, EditError: its operator, inputs, attributes or types do not fit; `what` names the node.
@@ -152,6 +165,7 @@ def check_node(
             return {}
         return _inferred(index, schema, node, types, what)
     except EditError:
+        unsettled = UNSETTLED.get()
         if unsettled is None:
             raise
         unsettled.update(filter(None, node.output))

@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError
 from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
+from onnxsurgeon_lite.graph.schemas import UNSETTLED, settling_later
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes import Pass, Pipeline, Rebatch, SetShape
 from onnxsurgeon_lite.passes.pipeline import apply_step
@@ -42,15 +43,16 @@ def prove_step(
     changed: Model,
     runtime: Runtime,
     recipe: Recipe,
-    unsettled: frozenset[str] = frozenset(),
 ) -> list[str]:
     """Prove the result of `set-shape` or `rebatch`, or of such steps of a pipeline; see `prove`."""
     if isinstance(step, Pipeline):
         lines = []
-        for part in step.passes:
-            result = apply_step(part, original, unsettled)
-            lines += prove_step(part, original, result.model, runtime, recipe, unsettled)
-            original, unsettled = result.model, result.unsettled
+        outer = UNSETTLED.get()
+        with settling_later(set() if outer is None else outer):
+            for part in step.passes:
+                result = apply_step(part, original)
+                lines += prove_step(part, original, result.model, runtime, recipe)
+                original = result.model
         return lines
     if isinstance(step, Rebatch):
         shapes = step.shapes(GraphIndex.of(original))

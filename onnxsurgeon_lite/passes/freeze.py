@@ -1,6 +1,5 @@
 """Turn graph inputs into constants."""
 
-from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -50,7 +49,7 @@ class Freeze:
     name: ClassVar[str] = "freeze"
     retypes: ClassVar[bool] = True
 
-    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
+    def apply(self, model: Model) -> PassResult:
         """Freeze.
 
         Raises:
@@ -59,7 +58,6 @@ class Freeze:
             RuntimeFailure: the runtime cannot run the folded nodes.
         """
         index = GraphIndex.of(model)
-        waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         result = model.copy()
         changes = []
@@ -80,7 +78,7 @@ class Freeze:
             changes.append(f"input {value!r} is a constant now")
         after = settle(index, result)
         if any(_is_open(index.inputs[value]) for value in frozen):
-            notes += retype(model, after, frozen, waiting)
+            notes += retype(model, after, frozen)
         restore(result, relaxed)
         if self.fold and frozen:
             require_schemas(after)
@@ -88,7 +86,7 @@ class Freeze:
             changes += folded
             notes += more
         held = {name: tensor for name in frozen if (tensor := constant(after, name)) is not None}
-        return replace(PassResult.of(model, result, changes, notes, waiting), frozen=held)
+        return replace(PassResult.of(model, result, changes, notes), frozen=held)
 
 
 def _folded(

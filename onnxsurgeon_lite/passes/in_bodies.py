@@ -8,11 +8,12 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import chain
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.bodies import place_of
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import UNSETTLED, settling_later
 from onnxsurgeon_lite.graph.selecting.select import split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import few, listed
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 S = TypeVar("S", bound="DataclassInstance")
-K = ParamSpec("K")
-Apply = Callable[Concatenate[S, Model, K], PassResult]
+Apply = Callable[[S, Model], PassResult]
 
 _BODY = re.compile(r"(^|,)(@\d+/|fn:)")
 _Field = str | tuple[str | tuple[str, str], ...] | None
@@ -36,7 +36,7 @@ _Field = str | tuple[str | tuple[str, str], ...] | None
 
 def in_bodies(
     values: tuple[str, ...] = (), nodes: tuple[str, ...] = (), each: str = ""
-) -> Callable[[Apply[S, K]], Apply[S, K]]:
+) -> Callable[[Apply[S]], Apply[S]]:
     """Let the `apply` of a pass edit bodies.
 
     Args:
@@ -44,23 +44,26 @@ def in_bodies(
         each: the one of them whose names it edits one by one: they may be in several bodies.
     """
 
-    def decorate(apply: Apply[S, K]) -> Apply[S, K]:
+    def decorate(apply: Apply[S]) -> Apply[S]:
         @wraps(apply)
-        def wherever(self: S, model: Model, /, *rest: K.args, **named: K.kwargs) -> PassResult:
+        def wherever(self: S, model: Model, /) -> PassResult:
             fields: dict[str, _Field] = {name: getattr(self, name) for name in (*values, *nodes)}
             if not any(map(_BODY.search, _texts(fields.values()))):
-                return apply(self, model, *rest, **named)
-            index, waiting = GraphIndex.of(model), _unsettled(*rest, **named)
+                return apply(self, model)
+            index = GraphIndex.of(model)
             groups = _by_body(_names(index, fields[each], each in values)) if each else []
             if len(groups) > 1:
                 parts = tuple(replace(self, **{each: _field((), group)}) for group in groups)
-                return Pipeline(cast("tuple[Pass, ...]", parts)).apply(model, waiting)
+                return Pipeline(cast("tuple[Pass, ...]", parts)).apply(model)
             inside = Narrowed.of(index, self, values, nodes)
             if not inside.path:
-                return apply(self, model, *rest, **named)
+                return apply(self, model)
             body = OpenBody.of(index, inside.path, inside.outer)
-            result = wherever(inside.step(self), body.model, *rest, **named)
-            return _put_back(body, result, inside.notes, waiting)
+            outer = UNSETTLED.get()
+            unsettled = None if outer is None else set(outer)
+            with settling_later(unsettled):
+                result = wherever(inside.step(self), body.model)
+            return _put_back(body, result, inside.notes, unsettled or ())
 
         vars(wherever)["names"] = values, nodes
         return wherever
@@ -191,10 +194,6 @@ class _Name:
         return replace(self, text=f"{self.path}/{self.text}" if self.path else self.text)
 
 
-def _unsettled(unsettled: object = None) -> set[str] | None:
-    return set(unsettled) if isinstance(unsettled, set | frozenset) else None
-
-
 def _texts(fields: Iterable[_Field]) -> Iterator[str]:
     for held in fields:
         for entry in (held,) if isinstance(held, str) else held or ():
@@ -244,7 +243,7 @@ def _only_body(names: Iterable[_Name]) -> str:
 
 
 def _put_back(
-    body: OpenBody, result: PassResult, notes: Iterable[str], waiting: set[str] | None
+    body: OpenBody, result: PassResult, notes: Iterable[str], unsettled: Iterable[str]
 ) -> PassResult:
     """Return the result of the pass on the body as one on the graph that has it."""
     source, model = body.index.model, body.index.model
@@ -255,5 +254,5 @@ def _put_back(
     )
     outside: list[str] = []
     if result.changed:
-        model, outside = body.put_back(result.model, result.unsettled, waiting)
-    return PassResult.of(source, model, changes, [*notes, *more, *outside], waiting)
+        model, outside = body.put_back(result.model, unsettled)
+    return PassResult.of(source, model, changes, [*notes, *more, *outside])

@@ -1,6 +1,5 @@
 """Insert a node on an edge."""
 
-from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -56,7 +55,7 @@ class Insert:
     retypes: ClassVar[bool] = True
 
     @in_bodies(values=("value", "inputs"), nodes=("to",))
-    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
+    def apply(self, model: Model) -> PassResult:
         """Insert the node.
 
         Raises:
@@ -66,11 +65,10 @@ class Insert:
         """
         notes: list[str] = []
         index = GraphIndex.of(importing(model, self.domain, notes))
-        waiting = None if unsettled is None else set(unsettled)
         value = one_value(index, self.value, notes)
         at_end = value in index.outputs and index.maker(value) is not None
         if at_end and not (self.before or self.to or self.output):
-            return replace(self, before=True).apply(model, unsettled)
+            return replace(self, before=True).apply(model)
         taken = Taken(index)
         base = f"{value}_{self.op_type.lower()}"
         operands = Operands.read(index, self.inputs, base, taken, notes, self.constants)
@@ -113,12 +111,12 @@ class Insert:
                 )
         node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
         result.proto.graph.node.insert(place, node)
-        notes += self._follow_types(index, settle(index, result), value, new, waiting)
+        notes += self._follow_types(index, settle(index, result), value, new)
         where = "before" if self.before else "after"
         change = (
             f"inserted {described(node, index.node_id(place))} {where} {value!r}, new value {new!r}"
         )
-        return PassResult.of(model, result, [change], notes, waiting)
+        return PassResult.of(model, result, [change], notes)
 
     def _before(self, result: Model, index: GraphIndex, value: str, new: str) -> None:
         position = index.maker(value)
@@ -137,7 +135,6 @@ class Insert:
         after: GraphIndex,
         value: str,
         new: str,
-        unsettled: set[str] | None,
     ) -> list[str]:
         """Update declared types downstream of the new node."""
         made = value if self.before else new
@@ -149,8 +146,8 @@ class Insert:
             kind = index.type_of(own)
             if kind is not None:
                 after.types[name] = kind
-        types = check_node(after, node, f"the new {self.op_type}", unsettled)
+        types = check_node(after, node, f"the new {self.op_type}")
         after.types.update(types)
         for user in after.readers([made])[made]:
-            check_node(after, after.nodes[user], after.describe(user), unsettled)
-        return follow(index, after, types, {made: value}, unsettled)
+            check_node(after, after.nodes[user], after.describe(user))
+        return follow(index, after, types, {made: value})

@@ -1,6 +1,5 @@
 """Apply passes one after another."""
 
-from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -8,8 +7,9 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import UNSETTLED, settling_later
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.passes.protocol import Pass, PassResult, RetypingPass
+from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.surgery.types import retype
 
 
@@ -27,14 +27,15 @@ class Pipeline:
     name: ClassVar[str] = "pipeline"
     retypes: ClassVar[bool] = True
 
-    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
+    def apply(self, model: Model) -> PassResult:
         """Apply all passes.
 
         Raises:
             SurgeonError: a pass failed; the error's note names it and those before it.
             EditError: the final types do not fit.
         """
-        left = frozenset(unsettled or ())
+        outer = UNSETTLED.get()
+        left = set[str]() if outer is None else outer
         current = model
         notes: list[str] = []
         changes: list[str] = []
@@ -43,7 +44,8 @@ class Pipeline:
         turned: dict[str, tuple[int, ...]] = {}
         for number, step in enumerate(self.passes):
             try:
-                result = apply_step(step, current, left)
+                with settling_later(left):
+                    result = apply_step(step, current)
             except SurgeonError as error:
                 before = ", ".join(repr(done.name) for done in self.passes[:number])
                 error.add_note(
@@ -52,7 +54,6 @@ class Pipeline:
                 )
                 raise
             current = result.model if result.changed else current
-            left = result.unsettled
             notes += result.notes
             changes += result.changes
             unproved |= result.unproved
@@ -61,16 +62,14 @@ class Pipeline:
                 so_far = turned.get(name, tuple(range(len(order))))
                 turned[name] = tuple(so_far[axis] for axis in order)
         if current is model:
-            return PassResult(model, changed=False, notes=tuple(notes), unsettled=left)
-        if left and unsettled is None:
+            return PassResult(model, changed=False, notes=tuple(notes))
+        if left and outer is None:
             notes += retype(model, GraphIndex.of(current), left)
-            left = frozenset()
-        done = PassResult(current, True, tuple(notes), tuple(changes), left, unproved, frozen)
+        done = PassResult(current, True, tuple(notes), tuple(changes), unproved, frozen)
         return replace(done, turned=turned)
 
 
-def apply_step(step: Pass, model: Model, unsettled: frozenset[str]) -> PassResult:
-    """Apply one step of a pipeline, after which types need not fit yet."""
-    if isinstance(step, RetypingPass):
-        return step.apply(model, unsettled)
-    return replace(step.apply(model), unsettled=unsettled)
+def apply_step(step: Pass, model: Model) -> PassResult:
+    """Apply one step of a pipeline; after one that `retypes` values, types need not fit yet."""
+    with settling_later(UNSETTLED.get() if hasattr(step, "retypes") else None):
+        return step.apply(model)

@@ -1,10 +1,10 @@
 """The pass protocol: model in, `PassResult` out."""
 
 import hashlib
-from collections.abc import Hashable, Iterable, Mapping, Set
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol
 
 import numpy as np
 from onnx import AttributeProto, TensorProto, ValueInfoProto, helper
@@ -27,7 +27,6 @@ class PassResult(Shown):
         changed: True when the new model differs from the input.
         notes: hints for the user, one sentence each.
         changes: the changes, one line each.
-        unsettled: values whose types do not fit yet; a pipeline checks them at its end.
         unproved: True when only a run can tell that the result computes what the source does.
         frozen: inputs that became constants, with their numbers; a run of the source is fed them.
         turned: inputs and outputs in another layout: which dimension of the source stands at each place.
@@ -42,7 +41,6 @@ class PassResult(Shown):
     changed: bool
     notes: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
-    unsettled: frozenset[str] = frozenset()
     unproved: bool = field(default=False, metadata=HIDDEN)
     frozen: Mapping[str, TensorProto] = field(default_factory=dict, metadata=HIDDEN)
     turned: Mapping[str, tuple[int, ...]] = field(default_factory=dict, metadata=HIDDEN)
@@ -54,7 +52,6 @@ class PassResult(Shown):
         result: Model,
         changes: Iterable[str],
         notes: Iterable[str] = (),
-        unsettled: Iterable[str] | None = None,
         *,
         is_told: bool = False,
     ) -> "PassResult":
@@ -63,12 +60,11 @@ class PassResult(Shown):
         Args:
             is_told: without `changes`, the copy is known to be equal.
         """
-        left = frozenset(unsettled or ())
         told = tuple(changes)
         if (is_told and not told) or result.proto == source.proto:
-            return cls(source, changed=False, notes=tuple(notes), unsettled=left)
+            return cls(source, changed=False, notes=tuple(notes))
         _complete(result, source)
-        return cls(result, True, tuple(notes), told, left)
+        return cls(result, True, tuple(notes), told)
 
     def save(self, path: str | Path, external: bool | None = None, force: bool = False) -> Written:
         """Write the model; see `onnxsurgeon_lite.save`."""
@@ -112,21 +108,6 @@ class Pass(Protocol):
 
     def apply(self, model: Model) -> PassResult:
         """Return the edited model; the input does not change."""
-        ...
-
-
-@runtime_checkable
-class RetypingPass(Pass, Protocol):
-    """A pass that may change types of values; a pipeline checks them only at its end."""
-
-    retypes: ClassVar[bool]
-
-    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
-        """Apply the pass.
-
-        Args:
-            unsettled: in a pipeline, the values whose types do not fit yet; with None a misfit is an error.
-        """
         ...
 
 

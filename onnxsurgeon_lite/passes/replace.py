@@ -1,6 +1,5 @@
 """Replace a region by a node or a model."""
 
-from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -59,7 +58,7 @@ class Replace:
     retypes: ClassVar[bool] = True
 
     @in_bodies(values=("inputs", "outputs"))
-    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
+    def apply(self, model: Model) -> PassResult:
         """Replace the region.
 
         Raises:
@@ -73,7 +72,6 @@ class Replace:
             )
         notes: list[str] = []
         index = GraphIndex.of(importing(model, self.op_type and self.domain, notes))
-        waiting = None if unsettled is None else set(unsettled)
         outputs = select_values(index, self.outputs)
         notes += outputs.notes
         base = f"{outputs.names[0]}_{self.op_type.lower()}" if outputs.names else ""
@@ -92,15 +90,15 @@ class Replace:
             after = settle(index, result)
             for name in outputs.names:
                 types |= check_node(
-                    after, after.nodes[after.makers([name])[0]], f"the new {self.op_type}", waiting
+                    after, after.nodes[after.makers([name])[0]], f"the new {self.op_type}"
                 )
         else:
             result = self._add_model(index, region, inputs.names, outputs.names, types, notes)
             after = settle(index, result)
-        notes += follow(index, after, types, unsettled=waiting)
+        notes += follow(index, after, types)
         what = self.op_type or "the graph of the model"
         change = f"replaced {len(region)} nodes by {what}"
-        return PassResult.of(model, result, [change], notes, waiting)
+        return PassResult.of(model, result, [change], notes)
 
     def _add_node(self, result: Model, place: int, inputs: Operands, outputs: list[str]) -> None:
         node = NodeProto(

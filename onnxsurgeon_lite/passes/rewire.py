@@ -1,6 +1,5 @@
 """Connect readers of one value to another."""
 
-from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,7 +41,7 @@ class Rewire:
     retypes: ClassVar[bool] = True
 
     @in_bodies(values=("old", "new"), nodes=("to",))
-    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
+    def apply(self, model: Model) -> PassResult:
         """Rewire the nodes.
 
         Raises:
@@ -50,7 +49,6 @@ class Rewire:
             EditError: a node does not read the old value or cannot take the new one, or the edit makes a cycle.
         """
         index = GraphIndex.of(model)
-        waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         old = one_value(index, self.old, notes)
         result = model.copy()
@@ -82,12 +80,12 @@ class Rewire:
             if made is None:  # whatever it computes is not used
                 continue
             node = after.nodes[after.makers([made])[0]]
-            types.update(check_node(after, node, index.describe(position), waiting))
-        notes += follow(index, after, types, unsettled=waiting)
+            types.update(check_node(after, node, index.describe(position)))
+        notes += follow(index, after, types)
         changes = [
             f"{index.describe(position)} reads {new!r} instead of {old!r}" for position in chosen
         ]
-        return PassResult.of(model, result, changes, notes, waiting)
+        return PassResult.of(model, result, changes, notes)
 
 
 def _constant(index: GraphIndex, result: Model, old: str, numbers: Numbers) -> str:

@@ -50,7 +50,7 @@ class SetAttr:
     retypes: ClassVar[bool] = True
 
     @in_bodies(nodes=("nodes",), each="nodes")
-    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
+    def apply(self, model: Model) -> PassResult:
         """Set and remove attributes.
 
         Raises:
@@ -58,12 +58,11 @@ class SetAttr:
             EditError: the operator has no such attribute, requires a removed one, or takes another type.
         """
         before = GraphIndex.of(model)
-        waiting = None if unsettled is None else set(unsettled)
         result = model.copy()
         known = {function_path(function): function for function in result.proto.functions}
         selectors = split_names(before, self.nodes)
         functions = [known[selector] for selector in selectors if selector in known]
-        changes, notes = self._set_defaults(before, result, functions, waiting)
+        changes, notes = self._set_defaults(before, result, functions)
         nodes = [listed([selector]) for selector in selectors if selector not in known]
         index = GraphIndex.of(result)
         types: dict[str, TypeProto] = {}
@@ -75,16 +74,15 @@ class SetAttr:
             for name, value in self.attributes:
                 new = make_attribute(index, node, name, value)
                 changes += _put(node.attribute, new, f"{what}:")
-            types.update(check_node(index, node, what, waiting))
-        notes += follow(before, index, types, unsettled=waiting)
-        return PassResult.of(model, result, changes, notes, waiting)
+            types.update(check_node(index, node, what))
+        notes += follow(before, index, types)
+        return PassResult.of(model, result, changes, notes)
 
     def _set_defaults(
         self,
         before: GraphIndex,
         result: Model,
         functions: Sequence[FunctionProto],
-        unsettled: set[str] | None,
     ) -> tuple[list[str], list[str]]:
         """Set and remove defaults of functions; return changes and notes."""
         changes: list[str] = []
@@ -107,7 +105,7 @@ class SetAttr:
             return [], []
         users = [node for function in functions for node in callers(result.proto, function)]
         made = list(walk.outputs(users))
-        return changes, retype(before.model, GraphIndex.of(result), made, unsettled)
+        return changes, retype(before.model, GraphIndex.of(result), made)
 
 
 def make_attribute(

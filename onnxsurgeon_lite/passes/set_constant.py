@@ -1,6 +1,5 @@
 """Change the numbers of a constant."""
 
-from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -43,7 +42,7 @@ class SetConstant:
     retypes: ClassVar[bool] = True
 
     @in_bodies(values=("value",), nodes=("to",))
-    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
+    def apply(self, model: Model) -> PassResult:
         """Set the numbers.
 
         Raises:
@@ -52,7 +51,6 @@ class SetConstant:
                 read it, or the new shape does not fit a node downstream.
         """
         index = GraphIndex.of(model)
-        waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
         old = constant_tensor(index, value)
@@ -60,8 +58,7 @@ class SetConstant:
             dtypes.to_array(old)  # it has as many elements as it declares, or this says so
         new = make_tensor(value, self.numbers, old.data_type, old)
         if new == old:
-            left = frozenset(unsettled or ())
-            return PassResult(model, changed=False, notes=tuple(notes), unsettled=left)
+            return PassResult(model, changed=False, notes=tuple(notes))
         result = model.copy()
         users = readers(index, value, ())
         chosen = readers(index, value, self.to)
@@ -85,12 +82,12 @@ class SetConstant:
         if new.dims != old.dims:
             after = GraphIndex.of(result)
             for place in chosen:
-                check_node(after, after.nodes[place], index.describe(place), waiting)
-            notes += retype(model, after, _results(index, chosen), waiting)
+                check_node(after, after.nodes[place], index.describe(place))
+            notes += retype(model, after, _results(index, chosen))
         elif decides_shapes(index, {value: old}):
-            notes += _follow(index, GraphIndex.of(result), chosen, waiting)
+            notes += _follow(index, GraphIndex.of(result), chosen)
         change = f"{what}: set to {_shown(new)}, from {_shown(old)}"
-        return PassResult.of(model, result, [change], notes, waiting)
+        return PassResult.of(model, result, [change], notes)
 
 
 def constant_tensor(index: GraphIndex, value: str) -> TensorProto:
@@ -118,12 +115,10 @@ def _results(index: GraphIndex, positions: list[int]) -> list[str]:
     return [name for place in positions for name in index.nodes[place].output if name]
 
 
-def _follow(
-    before: GraphIndex, after: GraphIndex, readers: list[int], unsettled: set[str] | None
-) -> list[str]:
+def _follow(before: GraphIndex, after: GraphIndex, readers: list[int]) -> list[str]:
     """Update declared shapes that depend on the constant's numbers."""
     changed = _depending(before, after, readers)
-    return retype(before.model, after, changed, unsettled) if changed else []
+    return retype(before.model, after, changed) if changed else []
 
 
 def _depending(before: GraphIndex, after: GraphIndex, readers: list[int]) -> list[str]:

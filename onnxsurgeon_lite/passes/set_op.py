@@ -1,6 +1,5 @@
 """Change the operator of nodes."""
 
-from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,7 +33,7 @@ class SetOp:
     retypes: ClassVar[bool] = True
 
     @in_bodies(nodes=("nodes",), each="nodes")
-    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
+    def apply(self, model: Model) -> PassResult:
         """Change the operator.
 
         Raises:
@@ -46,7 +45,6 @@ class SetOp:
         touched = {name for node in chosen.values() for name in (*node.input, *node.output)}
         known = {name for name in touched if name and name in before} if len(chosen) == 1 else set()
         before.foresee(known)
-        waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         result = importing(model, self.domain, notes).copy()
         index = GraphIndex.of(result)
@@ -61,7 +59,7 @@ class SetOp:
             if known and schema_of(index, node) is not None:  # it reads nothing that it changes
                 before.learn_types(known)
                 index.types.update((n, before.types[n]) for n in node.input if n in before.types)
-            types.update(check_node(index, node, what, waiting))
+            types.update(check_node(index, node, what))
             changes.append(f"{what}: operator {old} -> {self.op_type}")
-        notes += follow(before, index, types, unsettled=waiting)
-        return PassResult.of(model, result, changes, notes, waiting)
+        notes += follow(before, index, types)
+        return PassResult.of(model, result, changes, notes)

@@ -45,7 +45,7 @@ def _straightened(model: Model, most: int) -> tuple[Model, list[str], list[str],
         inner, made, left, read = _straightened(body.model, most)
         kept += left
         if made:
-            model, _ = body.put_back(inner, (), None)
+            model, _ = body.put_back(inner, ())
             _drop_unread(model, read)
             changes += made
             deciding |= read

@@ -24,6 +24,7 @@ from onnxsurgeon_lite.graph.index import (
     opset_versions,
     reached_functions,
 )
+from onnxsurgeon_lite.graph.schemas import UNSETTLED
 from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, plain_domain, walk
 from onnxsurgeon_lite.model.calls import call_key
@@ -85,14 +86,11 @@ class OpenBody:
         model.enclosing = Enclosing(f"{index.model.enclosing.path}{path}/", frozenset(names))
         return cls(index, path, model, frozenset(also))
 
-    def put_back(
-        self, edited: Model, unsettled: Iterable[str], waiting: set[str] | None
-    ) -> tuple[Model, list[str]]:
+    def put_back(self, edited: Model, unsettled: Iterable[str]) -> tuple[Model, list[str]]:
         """Return the model with the edited body, and notes; types follow outside.
 
         Args:
             unsettled: the values in the body whose types do not fit yet.
-            waiting: those outside, or None where a misfit is an error; see `retype`.
 
         Raises:
             EditError: the edit changes a value from outside, or what the body takes and gives.
@@ -111,10 +109,11 @@ class OpenBody:
             target.CopyFrom(body)
         after = settle(self.index, result)
         results = list(walk.outputs(self._users(result.proto)))
+        waiting = UNSETTLED.get()
         if stale and waiting is not None:
             waiting.update(results)
         elif isinstance(target, FunctionProto) or self._output_types(body) != self._output_types():
-            notes += retype(self.index.model, after, results, waiting)
+            notes += retype(self.index.model, after, results)
         return result, notes
 
     def _own_part(self, edited: Model) -> GraphProto:

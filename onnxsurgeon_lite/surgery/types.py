@@ -9,6 +9,7 @@ from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.declared import OUTPUT, declare_anew, declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, is_complete, serialized_part
 from onnxsurgeon_lite.graph.native import RejectedError
+from onnxsurgeon_lite.graph.schemas import UNSETTLED
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
 from onnxsurgeon_lite.model import Model, is_standard
 from onnxsurgeon_lite.model.calls import check_functions
@@ -33,13 +34,11 @@ def follow(
     after: GraphIndex,
     types: Mapping[str, TypeProto],
     stands_for: Mapping[str, str] | None = None,
-    unsettled: set[str] | None = None,
 ) -> list[str]:
     """After an edit that gave values these types: correct their declarations, and those of all dependents.
 
     Args:
         stands_for: new value -> the value that it replaced.
-        unsettled: see `retype`.
 
     Returns:
         A note for each output whose declaration changed.
@@ -48,21 +47,16 @@ def follow(
     before.learn_types(place for place in places.values() if place in before)
     known = before.types
     changed = [n for n, kind in types.items() if places[n] in known and kind != known[places[n]]]
-    return retype(before.model, after, changed, unsettled) if changed else []
+    return retype(before.model, after, changed) if changed else []
 
 
-def retype(
-    before: Model, after: GraphIndex, values: Iterable[str], unsettled: set[str] | None = None
-) -> list[str]:
+def retype(before: Model, after: GraphIndex, values: Iterable[str]) -> list[str]:
     """Declare the types of some values and of all dependents again, as inferred.
 
-    Value_info without an inferred type is dropped, because it was written for other types; outputs keep theirs.
-
-    Args:
-        unsettled: between the steps of a pipeline, the values whose types do not fit so far. They are checked again;
-            a value that still does not fit keeps its declaration and stays in the set, instead of an error.
+    Value_info without an inferred type is dropped, because it was written for other types; outputs keep theirs. Values
+    of `UNSETTLED` are checked again; one that still does not fit keeps its declaration and stays there.
     """
-    result = after.model
+    result, unsettled = after.model, UNSETTLED.get()
     changed = {*values, *(unsettled or ())}
     stale = downstream(after, changed) - after.inputs.keys()
     try:

@@ -21,7 +21,6 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 
 OLDEST = 16
 """The opset from which on all nodes can be written: ScatterElements and ScatterND add since then."""
-_AXES_AS_INPUT = 18  # of ReduceMax, ReduceMin
 
 _MADE = "unk__"
 
