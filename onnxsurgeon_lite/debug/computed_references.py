@@ -10,6 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.graph.half import coarse_values
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values import feeds_of_other
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -73,8 +74,13 @@ class _Computed:
         computed = cls(index, Observer(index, runtime))
         computed.observer.feed(feeds)
         index.learn_types(index.producer)
+        coarse = coarse_values(index)
         entries = {
-            name: Entry(partial(computed.read, name), size=_size(index, name))
+            name: Entry(
+                partial(computed.read, name),
+                size=_size(index, name),
+                computed_in=coarse.get(name),
+            )
             for name in index.producer
         }
         place = str(index.model.path or "the other model")

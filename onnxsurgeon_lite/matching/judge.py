@@ -1,13 +1,14 @@
 """The one judge: every command asks it whether a value agrees with its reference."""
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Self
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, helper
 
+from onnxsurgeon_lite.graph.half import coarse_values
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers
 from onnxsurgeon_lite.runtime.session import Held
@@ -19,13 +20,12 @@ from onnxsurgeon_lite.tensors.dtypes import (
     arrays_in,
     is_array,
     is_float,
-    numpy_dtype,
 )
 from onnxsurgeon_lite.tensors.grid import Grid, is_biased
 from onnxsurgeon_lite.tensors.metrics import SHOWN
 from onnxsurgeon_lite.tensors.narrow import largest
+from onnxsurgeon_lite.tensors.references import ReferenceSet
 
-HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float8e4m3fn": 448.0}
 _END = 0.99  # of the largest number of a dtype: it stands for Inf, also with a score added
 _ABSENT = np.empty((0,), dtype=object)
@@ -71,6 +71,12 @@ class ValueRule:
         selecting = {n.output[-1]: n for n in index.nodes if n.op_type in _SELECT}
         grids = Quantizers.of(index).grids
         return cls(tolerance, coarse_values(index), outputs, grids, selecting=selecting)
+
+    def beside(self, references: ReferenceSet) -> Self:
+        """Return the rule for these references: what half precision went into is as precise as that on either side."""
+        entries = references.entries.items()
+        theirs = {name: e.computed_in for name, e in entries if e.computed_in is not None}
+        return replace(self, coarse={**theirs, **self.coarse}) if theirs else self
 
     def allowed(self, name: str, actual: RunValue | Held) -> Tolerance | None:
         """Return the tolerance of a value; None takes that of its dtypes."""
@@ -209,42 +215,6 @@ def _taken(node: NodeProto, data: Array, at: Array) -> Array:
     if node.op_type != "TopK" and not attributes.get("keepdims", 1):
         at = np.expand_dims(at, axis)
     return np.take_along_axis(data, at.astype(np.int64), axis)
-
-
-def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
-    """Map the values that half precision goes into to its dtype, also behind a cast to float32.
-
-    None of a model that computes nothing in half precision: there, a cast to it and back only loses digits.
-    """
-    found = {
-        name: numpy_dtype(tensor.data_type)
-        for name, tensor in index.initializers.items()
-        if isinstance(tensor, TensorProto) and tensor.data_type in HALF
-    }
-    for name, declared in index.inputs.items():
-        if declared.type.tensor_type.elem_type in HALF:
-            found[name] = numpy_dtype(declared.type.tensor_type.elem_type)
-    halved = {name for node in index.nodes if _casts_to_half(node) for name in node.output}
-    if not any(_computes_with(node, found.keys() | halved) for node in index.nodes):
-        return {}
-    for position in index.order:
-        node = index.nodes[position]
-        to = _casts_to_half(node)
-        read = [found[name] for name in index.reads[position] if name in found]
-        for dtype in [*map(numpy_dtype, to), *read][:1]:
-            found.update(dict.fromkeys(node.output, dtype))
-    return found
-
-
-def _casts_to_half(node: NodeProto) -> list[int]:
-    """Return the half-precision dtype that a node casts to, [] if it does not."""
-    return [
-        a.i for a in node.attribute if node.op_type == "Cast" and a.name == "to" and a.i in HALF
-    ]
-
-
-def _computes_with(node: NodeProto, names: Set[str]) -> bool:
-    return node.op_type != "Cast" and not names.isdisjoint(node.input)
 
 
 def _in_range_of(actual: Array, reference: Array) -> Array:

@@ -10,6 +10,7 @@ from math import inf
 import numpy as np
 
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.graph.half import coarse_values
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.judge import ValueRule
 from onnxsurgeon_lite.matching.metric import Metric, Values
@@ -230,6 +231,7 @@ class SampleComparing:
             ReferenceSet.of(
                 present(values),
                 place or "the other model",
+                coarse=coarse_values(other),
             )
             for values in self._run(other, given, fetch or list(other.outputs), way)
         ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.graph.half import coarse_values
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.samples import Carried, OpenModel, Sample, SampleJob
 from onnxsurgeon_lite.recording.from_model import (
@@ -83,10 +84,11 @@ def record_samples(
             f"{str(target)!r} holds one sample", f"name a folder: {str(target.with_suffix(''))!r}"
         )
     index, count = GraphIndex.of(job.model), 0
+    coarse = coarse_values(index)
     with FolderWriter(target, computed_outputs(index)) as writer:
         for number, values in pool.run(job, job.items(pool.local), 1, progress):
             for name, value in values.items():
-                writer.add(name, value, place_of(index, name), number)
+                writer.add(name, value, place_of(index, name, coarse), number)
                 count += 1
     return count
 

@@ -77,7 +77,9 @@ def compare_sets(
         only_reference=[name for name in reference if name not in set(names)],
         left_over=[*reference.left_over],
     )
-    rule = ValueRule(tolerance, outputs=dict.fromkeys(names))
+    rule = ValueRule(tolerance, outputs=dict.fromkeys(names)).beside(reference)
+    if isinstance(actual, ReferenceSet):
+        rule = rule.beside(actual)
     for name in names:
         if name in reference:
             value = actual.read(name) if isinstance(actual, ReferenceSet) else actual[name]
@@ -169,7 +171,7 @@ def compared(
     see: See = lambda *_: None,
 ) -> SetComparison:
     """Compare the values that were fetched with their references."""
-    inside = known(index, reference)
+    inside, rule = known(index, reference), rule.beside(reference)
     result = SetComparison(left_over=[*reference.left_over], exchanged=reference.exchanged)
     for name, value in values:
         is_wanted = name in reference and (name in fetch or name in inside)

@@ -1,13 +1,15 @@
 """Record a model's values as reference tensors, one part of the model after the other."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 from onnx import TensorProto
 
+from onnxsurgeon_lite.graph.half import coarse_values
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64, widened
@@ -70,10 +72,10 @@ def record(
         stream = computed(index, feeds, runtime, values, progress, budget)
     if target.suffix in (".npz", ".safetensors"):
         return save_stream(target, stream)
-    count = 0
+    count, coarse = 0, coarse_values(index)
     with FolderWriter(target, computed_outputs(index)) as writer:
         for name, value in stream:
-            writer.add(name, value, place_of(index, name))
+            writer.add(name, value, place_of(index, name, coarse))
             count += 1
     return count
 
@@ -83,15 +85,19 @@ def computed_outputs(index: GraphIndex) -> list[str]:
     return [name for name in index.outputs if name in index.producer]
 
 
-def place_of(index: GraphIndex, name: str) -> dict[str, str]:
-    """Return a value's origin as a reference folder stores it."""
+def place_of(
+    index: GraphIndex, name: str, coarse: Mapping[str, np.dtype[np.generic]]
+) -> dict[str, str]:
+    """Return a value's origin, and the half precision that went into it, as a reference folder stores them."""
     if name in index.inputs:
         return {"kind": "input"}
     position = index.producer.get(name)
     if position is None:
         return {}
     origin = index.origins[position]
-    return {"scope": origin.scope, "class": origin.class_name, "source": origin.source}
+    half = coarse[name].name if name in coarse else ""
+    place = {"scope": origin.scope, "class": origin.class_name, "source": origin.source}
+    return {**place, "computed_in": half}
 
 
 def computed(

@@ -63,6 +63,8 @@ def ranked(gap: float, text: str = INDICES) -> onnx.ModelProto:
 PAIRS = {
     "rounded by half precision": (half(), wide(), True),
     "wrong in half precision": (half(1.5), wide(), False),
+    "beside half precision": (wide(), half(), True),
+    "beside wrong half precision": (wide(), half(1.5), False),
     "the same": (exact(), exact(), True),
     "scaled": (scaled(), exact(), False),
     "near values change places": (ranked(1e-6), ranked(-1e-6), True),

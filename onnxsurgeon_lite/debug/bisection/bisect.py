@@ -27,9 +27,9 @@ from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit, Finding, 
 from onnxsurgeon_lite.debug.search_space import Space
 from onnxsurgeon_lite.debug.targets import require_same_sizes, targets_of
 from onnxsurgeon_lite.errors import RuntimeLost
+from onnxsurgeon_lite.graph.half import HALF
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
-from onnxsurgeon_lite.matching.judge import HALF
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64
@@ -136,7 +136,7 @@ def bisect(
 
     if values is not None and not own:
         return of_float(values)
-    judge = AgainstReferences.of(index, search.tolerance)
+    judge = AgainstReferences.of(index, search.tolerance).beside(references)
     judge.references = references
     job = _Bisection(index, judge, feeds, runtime, optimized, search, progress, changed)
     started = time.monotonic()

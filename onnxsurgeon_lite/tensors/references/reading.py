@@ -47,6 +47,7 @@ _PLAIN_HEADER = re.compile(  # of a `.npy` file, as numpy writes it, of a dtype 
     rb"'shape': \((?P<shape>[\d, ]{0,999})\), \} *\n",
     re.DOTALL,
 )
+_HALF = {kind.name: kind for kind in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))}
 _OF_SEQUENCES = {"name", "elem_type", "tensor_values"}  # fields of a sequence of tensors
 
 # dtype in a safetensors header -> ONNX dtype
@@ -234,9 +235,17 @@ def own_samples(path: Path) -> dict[int, ReferenceSet]:
         if shape is not None and value.get("kind") != "sequence":
             read = _in_file(read, path / file, offset, length, value["dtype"], shape)
         scope, class_name, source = (str(value.get(k, "")) for k in ("scope", "class", "source"))
-        is_input = value.get("kind") == "input"
+        is_input, half = value.get("kind") == "input", _HALF.get(value.get("computed_in"))
         samples[int(value.get("sample", 0))][name] = Entry(
-            read, shape, value["dtype"], scope, class_name, source, is_input, length
+            read,
+            shape,
+            value["dtype"],
+            scope,
+            class_name,
+            source,
+            is_input,
+            length,
+            computed_in=half,
         )
     outputs = tuple(map(str, index.get("outputs", ())))
     return {n: ReferenceSet(str(path), found, outputs=outputs) for n, found in samples.items()}

@@ -56,6 +56,7 @@ class Entry:
         is_input: the value was fed to the model, not computed by it.
         size: approximate memory that reading it takes, in bytes.
         stored_as: its name in the set, where it has another one here.
+        computed_in: the half precision that went into it, which bounds its precision whatever its dtype.
     """
 
     read: Callable[[], Stored]
@@ -67,6 +68,7 @@ class Entry:
     is_input: bool = False
     size: int = 0
     stored_as: str = ""
+    computed_in: np.dtype[np.generic] | None = None
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,19 @@ class ReferenceSet:
         tensors: Mapping[str, Stored],
         place: str = "the tensors given",
         inputs: Sequence[str] = (),
+        coarse: Mapping[str, np.dtype[np.generic]] | None = None,
     ) -> "ReferenceSet":
-        """Make a set of arrays in memory; `inputs` are those that were given to the model."""
-        entries = {n: Entry(partial(_itself, t), is_input=n in inputs) for n, t in tensors.items()}
+        """Make a set of arrays in memory.
+
+        Args:
+            inputs: those that were given to the model.
+            coarse: the half precision that went into them; see `Entry.computed_in`.
+        """
+        half = coarse or {}
+        entries = {
+            n: Entry(partial(_itself, t), is_input=n in inputs, computed_in=half.get(n))
+            for n, t in tensors.items()
+        }
         return cls(place, entries)
 
     def inside(self, node_id: str, value: str) -> Mapping[str, Entry]:

@@ -31,11 +31,11 @@ class FolderWriter:
 
     `index.json` is `{"format": "onnxsurgeon-references", "version": 1, "values": [...]}`; a value has `name`, `dtype`
     (ONNX's name, lower case), `shape`, `sample`, `offset` and `length` in `values.bin`, `scope`, `class` and `source`
-    when known, and `"kind": "input"` if it was fed to the model. `"outputs"` are the names of the model's outputs, in
-    order. The bytes are as in `raw_data`; strings are a serialized `TensorProto`, sequences a `SequenceProto`
-    (`"kind": "sequence"`). An older set stays whole until the new index replaces its own: the new bytes have another
-    name then, which the index tells as `"file"`. Before they are complete they have no name, and a new folder does not
-    exist, which appears whole.
+    when known, `computed_in` where half precision went into it, and `"kind": "input"` if it was fed to the model.
+    `"outputs"` are the names of the model's outputs, in order. The bytes are as in `raw_data`; strings are a
+    serialized `TensorProto`, sequences a `SequenceProto` (`"kind": "sequence"`). An older set stays whole until the
+    new index replaces its own: the new bytes have another name then, which the index tells as `"file"`. Before they
+    are complete they have no name, and a new folder does not exist, which appears whole.
     """
 
     _target: Remote | None = None
@@ -90,7 +90,7 @@ class FolderWriter:
     def add(
         self, name: str, value: Stored, place: Mapping[str, str] | None = None, sample: int = 0
     ) -> None:
-        """Append a value. place: `scope`, `class` and `source`, or `"kind": "input"` for a fed value."""
+        """Append a value. place: `scope`, `class`, `source` and `computed_in`, or `"kind": "input"` for a fed value."""
         entry: dict[str, object] = {"name": name, "sample": sample, "offset": self._values.tell()}
         entry |= {key: text for key, text in (place or {}).items() if text}
         if isinstance(value, list):

@@ -1,0 +1,47 @@
+"""Values that half precision goes into, and which are therefore no more precise than that."""
+
+from collections.abc import Set
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.tensors.dtypes import numpy_dtype
+
+HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
+    """Map the values that half precision goes into to its dtype, also behind a cast to float32.
+
+    None of a model that computes nothing in half precision: there, a cast to it and back only loses digits.
+    """
+    found = {
+        name: numpy_dtype(tensor.data_type)
+        for name, tensor in index.initializers.items()
+        if isinstance(tensor, TensorProto) and tensor.data_type in HALF
+    }
+    for name, declared in index.inputs.items():
+        if declared.type.tensor_type.elem_type in HALF:
+            found[name] = numpy_dtype(declared.type.tensor_type.elem_type)
+    halved = {name for node in index.nodes if _casts_to_half(node) for name in node.output}
+    if not any(_computes_with(node, found.keys() | halved) for node in index.nodes):
+        return {}
+    for position in index.order:
+        node = index.nodes[position]
+        to = _casts_to_half(node)
+        read = [found[name] for name in index.reads[position] if name in found]
+        for dtype in [*map(numpy_dtype, to), *read][:1]:
+            found.update(dict.fromkeys(node.output, dtype))
+    return found
+
+
+def _casts_to_half(node: NodeProto) -> list[int]:
+    """Return the half-precision dtype that a node casts to, [] if it does not."""
+    return [
+        a.i for a in node.attribute if node.op_type == "Cast" and a.name == "to" and a.i in HALF
+    ]
+
+
+def _computes_with(node: NodeProto, names: Set[str]) -> bool:
+    return node.op_type != "Cast" and not names.isdisjoint(node.input)
