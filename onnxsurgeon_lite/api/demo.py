@@ -14,21 +14,21 @@ from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.plain import out
 
-# Four groups of convolutions; the second and third are branches that are added up.
+# Four groups of convolutions; the second and third are branches that are added up. Values are named by the numbers.
 _GRAPH = """
 <ir_version: 8, opset_import: ["" : 17]>
-demo (float[1,3,20,20] image) => (float[1,3,20,20] "31") {
-    "21" = Conv <pads = [1,1,1,1]> (image, w0)
-    "22" = Conv <pads = [1,1,1,1]> ("21", w1)
-    "23" = Conv <pads = [1,1,1,1]> ("22", w2)
-    "24" = Conv <pads = [1,1,1,1]> ("23", w3)
-    "25" = Conv <pads = [1,1,1,1]> ("24", w4)
-    "26" = Conv <pads = [1,1,1,1]> ("23", w5)
-    "27" = Conv <pads = [1,1,1,1]> ("26", w6)
-    "28" = Add ("25", "27")
-    "29" = Conv <pads = [1,1,1,1]> ("28", w7)
-    "30" = Conv <pads = [1,1,1,1]> ("29", w8)
-    "31" = Conv <pads = [1,1,1,1]> ("30", w9)
+demo (float[1,3,20,20] image) => (float[1,3,20,20] v31) {
+    v21 = Conv <pads = [1,1,1,1]> (image, w0)
+    v22 = Conv <pads = [1,1,1,1]> (v21, w1)
+    v23 = Conv <pads = [1,1,1,1]> (v22, w2)
+    v24 = Conv <pads = [1,1,1,1]> (v23, w3)
+    v25 = Conv <pads = [1,1,1,1]> (v24, w4)
+    v26 = Conv <pads = [1,1,1,1]> (v23, w5)
+    v27 = Conv <pads = [1,1,1,1]> (v26, w6)
+    v28 = Add (v25, v27)
+    v29 = Conv <pads = [1,1,1,1]> (v28, w7)
+    v30 = Conv <pads = [1,1,1,1]> (v29, w8)
+    v31 = Conv <pads = [1,1,1,1]> (v30, w9)
 }
 """
 
@@ -75,6 +75,10 @@ def demo(folder: str | PathLike[str] | None = None) -> None:
 
 def _model() -> ModelProto:
     model = parser.parse_model(_GRAPH)
+    for node in (*model.graph.node,):
+        for names in (node.input, node.output):
+            names[:] = [name.removeprefix("v") for name in names]
+    model.graph.output[0].name = "31"
     rng = np.random.default_rng(0)
     for number in range(10):
         weight = rng.normal(0, 0.3, (3, 3, 3, 3)).astype(np.float32)

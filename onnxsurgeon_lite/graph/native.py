@@ -218,9 +218,15 @@ def _print(model: bytes) -> bytes:
 
 
 def _parse(text: str) -> bytes:
-    from onnx import parser
+    from onnx import TensorProto, parser
 
-    return _encoded(parser.parse_model(text))
+    try:
+        return _encoded(parser.parse_model(text))
+    except parser.ParseError as error:
+        if hasattr(TensorProto, "FLOAT4E2M1"):
+            raise
+        limit = "onnx before 1.18 reads no names in quotes, and no names of nodes"
+        raise ValueError(f"{_message(error)} ({limit})") from error
 
 
 def _evaluate(model: bytes, most: int) -> bytes:

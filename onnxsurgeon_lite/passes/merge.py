@@ -393,8 +393,8 @@ def add_model(proto: ModelProto, guest: ModelProto) -> None:
     proto.ir_version = max(proto.ir_version, guest.ir_version)
     proto.functions.extend(guest.functions)
     for field in ("training_info", "configuration"):
-        known = getattr(proto, field)
-        known.extend(message for message in getattr(guest, field) if message not in known)
+        known = getattr(proto, field, [])  # onnx before 1.18 has no configurations
+        known.extend(message for message in getattr(guest, field, ()) if message not in known)
     _add_notes(proto, guest, guest.graph.name)
     proto.MergeFromString(unknown_fields(guest))
 

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import selectors
 import signal
 import socket
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, UsageError
 from onnxsurgeon_lite.runtime.guard import guarded
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ Reply = dict[str, object]
 
 _SCRIPTS = Path(__file__).parent
 _PATIENCE = 1.0  # seconds
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '(onnxruntime|numpy)'")
+_INSTALL = (
+    "pip install 'onnxsurgeon-lite[cpu]', or one of onnxruntime-gpu, -directml, -openvino, -qnn"
+)
 _IDLE, _TALKING, _WAITING = range(3)  # the stage of a request: what is expected on the connection
 
 
@@ -190,8 +195,12 @@ class Child:
         try:
             yield
         except (EOFError, OSError) as error:
+            cause = self._cause()
+            missing = _MISSING.search(cause)
+            if missing:
+                raise UsageError(f"there is no {missing[1]}", _INSTALL) from error
             raise RuntimeCrash(
-                f"the runtime's process died: {self._cause()}",
+                f"the runtime's process died: {cause}",
                 "try --opt none; to find the node, cut the model in two with onnxdbg extract",
             ) from error
 

@@ -12,6 +12,7 @@ import ctypes
 import functools
 import importlib.util
 import json
+import math
 import os
 import signal
 import socket
@@ -38,6 +39,36 @@ _LEVELS = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
 _STRING = 8
+_BITS = (
+    0,
+    32,
+    8,
+    8,
+    16,
+    16,
+    32,
+    64,
+    0,
+    8,
+    16,
+    64,
+    32,
+    64,
+    64,
+    128,
+    16,
+    8,
+    8,
+    8,
+    8,
+    4,
+    4,
+    4,
+    8,
+    2,
+    2,
+)
+"""Those of an element of each `TensorProto.DataType`."""
 _FLOATS = {1: np.float32, 10: np.float16, 11: np.float64}
 _RESIDENT = 256 << 20  # bytes of mapped files that can stay in memory while a session works
 _LOOK = 0.01  # seconds between two checks of it
@@ -383,7 +414,7 @@ def _apart(values: dict[str, ort.OrtValue], of: int) -> dict[str, ort.OrtValue]:
 def _copied(value: ort.OrtValue) -> ort.OrtValue:
     if not (value.has_value() and value.is_tensor()) or value.element_type() == _STRING:
         return value
-    if not value.tensor_size_in_bytes():
+    if 0 in value.shape():
         return value
     copy = ort.OrtValue.ortvalue_from_shape_and_type(value.shape(), value.element_type(), "cpu", 0)
     _memory(copy)[:] = _memory(value)
@@ -391,7 +422,7 @@ def _copied(value: ort.OrtValue) -> ort.OrtValue:
 
 
 def _memory(value: ort.OrtValue) -> memoryview:
-    size = value.tensor_size_in_bytes()
+    size = -(-math.prod(value.shape()) * _BITS[value.element_type()] // 8)
     if not size:
         return memoryview(b"")
     return memoryview((ctypes.c_char * size).from_address(value.data_ptr())).cast("B")

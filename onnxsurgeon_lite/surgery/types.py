@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from onnx import GraphProto, NodeProto, TypeProto
 
-from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.errors import EditError, RuntimeLost
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.declared import OUTPUT, declare_anew, declared_types
 from onnxsurgeon_lite.graph.index import GraphIndex, is_complete, serialized_part
@@ -97,7 +97,7 @@ def fits(model: Model, values: Set[str]) -> bool:
     """Return whether the types of values can be inferred, and fit those that are declared."""
     try:
         infer(model, values, strict=True)
-    except RejectedError:
+    except (RejectedError, RuntimeLost):
         return False
     return True
 

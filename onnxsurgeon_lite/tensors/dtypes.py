@@ -9,7 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
+import ml_dtypes
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 
@@ -21,13 +23,26 @@ RunValue = Array | list[Array] | None
 
 _BLOCK = 1 << 20  # elements
 
-_SUB_BYTE_BITS: dict[int, int] = {
-    TensorProto.INT4: 4,
-    TensorProto.UINT4: 4,
-    TensorProto.FLOAT4E2M1: 4,
-    TensorProto.INT2: 2,
-    TensorProto.UINT2: 2,
+_NARROW: dict[int, tuple[np.dtype[np.generic], int]] = {
+    number: (np.dtype(getattr(ml_dtypes, name)), bits)
+    for number, name, bits in (
+        (16, "bfloat16", 16),
+        (17, "float8_e4m3fn", 8),
+        (18, "float8_e4m3fnuz", 8),
+        (19, "float8_e5m2", 8),
+        (20, "float8_e5m2fnuz", 8),
+        (21, "uint4", 4),
+        (22, "int4", 4),
+        (23, "float4_e2m1fn", 4),
+        (24, "float8_e8m0fnu", 8),
+        (25, "uint2", 2),
+        (26, "int2", 2),
+    )
 }
+"""Dtype -> that of ml_dtypes, and its bits; by number, because older versions of onnx lack the last ones."""
+_NUMBERS = {dtype: number for number, (dtype, _) in _NARROW.items()}
+_NAMES = {"float4e2m1": 23, "float8e8m0": 24, "uint2": 25, "int2": 26}
+"""The dtypes that came after onnx 1.17."""
 
 
 def as_array(value: object, what: str) -> Array:
@@ -47,21 +62,26 @@ def dtype_name(data_type: int) -> str:
     try:
         return str(TensorProto.DataType.Name(data_type)).lower()
     except ValueError:
-        return f"unknown dtype {data_type}"
+        newer = (name for name, number in _NAMES.items() if number == data_type)
+        return next(newer, f"unknown dtype {data_type}")
 
 
 def data_type_of(name: str) -> int:
     """Return the `TensorProto.DataType` with this name; the inverse of `dtype_name`."""
-    return int(TensorProto.DataType.Value(name.upper()))
+    return _NAMES.get(name.lower()) or int(TensorProto.DataType.Value(name.upper()))
 
 
 @functools.cache
 def numpy_dtype(data_type: int) -> np.dtype[np.generic]:
     """Return the numpy dtype of one element; strings are objects."""
+    if data_type in _NARROW:
+        return _NARROW[data_type][0]
     try:
         return np.dtype(helper.tensor_dtype_to_np_dtype(data_type))
     except KeyError as error:
-        raise SurgeonError(f"{data_type} is not an ONNX dtype that this version knows") from error
+        raise SurgeonError(
+            f"onnx {onnx.__version__} does not know dtype {data_type}", "pip install -U onnx"
+        ) from error
 
 
 @functools.cache
@@ -69,6 +89,8 @@ def data_type_of_numpy(dtype: np.dtype[np.generic]) -> int:
     """Return the `TensorProto.DataType` of a numpy dtype."""
     if dtype.kind in "OUS":
         return int(TensorProto.STRING)
+    if dtype in _NUMBERS:
+        return _NUMBERS[dtype]
     try:
         return int(helper.np_dtype_to_tensor_dtype(dtype))
     except ValueError as error:
@@ -125,11 +147,7 @@ def fits(kind: TypeProto | None, value: Array | list[Array]) -> bool:
 
 def byte_count(data_type: int, dims: Sequence[int]) -> int:
     """Return the number of `raw_data` bytes for a tensor of this dtype and shape."""
-    elements = math.prod(dims)
-    bits = _SUB_BYTE_BITS.get(data_type)
-    if bits is not None:
-        return -(-elements * bits // 8)
-    return int(elements * numpy_dtype(data_type).itemsize)
+    return -(-math.prod(dims) * _bits(numpy_dtype(data_type)) // 8)
 
 
 def require_length(data_type: int, dims: Sequence[int], length: int) -> None:
@@ -144,13 +162,25 @@ def require_length(data_type: int, dims: Sequence[int], length: int) -> None:
 def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryview) -> Array:
     """Return the array that raw bytes hold."""
     require_length(data_type, dims, len(raw))
-    bits = _SUB_BYTE_BITS.get(data_type)
-    if bits is None:
-        try:
-            return np.frombuffer(raw, numpy_dtype(data_type)).reshape(dims)
-        except ValueError as error:  # negative sizes, more axes than an array has
-            raise SurgeonError(f"a tensor cannot have shape {list(dims)[:70]}: {error}") from error
-    return to_array(TensorProto(data_type=data_type, dims=dims, raw_data=bytes(raw)))
+    dtype = numpy_dtype(data_type)
+    try:
+        return _unpacked(raw, dtype, math.prod(dims)).reshape(dims)
+    except ValueError as error:  # negative sizes, more axes than an array has
+        raise SurgeonError(f"a tensor cannot have shape {list(dims)[:70]}: {error}") from error
+
+
+def _unpacked(
+    raw: bytes | bytearray | memoryview, dtype: np.dtype[np.generic], count: int
+) -> Array:
+    """Return the `count` elements in raw bytes, flat."""
+    parts = 8 * dtype.itemsize // _bits(dtype)
+    if parts == 1:
+        return np.frombuffer(raw, dtype)
+    fields = np.empty((len(raw), parts), np.uint8)
+    for part in range(parts):
+        np.right_shift(np.frombuffer(raw, np.uint8), part * 8 // parts, out=fields[:, part])
+    fields &= 0xFF >> 8 - 8 // parts
+    return fields.reshape(-1)[:count].view(dtype)
 
 
 def payload(array: Array) -> bytes | memoryview:
@@ -162,7 +192,19 @@ def payload(array: Array) -> bytes | memoryview:
 
 def encode(array: Array) -> bytes:
     """Return the raw bytes of an array; the inverse of `decode`, except for strings."""
-    return from_array(array).raw_data
+    parts = 8 * array.dtype.itemsize // _bits(array.dtype)
+    if parts == 1:
+        return array.tobytes()
+    fields = np.zeros((-(-array.size // parts), parts), np.uint8)
+    fields.reshape(-1)[: array.size] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    fields &= 0xFF >> 8 - 8 // parts
+    fields <<= np.arange(0, 8, 8 // parts, dtype=np.uint8)
+    return bytes(np.bitwise_or.reduce(fields, axis=1))
+
+
+def _bits(dtype: np.dtype[np.generic]) -> int:
+    """Return the bits of an element in raw bytes."""
+    return _NARROW[_NUMBERS[dtype]][1] if dtype in _NUMBERS else 8 * dtype.itemsize
 
 
 def to_array(tensor: TensorProto) -> Array:
@@ -170,7 +212,11 @@ def to_array(tensor: TensorProto) -> Array:
     if tensor.data_location == TensorProto.EXTERNAL:  # onnx would read it from the working folder
         raise SurgeonError(f"tensor {tensor.name!r} refers to data in another file: refused")
     try:
-        return np.asarray(numpy_helper.to_array(tensor))
+        if tensor.data_type not in _NARROW:
+            return np.asarray(numpy_helper.to_array(tensor))
+        typed = np.array(tensor.int32_data, np.int32)  # an integer for each number, or packed byte
+        raw = tensor.raw_data or typed.astype("u2" if tensor.data_type == 16 else "u1").tobytes()
+        return decode(tensor.data_type, tensor.dims, raw)
     except (ValueError, KeyError, TypeError) as error:
         raise SurgeonError(f"tensor {tensor.name!r} is malformed: {error}") from error
 
@@ -182,7 +228,11 @@ def from_array(array: Array, name: str = "") -> TensorProto:
         return TensorProto(
             name=name, data_type=TensorProto.STRING, dims=array.shape, string_data=encoded
         )
-    return numpy_helper.from_array(np.asarray(array), name)
+    if array.dtype not in _NUMBERS:
+        return numpy_helper.from_array(np.asarray(array), name)
+    return TensorProto(
+        name=name, data_type=_NUMBERS[array.dtype], dims=array.shape, raw_data=encode(array)
+    )
 
 
 def unordered_digest(raw: bytes, data_type: int) -> str:

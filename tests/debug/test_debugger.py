@@ -268,7 +268,7 @@ def test_a_condition_that_fails_says_so(fork):
     [
         ("isnann(out)", "isnann", "closest names: 'isnan'"),
         ("abs(out) > q7z", "q7z", "it can use out, outs, node, iteration, numpy's"),
-        ("any(each > most for each in out)", "most", "it can use out"),
+        ("any(each > q7z for each in out)", "q7z", "it can use out"),
     ],
 )
 def test_a_condition_names_what_there_is(fork, condition, wrong, hint):

@@ -76,6 +76,7 @@ PAIRS = {
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_all_commands_give_one_answer(pair, tmp_path):
+    pytest.importorskip("plotly")
     model, other, agrees = PAIRS[pair]
     onnx.save(model, tmp_path / "m.onnx")
     feeds = {"x": random(4, 16, seed=5)}

@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from onnxsurgeon_lite import load
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime import memory
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
@@ -107,3 +108,17 @@ def test_weights_that_were_passed_do_not_stay_in_memory(tmp_path):
 def peak_bytes(process):
     status = Path(f"/proc/{process}/status").read_text()
     return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+
+
+def test_without_onnxruntime_a_run_says_what_to_install(tmp_path, monkeypatch):
+    """As where no package of onnxruntime is installed: `import onnxruntime` raises."""
+    lacking = "raise ModuleNotFoundError(\"No module named 'onnxruntime'\", name='onnxruntime')"
+    (tmp_path / "onnxruntime.py").write_text(lacking)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    with Runtime() as runtime, pytest.raises(UsageError, match="no onnxruntime") as caught:
+        runtime.about()
+
+    assert caught.value.hint == (
+        "pip install 'onnxsurgeon-lite[cpu]', or one of onnxruntime-gpu, -directml, -openvino, -qnn"
+    )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.ranking.rank import sqnr
 from onnxsurgeon_lite.errors import UsageError
@@ -15,7 +15,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
-from onnxsurgeon_lite.tensors.dtypes import RunValue, is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import RunValue, from_array, is_float, numpy_dtype
 
 _MARGIN = 0.5  # decibels that a quantizer may place its nodes otherwise
 _RELU = ("Relu", "Clip")
@@ -199,7 +199,7 @@ class _Partial:
             return None
         if not is_float(numpy_dtype(other.data_type)):  # the other model is quantized, too
             return None
-        return numpy_helper.from_array(self.theirs.model.array(other), f"{name}\x01float")
+        return from_array(self.theirs.model.array(other), f"{name}\x01float")
 
     def _bypass(self, model: ModelProto, behind: str, source: str) -> None:
         """Replace a pair of quantizers by nothing, or by the Relu that it stands for."""

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.result import BisectResult
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, PRODUCTS, QUANTIZE, constant_of
 from onnxsurgeon_lite.graph.text import node_title
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, from_array
 
 _SUFFIX = "_quantized"
 _OPERAND, _BIAS, _FLOAT = "\x01operand ", "\x01bias", "\x01float"
@@ -139,7 +139,7 @@ class _Blocks:
         ends = [np.array(n) for n in ([self.columns, -1], [0], [self.rows], [1])]
         shapes = [f"{weight} {what}" for what in ("shape", "start", "end", "axis")]
         for name, array in zip([*given, *shapes], [*arrays.values(), *ends], strict=True):
-            model.graph.initializer.append(numpy_helper.from_array(array, name))
+            model.graph.initializer.append(from_array(array, name))
         joined = [f"{weight} {what}" for what in ("joined", "cut", "matrix")]
         yield helper.make_node(DEQUANTIZE, given, [weight], axis=0)
         yield helper.make_node("Reshape", [weight, shapes[0]], [joined[0]])
@@ -197,7 +197,7 @@ def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Itera
         number = constant_of(index, zero) if zero else None
         given = [node.input[slot], scale, *([zero] if number is not None else [])]
         ones = np.ones(() if number is None else number.shape, np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(np.asarray(ones), scale))
+        model.graph.initializer.append(from_array(np.asarray(ones), scale))
         axis = 0 if node.op_type == "ConvInteger" else 1
         yield helper.make_node(DEQUANTIZE, given, [name], axis=axis)
         if zero and number is None:
@@ -229,7 +229,7 @@ def _read_axes(model: ModelProto, node: NodeProto) -> None:
         return
     node.attribute.remove(axes)
     node.input.append(f"{node.output[0]}\x01axes")
-    model.graph.initializer.append(numpy_helper.from_array(np.array(axes.ints), node.input[1]))
+    model.graph.initializer.append(from_array(np.array(axes.ints), node.input[1]))
 
 
 def as_written(

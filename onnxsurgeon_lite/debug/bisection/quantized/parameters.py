@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import ModelProto, NodeProto, numpy_helper
+from onnx import ModelProto, NodeProto
 
 from onnxsurgeon_lite.debug.bisection.quantized.expanding import UNIT, is_bias_scale
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -12,6 +12,7 @@ from onnxsurgeon_lite.graph.quantizers import constant_of, limits_of
 from onnxsurgeon_lite.names import is_glob
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.tensors.dtypes import from_array
 from onnxsurgeon_lite.tensors.grid import Wide
 
 
@@ -60,7 +61,7 @@ class Parameter:
                 slots = [slot for slot, given in enumerate(node.input) if given == self.name]
                 for slot in slots:
                     node.input[slot] = name
-        tensor = numpy_helper.from_array(np.asarray(numbers.astype(self.dtype)), name)
+        tensor = from_array(np.asarray(numbers.astype(self.dtype)), name)
         result.graph.initializer.append(tensor)
         return result
 

@@ -6,12 +6,12 @@ Source: random perturbation of operands, as in stochastic arithmetic (CADNA, Ver
 from dataclasses import replace
 
 import numpy as np
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, DYNAMIC, Quantizers
 from onnxsurgeon_lite.runtime.observe import original
-from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, from_array, numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.grid import Grid
 
 _NOISE, _EXACT = "\x01noise", "\x01exact"
@@ -108,7 +108,7 @@ def _step(part: ModelProto, index: GraphIndex, node: NodeProto, grid: Grid) -> s
     shape = tuple(tensor.dims if tensor is not None else [1] * rank)
     quantum = grid.quantum(shape or (1,)).astype(_dtype(index, node))
     name = f"{made}\x01step"
-    part.graph.initializer.append(numpy_helper.from_array(np.asarray(quantum), name))
+    part.graph.initializer.append(from_array(np.asarray(quantum), name))
     return name
 
 

@@ -1,0 +1,72 @@
+"""What old versions of onnx and onnxruntime lack: a test that meets it is skipped there, with its name."""
+
+import re
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+LIBRARY = Path(__file__).parents[2] / "onnxsurgeon_lite"
+
+LACKS = (
+    # package, the first version that has it, the error without it or the name of the test, what it is
+    ("onnx", "1.18", r"ParseError at", "names of nodes and names in quotes in ONNX text"),
+    (
+        "onnx",
+        "1.18",
+        r"test_a_line_end_in_a_name_stays_in_its_line",
+        "names in quotes in ONNX text",
+    ),
+    ("onnx", "1.18", r"is malformed: float\(\) argument .*'complex'", "complex numbers in fields"),
+    ("onnx", "1.18", r"tensor '' is malformed: cannot reshape", "the shape of a former attribute"),
+    ("onnx", "1.18", r"comes_back\[.*-Resize sizes, computed\]", "a part of the shape of a Resize"),
+    (
+        "onnx",
+        "1.18",
+        r"test_an_input_without_a_shape_gets",
+        "a check of the rank that a Conv needs",
+    ),
+    ("onnx", "1.20", r"no value defined for name '(U?INT2|FLOAT4E2M1|FLOAT8E8M0)", "a dtype"),
+    ("onnx", "1.19", r"Unable to convert type dtype\(\w+\) into Tensor", "arrays of ml_dtypes"),
+    ("onnx", "1.20", r"(no operator|No schema registered for) 'Swish'", "the operator Swish"),
+    ("onnxruntime", "1.27", r"Unsupported model IR version", "an IR version"),
+    (
+        "onnxruntime",
+        "1.27",
+        r"Could not find an implementation for Cast|cannot run Cast",
+        "a kernel",
+    ),
+    ("onnxruntime", "1.23", r"two overloads|test_overloads", "functions with overloads"),
+)
+
+
+def lacking(test: str, message: str) -> str | None:
+    """Return what an installed version lacks that a failed test needs, None if it is a fault."""
+    for package, first, says, name in LACKS:
+        if older(package, first) and re.search(says, f"{test} {message}"):
+            own = "ParseError" in says and _is_of_library(message)
+            return None if own else f"{package} {version(package)} has not: {name}"
+    return None
+
+
+def older(package: str, first: str) -> bool:
+    """Return whether a package is installed in a version before another."""
+    try:
+        return _numbers(version(package)) < _numbers(first)
+    except PackageNotFoundError:
+        return False
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)][:3]
+
+
+def _is_of_library(message: str) -> bool:
+    """Return whether the text that cannot be parsed is one of the package's own."""
+    found = re.search(r"Error context:\s*(.*?)(\\n|\n|Expected|Identifier|$)", message)
+    return bool(found) and len(found[1].strip()) > 8 and found[1].strip() in _texts()
+
+
+@cache
+def _texts() -> str:
+    files = (*LIBRARY.rglob("*.onnxtxt"), *LIBRARY.rglob("*.py"))
+    return "\n".join(file.read_text() for file in files)
