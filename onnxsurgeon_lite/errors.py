@@ -216,8 +216,21 @@ class RuntimeTimeout(RuntimeLost):
     """The runtime's process ran out of time."""
 
 
+def first_of(error: BaseException) -> BaseException:
+    """Return the error that others followed from."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
 def reported(error: BaseException) -> str:
-    """Write the traceback of a bug of ours to a file, and say where it is."""
+    """Write the traceback of a bug of ours to a file, and say where it is.
+
+    Raises:
+        KeyboardInterrupt, SystemExit: it followed from that: a signal between two lines breaks what holds a lock.
+    """
+    if isinstance(first := first_of(error), KeyboardInterrupt | SystemExit):
+        raise first
     import sys
     import tempfile
     import traceback

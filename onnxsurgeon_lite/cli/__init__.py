@@ -20,6 +20,7 @@ def ended() -> int:
     end_at_once()
     open_streams()
     from onnxsurgeon_lite.cli.app import app, complete
+    from onnxsurgeon_lite.errors import first_of
 
     code: object = 0
     try:
@@ -32,7 +33,7 @@ def ended() -> int:
         finally:
             end_at_once()
     except SystemExit as end:
-        code = 130 if isinstance(_first_of(end), KeyboardInterrupt) else end.code
+        code = 130 if isinstance(first_of(end), KeyboardInterrupt) else end.code
     except KeyboardInterrupt:  # in one of the last lines
         code = 130
     code = 128 + ended_by[-1] if ended_by else code
@@ -45,10 +46,3 @@ def ended() -> int:
         except OSError:  # the disk that it goes to is full
             code = code or 2
     return code if isinstance(code, int) else 0 if code is None else 1
-
-
-def _first_of(error: BaseException) -> BaseException:
-    """Return the error that others followed from."""
-    while error.__context__ is not None:
-        error = error.__context__
-    return error

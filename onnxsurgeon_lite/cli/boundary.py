@@ -114,6 +114,8 @@ def _code(error: BaseException) -> int:
     """Show an error, if there is room for that; return the exit code."""
     try:
         return _show(error)
+    except KeyboardInterrupt as interrupt:
+        return _show(interrupt)
     except OSError:
         return FAILED
 

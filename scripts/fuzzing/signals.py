@@ -180,13 +180,10 @@ def _wrong(
         return f"leaves {left}"
     if not _readable(after):
         return "leaves a model that cannot be read"
-    for name in before.keys() | after.keys():
-        # what changes while a command works: how long something took
+    for name in after.keys() - before.keys() - usual.after.keys() - _referred(after):
+        return f"leaves {name!r}: {after[name][-2000:]!r}"
+    for name in before.keys() | usual.after.keys():
         whole = {before.get(name), usual.after.get(name)}
-        if name not in usual.after and name not in before:
-            if name in _referred(after):
-                continue  # the model is judged with it
-            return f"leaves {name!r}"
         if after.get(name) in whole or _told_anew(name) or _is_same(name, before, usual, after):
             continue
         return f"{name!r} is neither as before nor as after"

@@ -143,6 +143,23 @@ def test_a_signal_waits_for_the_end_of_a_layout():
     assert (process.returncode, said) == (143, b"drawn\n")
 
 
+@pytest.mark.parametrize(("number", "told"), [("SIGINT", b"interrupted\n"), ("SIGTERM", b"")])
+def test_what_a_signal_breaks_between_two_lines_is_no_bug_of_ours(number, told, tmp_path):
+    shutil.copy(FIXTURES / "linear_func.onnx", tmp_path / "m.onnx")
+    code = (
+        "import os, signal, tempfile, threading\nfrom onnxsurgeon_lite.cli import main\n"
+        "tempfile.tempdir, release = '.', threading.Condition._release_save\n"
+        f"def interrupted(lock):\n    release(lock)\n    os.kill(os.getpid(), signal.{number})\n"
+        "threading.Condition._release_save = interrupted\nmain()"
+    )
+
+    with python(code, "inspect", "m.onnx", "--html", "out.html", cwd=tmp_path) as process:
+        said = process.communicate()[0]
+
+    assert (process.returncode, said) == (128 + getattr(signal, number), told)
+    assert os.listdir(tmp_path) == ["m.onnx"]
+
+
 def test_a_signal_that_waits_at_the_end_of_the_command_ends_it():
     code = (
         f"{SETUP}process._raise_later(signal.SIGTERM); process.end_at_once()\n"
