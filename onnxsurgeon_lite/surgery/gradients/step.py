@@ -182,11 +182,7 @@ class GradientStep:
         if self.integer("keepdims", 1):
             return term
         axes = self.axes()
-        if not isinstance(axes, Term) and not axes:
-            return term
-        return self.tape.op(
-            "Unsqueeze", term, axes if isinstance(axes, Term) else self.tape.integers(axes)
-        )
+        return self.tape.op("Unsqueeze", term, axes) if axes else term
 
     def expanded(self, term: Term) -> Term:
         """Return a term of the shape of the output of a reduction, in the shape of the input."""

@@ -104,6 +104,10 @@ class Term:
         return self.tape.op(op_type, self)
 
 
+Operand = Term | Number | Iterable[int] | None
+"""What a node reads: a term, or what becomes a constant."""
+
+
 @dataclass
 class Names:
     """What all scopes of a model share: the names that are taken, and the constants.
@@ -259,26 +263,37 @@ class Tape:
             known[number, dtype] = self.array(np.array(number, dtypes.numpy_dtype(dtype))).name
         return Term(self, known[number, dtype], dtype)
 
-    def op(self, op_type: str, *inputs: "Term | Number | None", **attributes: Attribute) -> Term:
-        """Add a node with one output of the first input's dtype, in which numbers become constants."""
+    def op(self, op_type: str, *inputs: Operand, **attributes: Attribute) -> Term:
+        """Add a node with one output of the first term's dtype.
+
+        Args:
+            inputs: a number is a constant of that dtype, several integers are a constant list.
+        """
         return self.ops(op_type, 1, *inputs, **attributes)[0]
 
     def ops(
-        self, op_type: str, outputs: int, *inputs: "Term | Number | None", **attributes: Attribute
+        self, op_type: str, outputs: int, *inputs: Operand, **attributes: Attribute
     ) -> list[Term]:
         """Add a node with several outputs; an equal one that exists is used instead."""
         first = next(term for term in inputs if isinstance(term, Term))
-        names = [
-            "" if given is None else given.name if isinstance(given, Term) else first.of(given).name
-            for given in inputs
-        ]
-        node = NodeProto(op_type=op_type, input=names)
+        node = NodeProto(op_type=op_type, input=[self._name(given, first) for given in inputs])
         node.attribute.extend(
             helper.make_attribute(name, value)
             for name, value in attributes.items()
             if value is not None
         )
         return [Term(self, name, first.dtype) for name in self.add(node, outputs)]
+
+    def _name(self, given: Operand, like: Term) -> str:
+        """Return the name of an input; see `op`."""
+        match given:
+            case None:
+                return ""
+            case Term():
+                return given.name
+            case Iterable():
+                return self.integers(given).name
+        return like.of(given).name
 
     def add(self, node: NodeProto, outputs: int) -> tuple[str, ...]:
         """Add a node without outputs, and return their names; an equal one that exists is used instead."""
@@ -313,10 +328,9 @@ class Tape:
 
     def sum(self, term: Term, axes: Sequence[int] | Term, keepdims: bool = False) -> Term:
         """Return the sum over axes."""
-        if not isinstance(axes, Term) and not axes:
+        if not axes:
             return term
-        over = axes if isinstance(axes, Term) else self.integers(axes)
-        return self.op("ReduceSum", term, over, keepdims=int(keepdims), noop_with_empty_axes=1)
+        return self.op("ReduceSum", term, axes, keepdims=int(keepdims), noop_with_empty_axes=1)
 
     def mean(self, term: Term, like: Term, axes: Sequence[int]) -> Term:
         """Return the mean over axes of a term that has the shape of the value `like`; the axes stay."""
@@ -328,7 +342,7 @@ class Tape:
         sizes = [shape[axis] if -len(shape) <= axis < len(shape) else None for axis in axes]
         if all(isinstance(size, int) for size in sizes):
             return value.of(math.prod(size for size in sizes if isinstance(size, int)))
-        chosen = self.op("Gather", self.dims(value), self.integers(axes))
+        chosen = self.op("Gather", self.dims(value), axes)
         return self.op("ReduceProd", chosen, keepdims=0).cast(value.dtype)
 
     def reshaped(self, term: Term, like: Term) -> Term:
@@ -337,7 +351,7 @@ class Tape:
 
     def flat(self, term: Term) -> Term:
         """Return the numbers as a list."""
-        return self.op("Reshape", term, self.integers([-1]))
+        return self.op("Reshape", term, [-1])
 
     def transposed(self, term: Term, perm: Sequence[int]) -> Term:
         """Return the axes in another order."""
@@ -348,9 +362,11 @@ class Tape:
         """Return the last two axes exchanged."""
         return self.transposed(term, [*range(rank - 2), rank - 1, rank - 2])
 
-    def concat(self, *parts: Term, axis: int = 0) -> Term:
-        """Return parts in a row."""
-        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=axis)
+    def concat(self, first: Term | Iterable[int], *more: Operand, axis: int = 0) -> Term:
+        """Return parts in a row; see `op`."""
+        if more or not isinstance(first, Term):
+            return self.op("Concat", first, *more, axis=axis)
+        return first
 
     def zeros(self, shape: Term, dtype: int) -> Term:
         """Return zeros."""

@@ -105,7 +105,7 @@ class Window:
         more = [stride - 1 for stride in self.strides]
         wide = t.op("ConvTranspose", small, weights, output_padding=more, **same)
         begin = t.integers(self.before)
-        axes = t.integers(range(2, 2 + len(self.kernel)))
+        axes = range(2, 2 + len(self.kernel))
         return t.op("Slice", wide, begin, t.shape_of(large, 2) + begin, axes)
 
     def counts(self, s: GradientStep, large: Term, padding: bool) -> Term:
@@ -123,7 +123,7 @@ class Window:
         if padding:
             return s.dy.of(int(np.prod(self.kernel)))
         t = s.tape
-        ones = t.op("Gather", t.ones_like(large), t.integers([0]), axis=1)
+        ones = t.op("Gather", t.ones_like(large), [0], axis=1)
         kernel = t.array(np.ones((1, 1, *self.kernel), np.float32)).cast(s.dy.dtype)
         return t.op("Conv", ones, kernel, **self.attributes())
 

@@ -38,19 +38,18 @@ def _weight(s: GradientStep, large: Term, small: Term, window: Window) -> Term:
         dilations=window.strides,
         pads=[*window.before, *window.after],
     )
-    axes = range(2, s.rank)
-    limits = t.integers([0] * len(window.kernel)), t.integers(window.kernel), t.integers(axes)
-    return t.op("Slice", t.transposed(made, swap), *limits)
+    begin, axes = [0] * len(window.kernel), range(2, s.rank)
+    return t.op("Slice", t.transposed(made, swap), begin, window.kernel, axes)
 
 
 def _grouped(s: GradientStep, large: Term, group: int) -> Term:
     """[N, G * C, ...] -> [C, G * N, ...]"""
     t = s.tape
     spatial = t.shape_of(large, 2)
-    split = t.op("Reshape", large, t.concat(t.integers([0, group, -1]), spatial))
+    split = t.op("Reshape", large, t.concat([0, group, -1], spatial))
     moved = t.transposed(split, [2, 1, 0, *range(3, s.rank + 1)])
     channels = t.op("Shape", moved, end=1).typed(TensorProto.INT64)
-    return t.op("Reshape", moved, t.concat(channels, t.integers([-1]), spatial))
+    return t.op("Reshape", moved, t.concat(channels, [-1], spatial))
 
 
 def _bias(s: GradientStep) -> Term:

@@ -56,7 +56,7 @@ def _dequantized_scale(s: GradientStep) -> Term:
     if s.has(2):
         zero = s.input(2).cast(s.b.dtype)
         spread = [-1 if place == axis else 1 for place in range(s.rank)]
-        integers = integers - (t.op("Reshape", zero, t.integers(spread)) if per_axis else zero)
+        integers = integers - (t.op("Reshape", zero, spread) if per_axis else zero)
     return t.reshaped(t.sum(s.dy.cast(s.b.dtype) * integers, others), s.b)
 
 

@@ -55,7 +55,7 @@ def _one_hot(s: GradientStep) -> Term:
     pair = t.array(np.array([0, 1], dtypes.numpy_dtype(s.x.dtype)))
     marks = s.again(1, s.a, s.b, pair, dtype=s.x.dtype)[0]
     sums = [t.op("ReduceSum", s.dy * part, keepdims=0) for part in (1 - marks, marks)]
-    return t.concat(*(t.op("Unsqueeze", term, t.integers([0])) for term in sums))
+    return t.concat(*(t.op("Unsqueeze", term, [0]) for term in sums))
 
 
 def _unique(s: GradientStep) -> Term:
@@ -94,8 +94,8 @@ def _image_blocks(s: GradientStep) -> Term:
         line = inner[:, None] + outer
         at = at[:, None, :, None] * size + line[None, :, None, :]
         at = at.reshape(at.shape[0] * at.shape[1], -1)
-    whole = t.op("Pad", s.dy, t.integers([0, 0, *pads[:count], 0, 0, *pads[count:]]))
-    flat = t.op("Reshape", whole, t.integers([0, 0, -1]))
+    whole = t.op("Pad", s.dy, [0, 0, *pads[:count], 0, 0, *pads[count:]])
+    flat = t.op("Reshape", whole, [0, 0, -1])
     return t.reshaped(t.op("Gather", flat, t.array(at), axis=2), s.a)
 
 

@@ -11,7 +11,7 @@ def _determinant(s: GradientStep) -> Term:
     t, size = s.tape, (s.tape.shape(s.a.name) or [None])[-1]
     if not isinstance(size, int):
         raise s.refused("the size of the matrix is not known")
-    dy = t.op("Unsqueeze", s.dy, t.integers([-2, -1]))
+    dy = t.op("Unsqueeze", s.dy, [-2, -1])
     if size == 1:
         return dy
     rest = t.array(np.array([[i for i in range(size) if i != row] for row in range(size)]))
@@ -31,9 +31,9 @@ def _affine_grid(s: GradientStep) -> Term:
     count = shape[1]
     identity = t.array(np.eye(count, count + 1, dtype=np.float32)).cast(s.a.dtype)
     grid = s.again(1, t.op("Expand", identity, t.dims(s.a)), s.b)[0]
-    places = t.op("Reshape", grid, t.integers([0, -1, count]))
+    places = t.op("Reshape", grid, [0, -1, count])
     ones = t.op("Add", t.op("Slice", places, *map(t.integers, ([0], [1], [-1]))) * 0, 1)
-    dy = t.op("Reshape", s.dy, t.integers([0, -1, count]))
+    dy = t.op("Reshape", s.dy, [0, -1, count])
     return t.transposed(dy, [0, 2, 1]) @ t.concat(places, ones, axis=-1)
 
 

@@ -44,7 +44,7 @@ def _summed(s: GradientStep, term: Term) -> Term:
 
 def _by_channel(s: GradientStep, slot: int) -> Term:
     """Return an input with a number for each channel such that it broadcasts to the first input."""
-    return s.tape.op("Reshape", s.input(slot), s.tape.integers([-1, *[1] * (s.rank - 2)]))
+    return s.tape.op("Reshape", s.input(slot), [-1, *[1] * (s.rank - 2)])
 
 
 def _spatial(s: GradientStep) -> list[int]:
@@ -111,12 +111,9 @@ def _window(s: GradientStep, term: Term, before: int, after: int) -> Term:
     t, rank = s.tape, s.rank
     pads = [0] * (2 * rank)
     pads[1], pads[rank + 1] = before, after
-    padded = t.op("Pad", term, t.integers(pads))
+    padded = t.op("Pad", term, pads)
     channels = t.dim(s.a, 1)
-    parts = [
-        t.op("Slice", padded, t.integers([at]), channels + at, t.integers([1]))
-        for at in range(before + after + 1)
-    ]
+    parts = [t.op("Slice", padded, [at], channels + at, [1]) for at in range(before + after + 1)]
     return t.total(parts)
 
 

@@ -16,7 +16,7 @@ def _spread(s: GradientStep, term: Term, window: Window) -> Term:
     """Return each number at every element of its window, summed."""
     t = s.tape
     ones = t.array(np.ones((1, 1, *window.kernel), np.float32)).cast(s.dy.dtype)
-    alone = t.op("Reshape", term, t.concat(t.integers([-1, 1]), t.shape_of(s.y, 2)))
+    alone = t.op("Reshape", term, t.concat([-1, 1], t.shape_of(s.y, 2)))
     return t.reshaped(window.spread(s, alone, ones, s.a), s.a)
 
 

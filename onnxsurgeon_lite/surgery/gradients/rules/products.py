@@ -31,16 +31,16 @@ def _batched(s: GradientStep, matrix: list[Dim] | None) -> list[Dim] | None:
 
 def _row_times(s: GradientStep) -> Term:
     t = s.tape
-    dy = t.op("Unsqueeze", s.dy, t.integers([-2]))
+    dy = t.op("Unsqueeze", s.dy, [-2])
     if s.slot == 1:
-        return t.op("Unsqueeze", s.a, t.integers([1])) * dy
+        return t.op("Unsqueeze", s.a, [1]) * dy
     products = dy @ t.swapped(s.b, t.rank(s.b))
     return t.sum(products, range(t.rank(s.b) - 1))
 
 
 def _times_column(s: GradientStep) -> Term:
     t = s.tape
-    dy = t.op("Unsqueeze", s.dy, t.integers([-1]))
+    dy = t.op("Unsqueeze", s.dy, [-1])
     if s.slot == 0:
         return dy * s.b
     return t.sum(dy * s.a, range(t.rank(s.a) - 1))
@@ -50,7 +50,7 @@ def _of_all_rows(s: GradientStep) -> Term:
     """Return the gradient of a matrix that every row is multiplied with, in one product."""
     t = s.tape
     rows = [
-        t.op("Reshape", term, t.concat(t.integers([-1]), t.dim(s.b, axis)))
+        t.op("Reshape", term, t.concat([-1], t.dim(s.b, axis)))
         for axis, term in enumerate((s.a, s.dy))
     ]
     return t.op("Gemm", *rows, transA=1)
@@ -68,7 +68,7 @@ def _einsum(s: GradientStep) -> Term:
     terms = [s.dy, *(s.input(slot) for slot in range(len(inputs)) if slot != s.slot)]
     made = t.op("Einsum", *terms, equation=f"{','.join((output, *others))}->{kept}")
     if lone:
-        made = t.op("Unsqueeze", made, t.integers(mine.index(letter) for letter in lone))
+        made = t.op("Unsqueeze", made, [mine.index(letter) for letter in lone])
     return t.op("Expand", made, t.dims(s.x)) if lone else made
 
 

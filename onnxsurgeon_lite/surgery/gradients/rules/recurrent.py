@@ -28,9 +28,9 @@ def unrolled(s: GradientStep) -> list[Term]:
         s.text("direction", "forward"), [False, True]
     )
     parts = [_direction(s, x, number, way) for number, way in enumerate(ways)]
-    steps = t.concat(*(t.op("Unsqueeze", part[0], t.integers([1])) for part in parts), axis=1)
+    steps = t.concat(*(t.op("Unsqueeze", part[0], [1]) for part in parts), axis=1)
     last = [
-        t.concat(*(t.op("Unsqueeze", part[i], t.integers([0])) for part in parts))
+        t.concat(*(t.op("Unsqueeze", part[i], [0]) for part in parts))
         for i in range(1, len(parts[0]))
     ]
     if rows:
@@ -82,8 +82,7 @@ class _Weights:
     def gate(self, term: Term, first: int, last: int) -> Term:
         """Return the columns of some gates."""
         t = term.tape
-        bounds = t.integers([first * self.size]), t.integers([last * self.size])
-        return t.op("Slice", term, *bounds, t.integers([-1]))
+        return t.op("Slice", term, [first * self.size], [last * self.size], [-1])
 
     def of_state(self, state: Term, first: int, last: int) -> Term:
         """Return a state times its weights, for some gates."""
@@ -167,9 +166,9 @@ def _running(s: GradientStep, x: Term) -> Term:
     """Return for each step and sample whether the sequence goes on there, [steps, samples, 1]."""
     t = s.tape
     steps = t.op("Squeeze", t.op("Shape", x, start=0, end=1).typed(TensorProto.INT64))
-    lengths = t.op("Unsqueeze", s.input(_LENGTHS).cast(TensorProto.INT64), t.integers([1]))
+    lengths = t.op("Unsqueeze", s.input(_LENGTHS).cast(TensorProto.INT64), [1])
     places = t.op("Range", steps.of(0), steps, steps.of(1))
-    return t.op("Unsqueeze", places, t.integers([1, 2])) < lengths
+    return t.op("Unsqueeze", places, [1, 2]) < lengths
 
 
 def _weights(s: GradientStep, x: Term, number: int) -> _Weights:
@@ -200,6 +199,6 @@ def _start(s: GradientStep, slot: int, x: Term, number: int, size: int) -> Term:
     t = s.tape
     if not s.has(slot):
         samples = t.op("Shape", x, start=1, end=2).typed(TensorProto.INT64)
-        return t.zeros(t.concat(samples, t.integers([size])), x.dtype)
+        return t.zeros(t.concat(samples, [size]), x.dtype)
     place = t.number(number, TensorProto.INT64)
     return t.op("Gather", s.input(slot), place, axis=s.integer("layout"))

@@ -21,23 +21,18 @@ def _mean(s: GradientStep) -> Term:
 def _extreme(s: GradientStep) -> Term:
     """Return the gradient of ReduceMax and ReduceMin: equal elements share it."""
     hits = s.a.equals(s.spread(s.y)).cast(s.dy.dtype)
-    count = s.tape.op("ReduceSum", hits, _axes_term(s), keepdims=1, noop_with_empty_axes=1)
+    count = s.tape.op("ReduceSum", hits, s.axes(), keepdims=1, noop_with_empty_axes=1)
     return hits * (s.spread(s.dy) / count)
-
-
-def _axes_term(s: GradientStep) -> Term:
-    axes = s.axes()
-    return axes if isinstance(axes, Term) else s.tape.integers(axes)
 
 
 def _product(s: GradientStep) -> Term:
     """Return the gradient of ReduceProd: the product of all other elements, also where some are zero."""
     zero = s.a.equals(0)
     counted = zero.cast(s.a.dtype)
-    zeros = s.tape.op("ReduceSum", counted, _axes_term(s), keepdims=1, noop_with_empty_axes=1)
+    zeros = s.tape.op("ReduceSum", counted, s.axes(), keepdims=1, noop_with_empty_axes=1)
     filled = zero.where(s.a.of(1), s.a)
     if s.tape.opset >= 18:
-        made = s.tape.op("ReduceProd", filled, _axes_term(s), keepdims=1, noop_with_empty_axes=1)
+        made = s.tape.op("ReduceProd", filled, s.axes(), keepdims=1, noop_with_empty_axes=1)
     else:
         made = s.tape.op("ReduceProd", filled, keepdims=1, axes=s.fixed_axes() or None)
     others = made / filled
@@ -52,15 +47,15 @@ def running_product(s: GradientStep) -> list[Term]:
         raise s.refused("the axis is computed when the model runs")
     axis = s.at(int(np.ravel(known)[0]))
     order = [*(i for i in range(s.rank) if i != axis), axis]
-    rows = t.op("Unsqueeze", t.transposed(s.a, order), t.integers([-2]))
+    rows = t.op("Unsqueeze", t.transposed(s.a, order), [-2])
     size = t.op("Squeeze", t.dim(s.a, axis))
     place = t.op("Range", size.of(0), size, size.of(1))
-    ends = t.op("Unsqueeze", place, t.integers([1]))
+    ends = t.op("Unsqueeze", place, [1])
     one, other = (ends, place) if not s.integer("reverse") else (place, ends)
     behind = one < other if not s.integer("exclusive") else t.op("Not", other < one)
     filled = behind.where(rows.of(1), rows)
     axes = {"axes": [-1]} if t.opset < 18 else {}
-    given = [] if axes else [t.integers([-1])]
+    given = [] if axes else [[-1]]
     made = t.op("ReduceProd", filled, *given, keepdims=0, **axes)
     return [t.transposed(made, [int(i) for i in np.argsort(order)])]
 

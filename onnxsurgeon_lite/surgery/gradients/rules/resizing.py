@@ -41,7 +41,7 @@ def _scale(s: GradientStep, axis: int) -> float | Term | None:
     known, place = s.numbers(2), axes.index(axis)
     if known is not None:
         return float(np.ravel(known)[place])
-    return s.tape.op("Gather", s.input(2), s.tape.integers([place]))
+    return s.tape.op("Gather", s.input(2), [place])
 
 
 def _along(s: GradientStep, term: Term, axis: int) -> Term:
@@ -57,15 +57,15 @@ def _matrix(s: GradientStep, axis: int) -> Term:
     t = s.tape
     before, after = t.dim(s.a, axis), t.dim(s.y, axis)
     square = t.zeros(t.concat(before, before), s.dy.dtype)
-    image = t.op("Unsqueeze", t.op("EyeLike", square), t.integers([0, 1]))
+    image = t.op("Unsqueeze", t.op("EyeLike", square), [0, 1])
     scale = _scale(s, axis)
     if scale is None:
-        end = [None, t.concat(t.integers([1, 1]), before, after)]
+        end = [None, t.concat([1, 1], before, after)]
     else:
         number = t.array(np.array([scale], np.float32)) if isinstance(scale, float) else scale
         end = [t.concat(t.array(np.ones(3, np.float32)), number)]
     resized = s.again(1, image, None, *end, attributes=_KEPT)[0]
-    return t.op("Squeeze", resized, t.integers([0, 1]))
+    return t.op("Squeeze", resized, [0, 1])
 
 
 RULES: dict[str, Rule] = {"Resize": (_resize,)}

@@ -50,10 +50,10 @@ class _Images:
                 weight = factor if weight is None else weight * factor
         assert flat is not None
         channels = t.op("Shape", self.flat, start=1, end=2).typed(TensorProto.INT64)
-        places = t.op("Unsqueeze", flat, t.integers([1]))
-        shape = t.concat(t.integers([1]), channels, t.integers([1]))
+        places = t.op("Unsqueeze", flat, [1])
+        shape = t.concat([1], channels, [1])
         taken = t.op("GatherElements", self.flat, t.op("Expand", places, shape), axis=2)
-        return taken if weight is None else taken * t.op("Unsqueeze", weight, t.integers([1]))
+        return taken if weight is None else taken * t.op("Unsqueeze", weight, [1])
 
     def _padded(self, index: Term, size: Term) -> tuple[Term, Term | None]:
         """Return an index inside, and a weight of 0 for what is outside."""
@@ -111,9 +111,9 @@ def grid_sample(s: GradientStep) -> list[Term]:
     t, count = s.tape, s.rank - 2
     aligned = bool(s.integer("align_corners"))
     sizes = [_scalar(s, s.a, axis) for axis in range(2, s.rank)]
-    flat = t.op("Reshape", s.a, t.integers([0, 0, -1]))
+    flat = t.op("Reshape", s.a, [0, 0, -1])
     images = _Images(flat, sizes, s.text("padding_mode", "zeros"), aligned)
-    points = t.op("Reshape", s.b, t.concat(t.dim(s.b, 0), t.integers([-1, count])))
+    points = t.op("Reshape", s.b, t.concat(t.dim(s.b, 0), [-1, count]))
     taps = []
     for axis, size in enumerate(sizes):
         place = t.op("Gather", points, t.number(count - 1 - axis, TensorProto.INT64), axis=2)
@@ -135,35 +135,31 @@ def deformed(s: GradientStep) -> list[Term]:
     dilations, groups = s.integers("dilations") or [1, 1], s.integer("offset_group", 1)
     count, number, offset = sizes[0] * sizes[1], t.integers([sizes[0] * sizes[1]]), s.input(2)
     out = [t.dim(offset, 2), t.dim(offset, 3)]
-    by_group = t.concat(t.integers([0, groups]), number, t.integers([2]), *out)
+    by_group = t.concat([0, groups], number, [2], *out)
     offsets = t.op("Reshape", offset, by_group)
     taps = []
     for axis in range(2):
         inner = t.array(np.indices(sizes)[axis].reshape(-1, 1, 1) * dilations[axis])
         size = t.op("Squeeze", out[axis])
         outer = t.op("Range", size.of(0), size, size.of(1)) * strides[axis] - pads[axis]
-        line = t.op("Unsqueeze", outer, t.integers([1])) if axis == 0 else outer
+        line = t.op("Unsqueeze", outer, [1]) if axis == 0 else outer
         moved = t.op("Gather", offsets, t.number(axis, TensorProto.INT64), axis=3)
         at = moved + (line + inner).cast(moved.dtype)
-        taps.append(
-            _linear(t.op("Reshape", at, t.concat(t.integers([-1]), number * out[0] * out[1])))
-        )
+        taps.append(_linear(t.op("Reshape", at, t.concat([-1], number * out[0] * out[1]))))
     spatial = [_scalar(s, s.a, axis) for axis in (2, 3)]
     batch = t.dim(s.a, 0)
-    split = t.concat(batch * groups, t.integers([-1]), t.dim(s.a, 2) * t.dim(s.a, 3))
+    split = t.concat(batch * groups, [-1], t.dim(s.a, 2) * t.dim(s.a, 3))
     made = _Images(t.op("Reshape", s.a, split), spatial).sampled(taps)
-    shape = t.concat(batch, t.integers([groups, -1]), number, out[0] * out[1])
+    shape = t.concat(batch, [groups, -1], number, out[0] * out[1])
     made = t.op("Reshape", made, shape)
     if s.has(4):
-        mask = t.op(
-            "Reshape", s.input(4), t.concat(batch, t.integers([groups, 1]), number, out[0] * out[1])
-        )
+        mask = t.op("Reshape", s.input(4), t.concat(batch, [groups, 1], number, out[0] * out[1]))
         made = made * mask
     parts = s.integer("group", 1)
-    columns = t.op("Reshape", made, t.concat(batch, t.integers([parts, -1]), out[0] * out[1]))
-    rows = t.op("Reshape", s.b, t.concat(t.integers([parts, -1]), t.dim(s.b, 1) * count))
-    result = t.op("Reshape", rows @ columns, t.concat(batch, t.integers([-1]), *out))
-    return [result + t.op("Reshape", s.input(3), t.integers([1, -1, 1, 1])) if s.has(3) else result]
+    columns = t.op("Reshape", made, t.concat(batch, [parts, -1], out[0] * out[1]))
+    rows = t.op("Reshape", s.b, t.concat([parts, -1], t.dim(s.b, 1) * count))
+    result = t.op("Reshape", rows @ columns, t.concat(batch, [-1], *out))
+    return [result + t.op("Reshape", s.input(3), [1, -1, 1, 1]) if s.has(3) else result]
 
 
 def aligned_regions(s: GradientStep) -> list[Term]:
@@ -177,9 +173,7 @@ def aligned_regions(s: GradientStep) -> list[Term]:
     sizes = [_scalar(s, s.a, axis) for axis in (2, 3)]
     lines, inside = [], []
     for axis, (count, size) in enumerate(zip(counts, sizes, strict=True)):
-        first, last = (
-            t.op("Gather", corners, t.integers([place]), axis=1) for place in (1 - axis, 3 - axis)
-        )
+        first, last = (t.op("Gather", corners, [place], axis=1) for place in (1 - axis, 3 - axis))
         length = last - first if half else t.op("Max", last - first, 1)
         fractions = (np.arange(count * ratio) + 0.5) / (count * ratio)
         line = first + length * t.array(fractions.astype(np.float32)).cast(s.b.dtype)
@@ -189,19 +183,16 @@ def aligned_regions(s: GradientStep) -> list[Term]:
         lines.append(t.op("Min", t.op("Max", line, 0), wide - 1))
     places = [_crossed(lines[0], lines[1] * 0), _crossed(lines[0] * 0, lines[1])]
     chosen = t.op("Gather", s.a, s.input(2), axis=0)
-    images = _Images(t.op("Reshape", chosen, t.integers([0, 0, -1])), sizes, "border")
-    up, left = (
-        t.op("Unsqueeze", mask, t.integers([axis]))
-        for mask, axis in zip(inside, (2, 1), strict=True)
-    )
-    mask = t.op("Reshape", up * left, t.integers([0, 1, -1]))
+    images = _Images(t.op("Reshape", chosen, [0, 0, -1]), sizes, "border")
+    up, left = (t.op("Unsqueeze", mask, [axis]) for mask, axis in zip(inside, (2, 1), strict=True))
+    mask = t.op("Reshape", up * left, [0, 1, -1])
     made = images.sampled([_linear(at) for at in places]) * mask
-    shape = t.integers([0, 0, counts[0], ratio, counts[1], ratio])
+    shape = [0, 0, counts[0], ratio, counts[1], ratio]
     return [t.sum(t.op("Reshape", made, shape), [3, 5]) / (ratio * ratio)]
 
 
 def _crossed(rows: Term, columns: Term) -> Term:
     """Return the sums of each row and column, as a list for each sample."""
     t = rows.tape
-    crossed = t.op("Unsqueeze", rows, t.integers([2])) + t.op("Unsqueeze", columns, t.integers([1]))
-    return t.op("Reshape", crossed, t.integers([0, -1]))
+    crossed = t.op("Unsqueeze", rows, [2]) + t.op("Unsqueeze", columns, [1])
+    return t.op("Reshape", crossed, [0, -1])

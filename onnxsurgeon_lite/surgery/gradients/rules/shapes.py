@@ -29,7 +29,7 @@ def _tile(s: GradientStep) -> Term:
     t, rank = s.tape, s.rank
     if not rank:
         return s.dy
-    pairs = t.concat(*(t.op("Unsqueeze", x, t.integers([1])) for x in (s.b, t.dims(s.a))), axis=1)
+    pairs = t.concat(*(t.op("Unsqueeze", x, [1]) for x in (s.b, t.dims(s.a))), axis=1)
     split = t.op("Reshape", s.dy, t.flat(pairs))
     return t.sum(split, range(0, 2 * rank, 2))
 
@@ -46,7 +46,7 @@ def _concat(s: GradientStep) -> Term:
     else:
         start = t.total(sizes[:-1]) if s.slot else t.integers([0])
         end = start + sizes[-1]
-    return t.op("Slice", s.dy, start, end, t.integers([axis]))
+    return t.op("Slice", s.dy, start, end, [axis])
 
 
 def _split(s: GradientStep) -> Term:
@@ -62,7 +62,7 @@ def _split(s: GradientStep) -> Term:
 def _slice(s: GradientStep) -> Term:
     """Return the gradient with zeros around it, where the slice has no steps and its place is known."""
     pads = _around(s)
-    return _moved(s) if pads is None else s.tape.op("Pad", s.dy, s.tape.integers(pads))
+    return _moved(s) if pads is None else s.tape.op("Pad", s.dy, pads)
 
 
 def _around(s: GradientStep) -> list[int] | None:
@@ -110,7 +110,7 @@ def _depth_to_space(s: GradientStep) -> Term:
     t, size = s.tape, s.integer("blocksize")
     if s.text("mode", "DCR") == "DCR":
         return t.op("SpaceToDepth", s.dy, blocksize=size)
-    block = t.integers([size])
+    block = [size]
     parts = t.dim(s.y, 0), t.dim(s.y, 1), t.dim(s.a, 2), block, t.dim(s.a, 3), block
     return t.reshaped(
         t.transposed(t.op("Reshape", s.dy, t.concat(*parts)), [0, 1, 3, 5, 2, 4]), s.a

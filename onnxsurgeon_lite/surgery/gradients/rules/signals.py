@@ -18,16 +18,15 @@ def _dft(s: GradientStep) -> Term:
     if inverse and onesided:
         return _onesided_back(s, axis)
     given = t.dim(s.a, axis)
-    length = t.op("Reshape", s.b, t.integers([1])) if s.has(1) else given
+    length = t.op("Reshape", s.b, [1]) if s.has(1) else given
     full = _grown(s.dy, axis, length - t.dim(s.y, axis), s.rank) if onesided else s.dy
     made = transformed(full, length, axis, s.rank, 1 - inverse)
     count = t.op("Squeeze", length).cast(made.dtype)
     made = made / count if inverse else made * count
     if s.has(1):
-        kept = t.op("Slice", made, t.integers([0]), given, t.integers([axis]))
+        kept = t.op("Slice", made, [0], given, [axis])
         made = _grown(kept, axis, t.op("Max", given - length, 0), s.rank)
-    last = t.integers([0]), t.integers([1]), t.integers([-1])
-    return t.op("Slice", made, *last) if parts == 1 else made
+    return t.op("Slice", made, [0], [1], [-1]) if parts == 1 else made
 
 
 def _onesided_back(s: GradientStep, axis: int) -> Term:
@@ -40,7 +39,7 @@ def _onesided_back(s: GradientStep, axis: int) -> Term:
     twice = alone.where(made.of(1), 2) / size.cast(made.dtype)
     shape = [-1 if place == axis else 1 for place in range(s.rank)]
     return _grown(
-        made * t.op("Reshape", twice, t.integers(shape)),
+        made * t.op("Reshape", twice, shape),
         axis,
         t.dim(s.a, axis) - (length / 2 + 1),
         s.rank,
@@ -70,9 +69,8 @@ def transformed(
 def _grown(term: Term, axis: int, count: Term, rank: int) -> Term:
     """Return a term with so many zeros behind it."""
     t = term.tape
-    zeros = [t.integers([0] * n) for n in (rank + axis, rank - 1 - axis)]
-    pads = [zeros[0], count, zeros[1]] if axis < rank - 1 else [zeros[0], count]
-    return t.op("Pad", term, t.concat(*pads))
+    pads = [0] * (rank + axis), count, [0] * (rank - 1 - axis)
+    return t.op("Pad", term, t.concat(*pads[: 3 if axis < rank - 1 else 2]))
 
 
 def stft(s: GradientStep) -> list[Term]:
@@ -84,11 +82,11 @@ def stft(s: GradientStep) -> list[Term]:
     length = t.op("Squeeze", t.dim(s.a, 1))
     count = (length - frame.cast(TensorProto.INT64)) / step.cast(TensorProto.INT64) + 1
     starts = _range(count) * step.cast(TensorProto.INT64)
-    places = t.op("Unsqueeze", starts, t.integers([1])) + _range(frame.cast(TensorProto.INT64))
+    places = t.op("Unsqueeze", starts, [1]) + _range(frame.cast(TensorProto.INT64))
     frames = t.op("Gather", s.a, places, axis=1)
     if window is not None:
-        frames = frames * t.op("Unsqueeze", window, t.integers([1]))
-    size = t.op("Reshape", frame.cast(TensorProto.INT64), t.integers([1]))
+        frames = frames * t.op("Unsqueeze", window, [1])
+    size = t.op("Reshape", frame.cast(TensorProto.INT64), [1])
     return [transformed(frames, size, 2, 4, onesided=s.integer("onesided", 1))]
 
 
