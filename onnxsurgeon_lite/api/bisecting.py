@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+
 from onnxsurgeon_lite.api.asked import Searching, Writing
 from onnxsurgeon_lite.api.call import Call, Progress
 from onnxsurgeon_lite.api.page import Place
@@ -23,7 +25,7 @@ from onnxsurgeon_lite.debug.bisection.reproducer import (
     strip_weights,
 )
 from onnxsurgeon_lite.debug.computed_references import computed_references
-from onnxsurgeon_lite.debug.result import BesideEager, Case, Culprit
+from onnxsurgeon_lite.debug.result import BesideEager, Case, Culprit, Repair
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.given import unlike_models
@@ -38,7 +40,7 @@ from onnxsurgeon_lite.matching.values import (
     alignment,
     feeds_in_order,
 )
-from onnxsurgeon_lite.model import Model, require_replaceable
+from onnxsurgeon_lite.model import Model, ModelLike, require_replaceable
 from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from, required_inputs
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -50,12 +52,14 @@ from onnxsurgeon_lite.runtime.options import (
 )
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, present, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, Stored, arrays_in, present, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
 Given = Tensors | Sequence[Tensors] | None
 Opened = tuple[ReferenceSet, Feeds]
+Right = Callable[[ExitStack], tuple[dict[str, Array], ModelLike | Path | None]]
+"""Returns fresh inputs, and what is right for them while the stack is open."""
 
 
 def eager_beside(folder: Path) -> Path:
@@ -440,6 +444,7 @@ def write_edits(
     workaround: bool,
     writing: Writing,
     again: Callable[..., BisectResult],
+    right: Right,
 ) -> None:
     """Find what avoids errors of the runtime; write the repaired model, searched again, and its recipe."""
     from onnxsurgeon_lite.debug.causes.repairing import repair_files
@@ -449,7 +454,49 @@ def write_edits(
         work_around(model, result, partial(again, cause=False))
     if writing.repair is not None:
         again = partial(again, workaround=workaround)
-        result.repair = repair_files(model, result, Path(writing.repair), again, writing.force)
+        made = repair_files(model, result, Path(writing.repair), again, writing.force)
+        result.repair = made
+        if made.model is not None and made.verdict == "agrees":
+            _prove(made, right)
+
+
+def _prove(made: Repair, right: Right) -> None:
+    """Compare a repaired model with what is right on fresh inputs: an edit may fit the sample alone."""
+    from onnxsurgeon_lite.api.run import compare_sets as compared
+
+    try:
+        with ExitStack() as stack:
+            fresh, known = right(stack)
+            if known is None:
+                made.fresh = "proved on the recorded samples alone, without --against or --factory"
+                return
+            holds = compared(str(made.model), known, fresh).match
+    except SurgeonError as error:
+        made.fresh = f"proved on the recorded samples alone; on fresh inputs: {error.message}"
+        return
+    made.fresh = "agrees on fresh inputs" if holds else "mismatch on fresh inputs: this is no cause"
+    made.verdict = "agrees" if holds else "mismatch"
+
+
+def right_for(
+    index: GraphIndex,
+    other: ModelLike | None,
+    how: RuntimeOptions,
+    factory: str | None,
+    feeds: Feeds,
+    stack: ExitStack,
+) -> tuple[dict[str, Array], ModelLike | Path | None]:
+    """Return fresh inputs, and what is right for them: the other model, or the module's values; None if unknown.
+
+    Fresh are the numbers of the sample in another order: shapes, ranges and dtypes stay.
+    """
+    rng = np.random.default_rng(0)
+    arrays = {name: np.asarray(value) for name, value in feeds.items()}
+    fresh = {name: rng.permuted(a.reshape(-1)).reshape(a.shape) for name, a in arrays.items()}
+    if other is not None:
+        return fresh, other
+    module = replace(how, runtime=TORCH, settings=((TARGET, factory),)) if factory else how
+    return fresh, of_module(index, module, {**fresh}, stack)
 
 
 @dataclass
@@ -498,7 +545,7 @@ def of_module(
     index: GraphIndex,
     how: RuntimeOptions,
     feeds: Given,
-    call: Call,
+    stack: ExitStack,
 ) -> Path | None:
     """Return where the values of the PyTorch module are that a runtime `torch` names, recorded on these feeds."""
     if how.runtime != TORCH:
@@ -510,7 +557,7 @@ def of_module(
             "runtime torch needs a module, and has the setting compile",
             "write runtime=torch:FILE.py:FUNCTION, or runtime=torch:FILE.py:FUNCTION,compile=inductor",
         )
-    folder = Path(call.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-")), "refs")
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="onnxdbg-")), "refs")
     target = settings[TARGET]
     compiler = settings.get("compile", "")
     torch_recorder()(target, folder, feeds, index.model, compiler=compiler)

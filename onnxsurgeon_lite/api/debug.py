@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack, cast
@@ -160,7 +161,7 @@ def _bisect(
         from onnxsurgeon_lite.debug import bisection
 
         index = call.index(model)
-        recorded = bisecting.of_module(index, theirs, feeding.feeds, call)
+        recorded = bisecting.of_module(index, theirs, feeding.feeds, call.stack)
         reference = recorded or against.reference
         runtime = call.runtime_of(replace(searched, opt="none", lean=True), child)
         optimized = None
@@ -217,7 +218,10 @@ def _bisect(
             plainly = Searching(searching.look, cause=cause, workaround=workaround)
             return _bisect(edited, against, feeding, plainly, Writing(), how)
 
-        bisecting.write_edits(index.model, result, searching.workaround, writing, again)
+        right = partial(bisecting.right_for, index, against.model, theirs, searching.factory)
+        bisecting.write_edits(
+            index.model, result, searching.workaround, writing, again, partial(right, given)
+        )
     return call.done(result)
 
 

@@ -132,6 +132,7 @@ class Repair:
         edits: how many they are.
         outputs: the compared outputs of the repaired model.
         left: the search of the repaired model.
+        fresh: what was seen on fresh inputs.
     """
 
     verdict: Outcome
@@ -140,6 +141,7 @@ class Repair:
     edits: int = 0
     outputs: dict[str, Comparison] = field(default_factory=dict)
     left: "BisectResult | None" = field(default=None, metadata=HIDDEN)
+    fresh: str = ""
 
 
 @dataclass

@@ -146,13 +146,12 @@ def _changed(
 def _put(result: Model, index: GraphIndex, value: str, new: TensorProto) -> None:
     graph = result.proto.graph
     if value in index.initializers:
-        place = initializer_place(graph, value)
-        graph.initializer[place].CopyFrom(new)
-        for info in (*graph.input, *graph.value_info):
-            if info.name == value and info.type.tensor_type.HasField("shape"):
-                _declare(info.type.tensor_type.shape, new)
-        return
-    fill(graph.node[index.makers([value])[0]], new)
+        graph.initializer[initializer_place(graph, value)].CopyFrom(new)
+    else:
+        fill(graph.node[index.makers([value])[0]], new)
+    for info in (*graph.input, *graph.value_info):
+        if info.name == value and info.type.tensor_type.HasField("shape"):
+            _declare(info.type.tensor_type.shape, new)
 
 
 def _declare(shape: TensorShapeProto, tensor: TensorProto) -> None:

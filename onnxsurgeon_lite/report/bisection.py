@@ -70,7 +70,7 @@ def _show_repair(repair: Repair) -> None:
     say_all([f"repair: {counted(repair.edits, 'edit')}, in {str(repair.recipe)!r}"])
     out(f"wrote {str(repair.model)!r}")
     if repair.left is not None:
-        say_all(f"repaired: {line}" for line in headlines(repair.left))
+        say_all(f"repaired: {line}" for line in (*headlines(repair.left), repair.fresh) if line)
 
 
 def bisection_lines(

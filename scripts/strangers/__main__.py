@@ -69,7 +69,7 @@ def references(mode: str, right: Subject, inputs: tuple, folder: Path) -> dict[s
         if not list(module.children()) and name:
 
             def hook(_module, _inputs, output, name=name):
-                seen[name] = arrays(output)[0]
+                seen[name] = arrays(output[0] if isinstance(output, tuple) else output)[0]
 
             module.register_forward_hook(hook)
     right(*inputs)

@@ -557,6 +557,21 @@ def test_shapes_that_a_constants_numbers_decide_are_declared_anew(model_of, runt
     assert run(runtime, result.model, {"x": np.ones((2, 6), np.float32)})["y"].shape == (2, 3, 2)
 
 
+def test_a_constant_node_of_another_shape_is_declared_anew(model_of):
+    model = model_of("""
+        g (float[2,3] x) => (float[1,2,3] y) <int64[2] shape> {
+            shape = Constant <value = int64[2] {3, 2}> ()
+            h = Reshape(x, shape)
+            y = Reshape(h, last)
+        }""")
+    model.proto.graph.initializer.append(numpy_helper.from_array(np.array([1, 2, 3]), "last"))
+
+    graph = SetConstant("shape", [3, 1, 2]).apply(model).model.proto.graph
+
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in graph.value_info}
+    assert shapes["shape"] == [3]
+
+
 def test_what_did_not_fit_before_is_no_reason_to_refuse(model_of):
     model = model_of(CONCATENATED)
     model.proto.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.array([7, 3]), "shape"))

@@ -1,6 +1,7 @@
 """Causes that a reader can trust: nothing that the references leave open, nothing by accident, in plain words."""
 
 import numpy as np
+import onnx
 import pytest
 
 import onnxsurgeon_lite as osl
@@ -410,3 +411,57 @@ def test_edits_that_differ_only_in_the_middle_of_large_arrays_stay_apart():
     assert [step.to for step in steps] == [("n1", "n3"), ("n2",)]
     assert steps[1].numbers[2500] == 2
     assert key(["mistake", ones]) != key(["mistake", other])
+
+
+SCALED = "net (float[8] x) => (float[8] y) { h = Tanh (x) s = Gather (x, first) y = Mul (h, s) }"
+FIXED = "net (float[8] x) => (float[8] y) { h = Tanh (x) y = Mul (h, s) }"
+
+
+def test_a_repair_is_proved_on_fresh_inputs_by_another_model(tmp_path):
+    wrong = model(FIXED, s=np.float32([2]))
+    by_input, by_number = model(SCALED, first=np.int64([0])), model(FIXED, s=np.float32([5]))
+    feeds = {"x": numbers(8)}
+
+    def repaired(right: onnx.ModelProto) -> tuple[str, str]:
+        how = {"against": right, "repair": tmp_path / "fixed.onnx", "force": True}
+        made = osl.bisect(wrong, feeds=feeds, **how).repair
+        return made.verdict, made.fresh
+
+    assert repaired(by_number) == ("agrees", "agrees on fresh inputs")
+    assert repaired(by_input) == ("mismatch", "mismatch on fresh inputs: this is no cause")
+
+
+FACTORY = """import torch
+
+class Scaled(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) * {by}
+
+def make():
+    return Scaled(), (torch.ones(8),)
+"""
+
+
+def test_a_repair_is_proved_on_fresh_inputs_by_the_module(tmp_path):
+    wrong = model(FIXED, s=np.float32([2]))
+    x = numbers(8)
+    known = {"x": x, "y": np.tanh(x) * x[0]}
+
+    def repaired(by: str) -> tuple[str, str]:
+        (tmp_path / "net.py").write_text(FACTORY.format(by=by))
+        how = {"factory": f"{tmp_path / 'net.py'}:make", "repair": tmp_path / "fixed.onnx"}
+        made = osl.bisect(wrong, known, **how, force=True).repair
+        return made.verdict, made.fresh
+
+    assert repaired(f"{x[0]}") == ("agrees", "agrees on fresh inputs")
+    assert repaired("x[0]") == ("mismatch", "mismatch on fresh inputs: this is no cause")
+
+
+def test_a_repair_without_fresh_references_says_so(tmp_path):
+    x = numbers(8)
+    known = {"x": x, "y": np.tanh(x) * 5}
+
+    made = osl.bisect(model(FIXED, s=np.float32([2])), known, repair=tmp_path / "fixed.onnx").repair
+
+    assert made.verdict == "agrees"
+    assert made.fresh.startswith("proved on the recorded samples alone")
