@@ -19,6 +19,7 @@ from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
+from onnxsurgeon_lite.tensors.grid import Wide
 
 _FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _FLOATS |= {TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2}
@@ -168,22 +169,10 @@ def convolve(node: NodeProto, x: Array, weight: Array, bias: Array | None = None
 
     Source: https://onnx.ai/onnx/operators/onnx__Conv.html
     """
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    axes = x.ndim - 2
-    if attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+    windows, wide, axes = windows_of(node, x, weight.shape[2:]), weight.astype(float), x.ndim - 2
+    if windows is None:
         return None
-    pads = attributes.get("pads", [0] * 2 * axes)
-    strides = attributes.get("strides", [1] * axes)
-    dilations = attributes.get("dilations", [1] * axes)
-    groups = attributes.get("group", 1)
-    around = [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True)]
-    padded = np.pad(x.astype(np.float64), around)
-    wide = weight.astype(np.float64)
-    kernel = [(k - 1) * d + 1 for k, d in zip(wide.shape[2:], dilations, strict=True)]
-    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, tuple(range(2, 2 + axes)))
-    steps = tuple(slice(None, None, s) for s in strides)
-    holes = tuple(slice(None, None, d) for d in dilations)
-    windows = windows[(slice(None), slice(None), *steps, *holes)]
+    groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
     taps = tuple(range(2 + axes, 2 + 2 * axes))
     made = [
         np.tensordot(w, k, ((1, *taps), (1, *range(2, 2 + axes))))
@@ -191,6 +180,29 @@ def convolve(node: NodeProto, x: Array, weight: Array, bias: Array | None = None
     ]
     result = np.moveaxis(np.concatenate(made, -1), -1, 1)
     return result if bias is None else result + bias.astype(np.float64).reshape(-1, *[1] * axes)
+
+
+def windows_of(node: NodeProto, x: Array, kernel: Sequence[int]) -> Wide | None:
+    """Return what a Conv reads, in float64: [samples, channels, each axis, each axis of the kernel].
+
+    None for an `auto_pad` that is not supported, and for an input that is smaller than a window.
+    """
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    axes = len(kernel)
+    if attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        return None
+    # pad, then take each window; strides skip windows, dilations skip elements
+    pads = attributes.get("pads", [0] * 2 * axes)
+    ones = [1] * axes
+    strides, dilations = (attributes.get(name, ones) for name in ("strides", "dilations"))
+    around = [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True)]
+    padded = np.pad(x.astype(np.float64), around)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    if any(size < r for size, r in zip(padded.shape[2:], reach, strict=True)):
+        return None
+    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, tuple(range(2, 2 + axes)))
+    steps = [slice(None, None, step) for step in (1, 1, *strides, *dilations)]
+    return windows[tuple(steps)]
 
 
 def _widen(part: ModelProto) -> bool:

@@ -22,10 +22,8 @@ _MOST_AXES = 5  # axes whose permutations are tried
 WINDOWS = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool", "ConvTranspose")  # fmt: skip
 _KERNELS = (2, 3, 5, 7, 1)  # of pools
 _STEPS = (1, 2, 3, 4)  # strides and dilations
-_DILATIONS = (6, 8, 12, 16, 18, 24, 32, 64)  # of kernels that are dilated already
 _MOST_PADDINGS = 16  # for one kernel, stride and dilation
-_RECURRENT = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
-"""Recurrent operator -> its usual activations."""
+_RECURRENT = MISTAKES["recurrent"]
 
 
 def attributes(place: Place) -> Hypotheses:
@@ -213,7 +211,8 @@ def _sized(site: RegionNode, kernel: list[int], read: Ints, made: Ints) -> Itera
 
 def _larger(site: RegionNode) -> Sequence[int]:
     """Return more dilations for a kernel that is dilated."""
-    return _DILATIONS if any(each > 1 for each in site.ints("dilations")) else ()
+    is_dilated = any(each > 1 for each in site.ints("dilations"))
+    return MISTAKES["windows"]["dilations"] if is_dilated else ()
 
 
 def _padded(site: RegionNode) -> Hypotheses:
@@ -276,7 +275,7 @@ def _activations(site: RegionNode) -> Iterator[New]:
     """Yield the activations that recurrent nodes have elsewhere: of the gates, of what they let through."""
     usual, given = _RECURRENT[site.op_type], site.attributes.get("activations")
     directions = 2 if site.attributes.get("direction") == "bidirectional" else 1
-    old = given if isinstance(given, list) and given else list(usual)
+    old = given if isinstance(given, list) and given else usual
     for gates, others in itertools.product(("Sigmoid", "HardSigmoid"), ("Tanh", "Relu", "Sigmoid")):
         new = [gates if name == "Sigmoid" else others for name in usual] * directions
         if new not in (old, old * directions):

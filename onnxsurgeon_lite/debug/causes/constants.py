@@ -27,17 +27,9 @@ _FEW = 8  # elements of a constant whose elements are tried one by one
 _HUGE = 2.0**31  # a larger index means the end
 _KERNELS = ("Conv", "ConvTranspose")
 _SCALED = ("transposed constant", "flipped kernel")  # kinds that a scale by output may hide
-_EXCHANGED: dict[tuple[int, ...], str] = {
-    (1, 0, 2, 3): "in and out channels exchanged",
-    (0, 1, 3, 2): "height and width exchanged",
-    (2, 3, 1, 0): "axes laid out as HWIO",
-    (0, 2, 3, 1): "axes laid out as OHWI",
-}
+_EXCHANGED = {tuple(axes): words for words, axes in MISTAKES["kernels"].items()}
 """Axes -> the words for a kernel that is stored in their order."""
 _MASKING = -1e3  # a smaller number masks
-_ZERO_POINTS = {"uint8": (128, 127, 255), "int8": (-128, -127)}
-_WINDOW = ((1, 0), (-1, 0), (2, 0), (-2, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
-"""By how much the ends of a window of attention are off."""
 _WIDEST = 64  # positions of a window of attention that was forgotten
 _MASKS = MISTAKES["scalars"]["masks"]
 
@@ -181,7 +173,7 @@ def _scalars(constant: Constant) -> Iterator[Variant]:
         values = [*(_MASKS if may_mask else ()), *MISTAKES["scalars"]["usual"], *named]
     elif array.dtype.kind in "iu" and abs(int(old)) < _HUGE:
         near = (int(old) + step for step in (1, -1, 2, -2))
-        values = [*near, *range(4), *_ZERO_POINTS.get(array.dtype.name, ())]
+        values = [*near, *range(4), *MISTAKES["zero_points"].get(array.dtype.name, ())]
     for value in dict.fromkeys(values):
         if value == old or (array.dtype.kind == "u" and value < 0):
             continue
@@ -307,7 +299,8 @@ def _bands(array: Array, ahead: Order, numbers: Sequence[bool | float]) -> Itera
         if not kept.size:
             continue
         first, last = int(kept.min()), int(kept.max())
-        ends = [(first + a, last + b) for a, b in _WINDOW] + [(int(ahead.min()), last)]
+        ends = [(first + a, last + b) for a, b in MISTAKES["windows"]["ends"]]
+        ends.append((int(ahead.min()), last))
         widths = range(_WIDEST) if first == ahead.min() else ()
         ends += [(last - width, last) for width in widths if first < last - width]
         is_band = ((array == keep) == ((ahead >= first) & (ahead <= last))).all()

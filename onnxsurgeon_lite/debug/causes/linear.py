@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, RegionNode, Wide, small, wide
+from onnxsurgeon_lite.runtime.float64 import windows_of
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _ROWS = 4096  # rows of a convolution
@@ -192,21 +193,10 @@ def _windows(site: RegionNode, kernel: Ints) -> Wide | None:
     given, axes = site.operand(0), len(kernel)
     if given is None or given.ndim != axes + 2 or not axes:
         return None
-    if site.attributes.get("auto_pad", "NOTSET") != "NOTSET":
-        return None
     if 8 * given.size * int(np.prod(kernel)) > _LARGEST:
         return None
-    # pad, then take each window; strides skip windows, dilations skip elements
-    pads = site.ints("pads") or [0] * 2 * axes
-    strides, dilations = (site.ints(name) or [1] * axes for name in ("strides", "dilations"))
-    around = [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True)]
-    padded = np.pad(wide(given), around)
-    reach = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
-    if any(size < r for size, r in zip(padded.shape[2:], reach, strict=True)):
-        return None
-    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, tuple(range(2, axes + 2)))
-    steps = [slice(None, None, step) for step in (1, 1, *strides, *dilations)]
-    return np.moveaxis(windows[tuple(steps)], 1, axes + 1)
+    windows = windows_of(site.node, given, kernel)
+    return None if windows is None else np.moveaxis(windows, 1, axes + 1)
 
 
 @dataclass(frozen=True)

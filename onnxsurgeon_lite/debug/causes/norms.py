@@ -7,7 +7,7 @@ from itertools import islice, product
 import numpy as np
 from onnx import NodeProto
 
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted
 from onnxsurgeon_lite.debug.causes.operations import (
     OF_THE_LAST_AXIS,
@@ -24,21 +24,9 @@ from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _TOGETHER = 64  # choices among several missing steps
 _NEAREST = 8  # normalizations whose constants are tried
-_GROUPS = (1, 2, 4, 8, 16, 32)
 _FLAT = 1e-4  # a scale that differs less, or with a smaller bias, is a factor
 _EPSILONS = (1e-5, 1e-6, 1e-12)
 _BEHIND_A_NORM = ("Reshape", "Transpose", "Mul", "Add")
-_SCALED = " t = Mul(d, s) y = Add(t, b)"
-_NODES = {
-    "LayerNormalization": "y = LayerNormalization <epsilon = {epsilon}> (x, s, b)",
-    "RMSNormalization": f"q = Mul(x, x) m = {{mean}} v = Add(m, e) r = Sqrt(v) d = Div(x, r){_SCALED}",
-    "BatchNormalization": f"d = Identity(x){_SCALED}",
-    "GroupNormalization": (
-        "f = Reshape(x, split) n = InstanceNormalization <epsilon = {epsilon}> (f, ones, zeros)"
-        f" d = Reshape(n, whole){_SCALED}"
-    ),
-}
-"""Normalization -> nodes that compute it from `x`, with scale `s` and bias `b`."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +56,7 @@ class _Norm:
         """Return the edit that normalizes one value to another."""
         axes = (1,) * (made.ndim - 2) if self.groups else ()
         mean = "ReduceMean(q, last)" if place.opset >= 18 else "ReduceMean <axes = [-1]> (q)"
-        nodes = _NODES[self.op_type].format(epsilon=f"{self.epsilon:.15f}", mean=mean)
+        nodes = MISTAKES["norms"][self.op_type].format(epsilon=f"{self.epsilon:.15f}", mean=mean)
         scale, bias = (a.reshape(-1, *axes) for a in (self.scale, self.bias))
         ones = np.ones(self.groups)
         floats = {"s": scale, "b": bias, "e": self.epsilon, "ones": ones, "zeros": ones - 1}
@@ -83,7 +71,9 @@ def _solved(made: Wide, wanted: Wide) -> Iterator[_Norm]:
     kinds = [(op_type, 0) for op_type in OF_THE_LAST_AXIS] if made.ndim > 1 else []
     if made.ndim > 2 and not _is_a_bias(made, wanted):
         channels = made.shape[1]
-        several = [g for g in (*_GROUPS, channels) if channels % g == 0]
+        several = [
+            g for g in (*MISTAKES["attributes"]["num_groups"], channels) if channels % g == 0
+        ]
         kinds += [("BatchNormalization", channels), *(("GroupNormalization", g) for g in several)]
     for op_type, groups in kinds:
         norms = [_fitted(op_type, groups, epsilon, made, wanted) for epsilon in _EPSILONS]

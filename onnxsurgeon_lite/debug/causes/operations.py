@@ -42,7 +42,6 @@ _ROUNDING = ("Floor", "Round")
 _FIRST = 64  # elements that show what cannot fit
 _INTEGERS = ("Ceil", "QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear")
 """Operators beside which a rounding may be missing, and those that round."""
-_CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
 _PART = 1e-4  # a smaller difference is none
 _FLAT = 3e-5  # a smaller one is noise
@@ -57,17 +56,6 @@ RESHAPING = ("Reshape", "Flatten")
 OF_THE_LAST_AXIS = ("LayerNormalization", "RMSNormalization")
 """Normalizations that are the same for every position."""
 _MOVED_NODES = 16  # of a region in which all nodes are moved; in a larger one those that normalize
-_IN_FRONT = (
-    ("Add", True, "{other!r} is not added to {name!r}"),
-    ("Mul", True, "{other!r} is not multiplied with {name!r}"),
-)
-"""Operations of two operands: operator, True if the value that is read is the first one, what is missing."""
-_RARELY_IN_FRONT = (
-    ("Sub", True, "{other!r} is not subtracted from {name!r}"),
-    ("Div", True, "{name!r} is not divided by {other!r}"),
-    ("Sub", False, "{name!r} is not subtracted from {other!r}"),
-    ("Div", False, "{other!r} is not divided by {name!r}"),
-)
 _FILLED: Mapping[str, tuple[str, Callable[[Wide, Wide], Wide]]] = {
     "Add": ("added to", np.add),
     "Sub": ("subtracted from", np.subtract),
@@ -88,13 +76,13 @@ def other_operations(place: Place) -> Hypotheses:
     """Yield operations that are missing before a node, or at another place."""
     yield from _lacking_operands_on_the_way(place)
     yield from _missing_on_the_way(place)
-    yield from _missing_operands_on_the_way(place, _IN_FRONT)
+    yield from _missing_operands_on_the_way(place, "usual")
     yield from _moved(place)
 
 
 def rare_operations(place: Place) -> Hypotheses:
     """Yield differences and quotients that are missing before a node."""
-    yield from _missing_operands_on_the_way(place, _RARELY_IN_FRONT)
+    yield from _missing_operands_on_the_way(place, "rare")
 
 
 def _rearranged_at_the_end(place: Place) -> Hypotheses:
@@ -246,7 +234,7 @@ def missing_activation(place: Place, right: Right) -> Hypotheses:
         if title not in left_out and right.is_close(formula):
             op_type, _, more = title.partition(" ")
             yield _missing(title, right, right.edit(op_type, _TANH_LIKE if more else ()))
-    for low, high in _CLIPS:
+    for low, high in MISTAKES["scalars"]["clips"]:
         if right.is_close(partial(np.clip, a_min=low, a_max=high)):
             edit = right.edit("Clip", constants=(("low", low), ("high", high)))
             yield _missing(f"Clip to {text(low)} .. {text(high)}", right, edit)
@@ -388,11 +376,13 @@ def _scores(place: Place, name: str) -> str | None:
     return None
 
 
-def _missing_operands_on_the_way(
-    place: Place, missing: Sequence[tuple[str, bool, str]]
-) -> Hypotheses:
-    """Yield values that do not go into what a node reads: residuals, embeddings, norms, gates."""
-    for op_type, first, said in missing:
+def _missing_operands_on_the_way(place: Place, how_often: str) -> Hypotheses:
+    """Yield values that do not go into what a node reads: residuals, embeddings, norms, gates.
+
+    Args:
+        how_often: the row of the table of forgotten operations: `usual`, `rare`.
+    """
+    for op_type, first, said in MISTAKES["operands"][how_often]:
         for name, array, readers in ways(place):
             earliest = min(reader.number for reader in readers)
             for other, _ in _candidates(place, earliest, array.shape):
@@ -540,7 +530,7 @@ def factors(place: Place) -> Iterator[tuple[str, float]]:
         yield f"1/sqrt({size})", size**-0.5
         yield f"sqrt({size})", size**0.5
         yield f"1/{size}", 1 / size
-    yield from (("1/255", 1 / 255), ("2", 2.0), ("0.5", 0.5))
+    yield from MISTAKES["factors"].items()
 
 
 def _moved(place: Place) -> Hypotheses:

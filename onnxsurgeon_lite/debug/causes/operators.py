@@ -13,8 +13,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 _IMAGE = 4  # axes of images
 _MOST_AXES = 5  # axes whose permutations are tried
 _PAIRS = 256  # pairs of values of a region between which all is left out
-_NEUTRAL = {"Mul": 0.0, "Div": 0.0, "Add": 1.0, "Sub": 1.0}
-"""Operator -> the operand that others of its kind do not use."""
+_NEUTRAL = MISTAKES["neutral"]
 _KEEP = ("Relu", "LeakyRelu", "Elu", "Abs")
 """Operators that return positive numbers as they are."""
 _REDUCING = ("ReduceMean", "ReduceMax", "ReduceSum")

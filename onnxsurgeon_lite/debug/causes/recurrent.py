@@ -18,7 +18,7 @@ from onnxsurgeon_lite.debug.causes.cells import (
     Way,
     sums_of,
 )
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, RegionNode, Wide, wide
 from onnxsurgeon_lite.debug.causes.solving import (
     borrowed,
@@ -31,14 +31,12 @@ from onnxsurgeon_lite.debug.causes.solving import (
 )
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array
 
-_PARTS = ((0, 1, 2, 3), (0, 1), (2, 3), (0, 2), (1, 3))
-"""What is ordered together: 0 the weight of inputs, 1 that of the state, 2 and 3 their biases."""
+_PARTS = MISTAKES["gates"]["together"]
 
 Arranged = tuple[str, str, dict[int, Array]]
 """(kind of mistake, what is wrong, right numbers by slot)."""
 
 
-_USUAL = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
 _SAMPLES = 8
 
 
@@ -207,7 +205,8 @@ def cells_of(site: RegionNode) -> list[Cells]:
 def _is_usual(site: RegionNode) -> bool:
     """Return whether a node has the functions that it has by default, and steps along its first axis."""
     known, named = site.attributes, site.attributes.get("activations")
-    usual = _USUAL[site.op_type] * (2 if known.get("direction") == "bidirectional" else 1)
+    usual = list(map(str.lower, MISTAKES["recurrent"][site.op_type]))
+    usual *= 2 if known.get("direction") == "bidirectional" else 1
     rare = any(known.get(name) for name in ("clip", "input_forget", "layout"))
     resets = site.op_type == "GRU" and not known.get("linear_before_reset")
     functions = [str(name).lower() for name in named] if isinstance(named, list) else []

@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.attributes import text
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed, ways, who
 from onnxsurgeon_lite.debug.causes.place import Constant, Indices, Place, Wide, fits, wide
 from onnxsurgeon_lite.passes.insert import Insert
@@ -29,7 +29,7 @@ _WAVES: tuple[tuple[Wave, Wave], ...] = (
     (np.asarray, np.asarray),
 )
 """(angles -> a table, the way back); a table may have the angles themselves."""
-_BASES = (1e4, 5e5, 1e6, 1e5, 1e3, 1e2, 2e4, 4e4, 1.6e5, 1e7, 8e6, 2e6, 5e6)
+_BASES = MISTAKES["rotary"]["bases"]
 _PAIR = 2
 _WIDEST = 512  # features of a head
 _MOST = 512  # missing turns

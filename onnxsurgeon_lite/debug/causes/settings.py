@@ -1,19 +1,18 @@
 """Mistakes in how a model runs: how its inputs are prepared, in which precision, and training mode."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from onnxsurgeon_lite.debug.causes.arrangement import taken
-from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode
 from onnxsurgeon_lite.graph.lint import trains
 from onnxsurgeon_lite.passes import Insert, Pass, Replace, SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
 
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, of RGB
 _NAMED = {"Sub": "mean", "Div": "std", "Mul": "factor"}  # what an operator reads
 _COLORS = 3
 _IMAGE = 4  # axes
@@ -44,15 +43,10 @@ def _prepared(name: str, value: Array) -> Iterator[tuple[str, Edits]]:
                 edit = taken(name, axis, np.array(order))
                 yield f"{what}; with its channels taken as {list(order)}", (edit,)
         along = [_COLORS] + [1] * (value.ndim - axis - 1)
-        mean, std = (np.array(numbers, value.dtype).reshape(along) for numbers in (_MEAN, _STD))
-        what = "is fed without mean and deviation; normalized"
-        yield what, _steps(name, ("Sub", mean), ("Div", std))
-    ranges = "is fed as 0 .. 255 instead of 0 .. 1; divided by 255"
-    yield ranges, _steps(name, ("Mul", 1 / 255))
-    ranges = "is fed as 0 .. 1 instead of 0 .. 255; multiplied by 255"
-    yield ranges, _steps(name, ("Mul", 255.0))
-    ranges = "is fed as 0 .. 1 instead of -1 .. 1; stretched"
-    yield ranges, _steps(name, ("Mul", 2.0), ("Sub", 1.0))
+        for what, steps in MISTAKES["channels"].items():
+            yield what, _steps(name, steps, along)
+    for what, steps in MISTAKES["inputs"].items():
+        yield what, _steps(name, steps)
     for axes in permutations(range(value.ndim)):
         if list(axes) != sorted(axes) and tuple(shape[axis] for axis in axes) == shape:
             edit = Insert(name, "Transpose", attributes=(("perm", list(axes)),))
@@ -62,12 +56,15 @@ def _prepared(name: str, value: Array) -> Iterator[tuple[str, Edits]]:
         yield f"is fed mirrored along axis {axis}; mirrored back", (edit,)
 
 
-def _steps(name: str, *steps: tuple[str, float | Array]) -> Edits:
-    """Return the edits that insert operators with a number one after the other."""
+def _steps(
+    name: str, steps: Sequence[tuple[str, float | list[float]]], shape: Sequence[int] = ()
+) -> Edits:
+    """Return the edits that insert operators, each with a constant of a shape, one after the other."""
     edits: list[Insert] = []
     for number, (op_type, operand) in enumerate(steps, 1):
         new = f"{name}_{number}" if number < len(steps) else None
-        edits.append(Insert(name, op_type, constants=((_NAMED[op_type], operand),), output=new))
+        constants = ((_NAMED[op_type], np.reshape(operand, shape)),)
+        edits.append(Insert(name, op_type, constants=constants, output=new))
         name = new or name
     return tuple(edits)
 

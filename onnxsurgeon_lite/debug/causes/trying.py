@@ -17,8 +17,8 @@ from onnxsurgeon_lite.debug.causes.side_by_side import SideBySide
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost, SurgeonError
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.passes.pipeline import Pipeline
-from onnxsurgeon_lite.tensors.comparison import OWN
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float
+from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance, compare
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 
 Edited = tuple[Hypothesis, ModelProto]
 
@@ -185,21 +185,16 @@ class Bench:
         return Outcome(hypothesis, fits, left, error)
 
     def _left(self, actual: RunValue) -> float:
-        """Return the share of elements that mismatch, of some of them."""
+        """Return the share of elements that mismatch, of some of them; 1 where they cannot be compared."""
         wanted = self.place.wanted
         if not is_array(actual) or actual.shape != wanted.shape:
             return 1.0
         allowed = self.place.judge.allowed(self.place.value, actual) or OWN
         allowed = allowed.resolved(actual.dtype, wanted.dtype)
-        if not is_float(wanted.dtype) or not is_float(actual.dtype):
-            return float(np.mean(sampled(actual) != sampled(wanted)))
-        # NaN and infinity must be equal, other numbers within their tolerance
-        a, w = wide(sampled(actual)), wide(sampled(wanted))
-        finite = np.isfinite(a) & np.isfinite(w)
-        same = (a == w) | (np.isnan(a) & np.isnan(w))
-        with np.errstate(all="ignore"):
-            over = np.abs(a - w) > allowed.absolute(self.place.scale) + allowed.rtol * np.abs(w)
-        return float(np.mean(np.where(finite, over, ~same)))
+        # the scale of all elements counts, not that of some
+        allowed = Tolerance(allowed.absolute(self.place.scale), allowed.rtol)
+        found = compare(sampled(actual), sampled(wanted), allowed, ())
+        return found.share_over if found.match or found.reason == "values" else 1.0
 
     def solve(self, make: Callable[[float], Hypothesis]) -> float | None:
         """Return the positive number that makes the error smallest; None if there is none."""

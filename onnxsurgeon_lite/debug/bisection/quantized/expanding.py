@@ -41,18 +41,13 @@ class _Form:
         )
 
 
+_OF_TWO = "MatMul Add Mul"
+_OF_ONE = "Sigmoid Softmax LeakyRelu GlobalAveragePool AveragePool ReduceMean"
 _FORMS = {
     "QLinearConv": _Form("Conv", (0, 3), 6, 8),
-    "QLinearMatMul": _Form("MatMul", (0, 3), 6),
     "QGemm": _Form("Gemm", (0, 3), 7, 6),
-    "QLinearAdd": _Form("Add", (0, 3), 6),
-    "QLinearMul": _Form("Mul", (0, 3), 6),
-    "QLinearSigmoid": _Form("Sigmoid", (0,), 3),
-    "QLinearSoftmax": _Form("Softmax", (0,), 3),
-    "QLinearLeakyRelu": _Form("LeakyRelu", (0,), 3),
-    "QLinearGlobalAveragePool": _Form("GlobalAveragePool", (0,), 3),
-    "QLinearAveragePool": _Form("AveragePool", (0,), 3),
-    "QLinearReduceMean": _Form("ReduceMean", (0,), 3),
+    **{f"QLinear{name}": _Form(name, (0, 3), 6) for name in _OF_TWO.split()},
+    **{f"QLinear{name}": _Form(name, (0,), 3) for name in _OF_ONE.split()},
     "QLinearWhere": _Form("Where", (1, 4), 7, plain=(0,)),
     "QLinearConcat": _Form("Concat", (), 0),  # all that follow are operands
 }
