@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from onnx import defs
 
-from kit.causes import model, numbers, references
+from kit.causes import model, numbers, references, said
+from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.formulas import computed
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES
+from onnxsurgeon_lite.debug.causes.settings import feeding
 
 OPERATORS = {schema.name for schema in defs.get_all_schemas()}
 ERF = np.vectorize(math.erf)
@@ -67,3 +69,64 @@ def test_kinds_of_few_operators_come_first():
     lengths = [len(line.split()) for line in MISTAKES["operators"]["kinds"]]
 
     assert lengths == sorted(lengths)
+
+
+@pytest.fixture
+def known_inputs(monkeypatch):
+    """Search only how inputs are prepared."""
+    monkeypatch.setattr(finding, "FAMILIES", (feeding,))
+    monkeypatch.setattr(finding, "SOLVED", ())
+
+
+def prepared(steps) -> str:
+    """The model that prepares its input by these steps, as text."""
+    names = ["x", *(f"p{k}" for k in range(len(steps)))]
+    nodes = (f"{names[k + 1]} = {op}({names[k]}, n{k})" for k, (op, _) in enumerate(steps))
+    return (
+        f"g (float[2,3,4,4] x) => (float[2,3,4,4] y) {{ {' '.join(nodes)} y = Tanh({names[-1]}) }}"
+    )
+
+
+@pytest.mark.parametrize("what", MISTAKES["inputs"])
+def test_an_input_that_is_prepared_otherwise_is_named_and_repaired(known_inputs, what):
+    steps = MISTAKES["inputs"][what]
+    right = model(prepared(steps), **{f"n{k}": np.float32(n) for k, (_, n) in enumerate(steps)})
+
+    sentence = said(model(prepared([])), right, "y", x=numbers(2, 3, 4, 4) / 100)
+
+    assert f"input 'x' {what}" in sentence
+
+
+@pytest.mark.parametrize("what", MISTAKES["channels"])
+def test_channels_that_are_prepared_otherwise_are_named_and_repaired(known_inputs, what):
+    steps = MISTAKES["channels"][what]
+    constants = {f"n{k}": np.float32(n).reshape(3, 1, 1) for k, (_, n) in enumerate(steps)}
+
+    sentence = said(
+        model(prepared([])), model(prepared(steps), **constants), "y", x=numbers(2, 3, 4, 4) / 4
+    )
+
+    assert f"input 'x' {what}" in sentence
+
+
+@pytest.mark.parametrize("norm", MISTAKES["norms"])
+def test_the_nodes_of_a_normalization_compute_it(norm):
+    nodes = MISTAKES["norms"][norm].format(epsilon="0.5", mean="ReduceMean(q, last)")
+    axes = () if norm in ("LayerNormalization", "RMSNormalization") else (1, 1)
+    scale, bias = (numbers(6, seed=seed).reshape(6, *axes) for seed in (1, 2))
+    floats = {"s": scale, "b": bias, "e": np.float32(0.5), "ones": np.ones(2, np.float32)}
+    floats["zeros"] = np.zeros(2, np.float32)
+    sizes = {"last": np.array([-1]), "split": np.array([0, 2, -1]), "whole": np.array([4, 6, 5, 6])}
+    constants = {
+        n: c for n, c in (floats | sizes).items() if f" {n})" in nodes or f" {n}," in nodes
+    }
+    x = numbers(4, 6, 5, 6)
+
+    text = f"g (float[4,6,5,6] x) => (float[4,6,5,6] y) {{ {nodes} }}"
+    made = references(model(text, **constants), x=x)["y"]
+
+    grouped = x.reshape(4, 2, -1) if norm == "GroupNormalization" else x
+    centered = grouped - grouped.mean(-1, keepdims=True) * (norm != "RMSNormalization")
+    normal = centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + 0.5)
+    normal = x if norm == "BatchNormalization" else normal.reshape(x.shape)
+    np.testing.assert_allclose(made, normal * scale + bias, rtol=1e-4, atol=1e-4)
