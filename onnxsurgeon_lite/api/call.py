@@ -71,7 +71,7 @@ class Running(Limiting, total=False):
     provider: str
     threads: int
     ops_library: Sequence[str | PathLike[str]]
-    ops: str | PathLike[str] | None
+    ops: page.Place
     progress: Progress
 
 
@@ -154,15 +154,15 @@ class Call:
     timeout: float | None = None
     memory_limit: int | str = 0
     ops_library: Sequence[str | PathLike[str]] = ()
-    ops: str | PathLike[str] | None = None
+    ops: page.Place = None
     progress: Progress = quiet
     jobs: int = 0
     cluster: str | None = None
     sequence: Mapping[str, str] | None = None
     metric: "str | MetricFunction | None" = None
     tolerance: float | None = None
-    html: "str | PathLike[str] | None" = None
-    node_data: "str | PathLike[str] | None" = None
+    html: page.Place = None
+    node_data: page.Place = None
     force: bool = True
     notes: list[str] = field(default_factory=list, init=False)
     made: list[str] = field(default_factory=list, init=False)

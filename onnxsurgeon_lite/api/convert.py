@@ -3,12 +3,12 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Unpack
 
 from onnxsurgeon_lite.api.call import Call, RunOnFeeds
+from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, UsageError
 from onnxsurgeon_lite.runtime.options import require_ort
@@ -38,7 +38,7 @@ def convert(
     *,
     report: bool = False,
     calibrate: str | None = None,
-    html: str | PathLike[str] | None = None,
+    html: Place = None,
     force: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> "Conversion":

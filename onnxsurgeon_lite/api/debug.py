@@ -58,7 +58,7 @@ def bisect(
     a: Settings | None = None,
     b: Settings | None = None,
     find: str | None = None,
-    map: str | PathLike[str] | None = None,
+    map: Place = None,
     feeds: "Tensors | Sequence[Tensors] | None" = None,
     *,
     look: Literal["auto", "unoptimized", "optimized", "node"] = "auto",
@@ -286,8 +286,8 @@ def rank(
     by: Literal["node", "output"] = "node",
     of: str | None = None,
     bits: float | None = None,
-    html: str | PathLike[str] | None = None,
-    node_data: str | PathLike[str] | None = None,
+    html: Place = None,
+    node_data: Place = None,
     force: bool = False,
     **how: Unpack[RankingSamples],
 ) -> "Ranking | Blame | BitsPerLayer | LeaveOneOut | Float16Risks":
@@ -415,7 +415,7 @@ def match(
     a: "ModelLike | Tensors",
     b: "ModelLike",
     feeds: "Tensors | None" = None,
-    html: str | PathLike[str] | None = None,
+    html: Place = None,
     force: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> "MatchResult":

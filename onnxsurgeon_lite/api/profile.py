@@ -1,11 +1,11 @@
 """Profile models."""
 
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from onnxsurgeon_lite.api.call import Call, OptLevel, RunOnFeeds
 from onnxsurgeon_lite.api.debug import require_optimizers
+from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, Settings, require_ort, with_settings
@@ -27,10 +27,10 @@ def profile(
     against: "ModelLike | None" = None,
     a: Settings | None = None,
     b: Settings | None = None,
-    trace: str | PathLike[str] | None = None,
-    html: str | PathLike[str] | None = None,
+    trace: Place = None,
+    html: Place = None,
     *,
-    node_data: str | PathLike[str] | None = None,
+    node_data: Place = None,
     opt: OptLevel = "all",
     force: bool = True,
     **how: Unpack[RunOnFeeds],

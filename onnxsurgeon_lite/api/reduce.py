@@ -2,11 +2,11 @@
 
 from contextlib import closing, suppress
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, OptLevel
+from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.errors import SurgeonError
@@ -32,8 +32,8 @@ def reduce(
     a: Settings = "opt=none",
     b: Settings | None = None,
     runs: int = 1,
-    output: str | PathLike[str] | None = None,
-    journal: str | PathLike[str] | None = None,
+    output: Place = None,
+    journal: Place = None,
     resume: bool = False,
     force: bool = False,
     opt: OptLevel = "all",

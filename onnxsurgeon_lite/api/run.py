@@ -15,6 +15,7 @@ from onnxsurgeon_lite.api.call import (
     RunOnFeeds,
     byte_size,
 )
+from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import RuntimeTimeout, SurgeonError, UsageError
 from onnxsurgeon_lite.names import is_function
@@ -139,7 +140,7 @@ def _with_node(
 @spelled
 def record(
     model: "ModelLike | Module",
-    output: str | PathLike[str] | None = None,
+    output: Place = None,
     feeds: "Tensors | Sequence[Tensors] | None" = None,
     value: "str | Sequence[str]" = (),
     inner: bool = False,
@@ -300,7 +301,7 @@ def compare_sets(
     feeds: "Tensors | Sequence[Tensors] | None" = None,
     map: "str | PathLike[str] | None" = None,
     every: bool = False,
-    html: str | PathLike[str] | None = None,
+    html: Place = None,
     force: bool = False,
     opt: OptLevel = "all",
     **how: Unpack[ComparingSamples],
@@ -448,9 +449,9 @@ def _tallied(call: Call, job: "CompareSamples") -> "SampleComparison":
 
 @spelled
 def test(
-    config: str | PathLike[str] | None = None,
+    config: Place = None,
     only: "str | Sequence[str]" = (),
-    junit: str | PathLike[str] | None = None,
+    junit: Place = None,
     force: bool = True,
     **how: Unpack[Running],
 ) -> "SuiteResult":

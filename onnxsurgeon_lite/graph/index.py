@@ -327,6 +327,7 @@ class GraphIndex:
         if not unknown:
             return
         check_functions(self.model.proto)
+        # infer with more effort until all are known
         states: dict[str, TypeProto] = {}
         for positions, data_prop in self._inference_attempts(set(unknown)):
             try:
@@ -346,6 +347,7 @@ class GraphIndex:
             unknown -= {name for name, kind in found.items() if has_shape(kind)}
             if not unknown:
                 return
+            # the next attempt knows the states of loops whose shape stays
             kinds = {info.name: info.type for info in inferred if info.HasField("type")}
             states = self._loop_states(positions, kinds)
         self._without_type |= unknown
@@ -651,6 +653,7 @@ def serialized_part(
     source = model.structure()
     if len(source.graph.node) <= FEW:
         return _small_part(source, positions, change, declared)
+    # protobuf changes what is around nodes and value_info; these are copied as bytes
     nodes = NodeTable.of(source.graph).encoded
     infos, others = Declarations.apart(nodes.behind or around_nodes(source.graph))
     rest = GraphProto.FromString(others)
@@ -695,9 +698,11 @@ def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
     positions = list(positions)
     among = set(positions)
     producer = index.producer
+    # what is sorted stays as it is
     needs = {p: among.intersection(map(producer.get, index.reads[p])) for p in positions}
     if all(not needed or max(needed) < position for position, needed in needs.items()):
         return positions
+    # count for each node what it waits for
     users: dict[int, list[int]] = {position: [] for position in positions}
     for position, needed in needs.items():
         for other in needed:

@@ -60,6 +60,7 @@ class Append:
             value = links.get(name, name)
             return index.type_of(value) if value in index else None
 
+        # read the other graph, whose undeclared names have the types of this model
         guest, results = guest_of(self.what, model, known)
         asked = [name for name in required_inputs(GraphIndex.of(guest)) if name not in self.share]
         unknown = [name for name in asked if links.get(name, name) not in index]
@@ -68,6 +69,7 @@ class Append:
                 f"the model has no value {unknown[0]!r} for the input of that name",
                 f"link it: --map VALUE={unknown[0]}, or share an input: --share {unknown[0]}",
             )
+        # an output that it reads is none any more, unless it is kept
         pairs = [(links.get(name, name), name) for name in asked]
         read = dict.fromkeys(value for value, _ in pairs if value in index.outputs)
         keep = split(self.keep, read)
@@ -75,6 +77,7 @@ class Append:
             if name not in read:
                 raise UnknownNameError(name, "what is read", read, "output")
         done = merge(model, guest, pairs, self.share, self.prefix, keep)
+        # new outputs take the places of those that they are computed from
         gone = [name for name in read if name not in keep]
         _take_places(done.model, index, set(gone))
         freed = rename_results(done.model, results)

@@ -65,6 +65,7 @@ class BatchOutputs:
         groups = self._groups(index)
         kinds = {group: _common_type(index, names) for group, names in groups.items()}
 
+        # count the rows of each image, then pad and stack each group
         result = model.copy()
         graph = result.proto.graph
         appender = Appender(result)
@@ -76,6 +77,7 @@ class BatchOutputs:
         appender.named("Concat", counts, self.count, axis=0)
         for group, names in groups.items():
             self._stack(appender, group, names, kinds[group])
+        # stacked outputs take the place of those of single images, which stay inner values
         gone = set(chain.from_iterable(groups.values()))
         ragged = [info for info in graph.output if info.name in gone]
         kept = [info for info in graph.output if info.name not in gone]

@@ -63,6 +63,7 @@ class Freeze:
         changes = []
         frozen = []
         relaxed: dict[str, TypeProto] = {}
+        # each input becomes a constant; `Promote` noted in it which types it relaxed
         for selector, numbers in self.values:
             value = one_value(index, selector, notes)
             if value not in index.inputs:
@@ -76,10 +77,12 @@ class Freeze:
             _freeze(result, value, numbers)
             frozen.append(value)
             changes.append(f"input {value!r} is a constant now")
+        # types follow where the input had open sizes; then relaxed types are restored
         after = settle(index, result)
         if any(_is_open(index.inputs[value]) for value in frozen):
             notes += retype(model, after, frozen)
         restore(result, relaxed)
+        # compute what depends on nothing else now
         if self.fold and frozen:
             require_schemas(after)
             result, folded, more = _folded(result, frozen, self.limit, self.unroll)

@@ -69,6 +69,7 @@ class Insert:
         at_end = value in index.outputs and index.maker(value) is not None
         if at_end and not (self.before or self.to or self.output):
             return replace(self, before=True).apply(model)
+        # read the operands; numbers alone come after the value
         taken = Taken(index)
         base = f"{value}_{self.op_type.lower()}"
         operands = Operands.read(index, self.inputs, base, taken, notes, self.constants)
@@ -86,6 +87,7 @@ class Insert:
             raise EditError(
                 f"value {self.output!r} exists already", "choose another name for the new value"
             )
+        # make the node and its constants, behind all that it reads
         node = NodeProto(
             op_type=self.op_type, domain=self.domain or None, name=self.node_name or None
         )
@@ -93,6 +95,7 @@ class Insert:
         node.input[:] = inputs
         result.proto.graph.initializer.extend(operands.tensors(index, node))
         place = 1 + max(index.makers(inputs), default=-1)
+        # connect it: as the new producer of the value, or between the value and its readers
         if self.before:
             self._before(result, index, value, new)
             producer = index.nodes[index.producer[value]]
@@ -109,6 +112,7 @@ class Insert:
                 notes.append(
                     f"graph output {value!r} did not change; --before inserts the node before it"
                 )
+        # attributes have the types of the schema; then types follow the new node
         node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
         result.proto.graph.node.insert(place, node)
         notes += self._follow_types(index, settle(index, result), value, new)

@@ -68,6 +68,7 @@ class PadOutputs:
             raise UsageError(f"value {self.count!r} exists already", "choose another --count")
         kinds = {name: ragged_type(index, name) for name in names}
 
+        # unpadded values make room for padded ones, which have the names of the outputs
         result = model.copy()
         graph = result.proto.graph
         taken = value_names(index)
@@ -76,6 +77,7 @@ class PadOutputs:
         owner = {ragged.get(name, name): name for name in names}
         appender = Appender(result)
         appender.length(ragged.get(names[0], names[0]), self.most, self.count)
+        # pad each output, and declare its new length
         for info in graph.output:
             if info.name not in owner:
                 continue

@@ -34,6 +34,7 @@ class Pipeline:
             SurgeonError: a pass failed; the error's note names it and those before it.
             EditError: the final types do not fit.
         """
+        # a pipeline inside another one leaves the check of types to that one
         outer = UNSETTLED.get()
         left = set[str]() if outer is None else outer
         current = model
@@ -53,6 +54,7 @@ class Pipeline:
                     + (f", after {before}" if before else "")
                 )
                 raise
+            # collect what each step says
             current = result.model if result.changed else current
             notes += result.notes
             changes += result.changes
@@ -63,6 +65,7 @@ class Pipeline:
                 turned[name] = tuple(so_far[axis] for axis in order)
         if current is model:
             return PassResult(model, changed=False, notes=tuple(notes))
+        # the types of all steps together have to fit
         if left and outer is None:
             notes += retype(model, GraphIndex.of(current), left)
         done = PassResult(current, True, tuple(notes), tuple(changes), unproved, frozen)

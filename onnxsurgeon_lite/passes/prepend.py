@@ -56,8 +56,10 @@ class Prepend:
             like = like or next((i for i in links.values() if len(links) == 1), "")
             return index.type_of(like) if like else None
 
+        # read the other graph, whose undeclared names have the types of inputs
         guest, results = guest_of(self.what, model, known)
         made = results or {value.name: value.name for value in guest.proto.graph.output}
+        # each result feeds the input of its name, the linked one, or the only one
         pairs = []
         for name, value in made.items():
             alone = asked[0] if len(asked) == len(made) == 1 else name
@@ -68,6 +70,7 @@ class Prepend:
                 f"the model has no input {unknown[0]!r} for the result of that name",
                 f"its inputs are {listed(asked)}: name the result so, or link it with --map",
             )
+        # the merged model keeps the header and the documentation of this one
         done = merge(guest, model, pairs, self.share)
         _restore_header(done.model.proto, model.proto)
         _restore_documentation(done.model, index)

@@ -39,6 +39,7 @@ class RemoveOutput:
             raise EditError("a model needs an output: none would be left", "name fewer outputs")
         result = model.copy()
         drop(result.proto.graph.output, lambda info: info.name in names)
+        # values of nodes stay declared
         declared = {info.name for info in result.proto.graph.value_info}
         inner = [name for name in names if name in index.producer and name not in declared]
         result.proto.graph.value_info.extend(index.outputs[name] for name in inner)

@@ -72,6 +72,7 @@ class Replace:
             )
         notes: list[str] = []
         index = GraphIndex.of(importing(model, self.op_type and self.domain, notes))
+        # find the region, which no node outside may read from
         outputs = select_values(index, self.outputs)
         notes += outputs.notes
         base = f"{outputs.names[0]}_{self.op_type.lower()}" if outputs.names else ""
@@ -83,6 +84,7 @@ class Replace:
         if not region:
             raise EditError("nothing is between the inputs and the outputs", "name other values")
         _require_private(index, region, outputs.names)
+        # put the node or the graph of the model in its place, and let types follow
         types: dict[str, TypeProto] = {}
         if self.op_type:
             result = _without(index, region, outputs.names)

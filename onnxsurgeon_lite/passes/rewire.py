@@ -51,6 +51,7 @@ class Rewire:
         index = GraphIndex.of(model)
         notes: list[str] = []
         old = one_value(index, self.old, notes)
+        # a number in the place of the new value becomes a constant
         result = model.copy()
         numbers = literal(index, self.new)
         new = (
@@ -58,6 +59,7 @@ class Rewire:
             if numbers is None
             else _constant(index, result, old, numbers)
         )
+        # rewire each reader, at one input or at all that have the old value
         chosen = readers(index, old, self.to)
         for position in chosen:
             node = result.proto.graph.node[position]
@@ -73,6 +75,7 @@ class Rewire:
         index.foresee(name for p in chosen for name in index.nodes[p].output if name)
         if old in index.outputs and not self.to:
             notes.append(f"graph output {old!r} did not change: rewire changes only nodes")
+        # order the nodes again, check each rewired one, and let types follow
         after = settle(index, result)
         types: dict[str, TypeProto] = {}
         for position in chosen:

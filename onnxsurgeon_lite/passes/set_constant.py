@@ -53,6 +53,7 @@ class SetConstant:
         index = GraphIndex.of(model)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
+        # the new numbers have the dtype of the old ones
         old = constant_tensor(index, value)
         if not is_external(old):
             dtypes.to_array(old)  # it has as many elements as it declares, or this says so
@@ -63,6 +64,7 @@ class SetConstant:
         users = readers(index, value, ())
         chosen = readers(index, value, self.to)
         what = f"constant {value!r}"
+        # what others read as well, or a graph outside owns, stays: chosen nodes read a copy
         around = value in model.enclosing.names
         if around or len(chosen) < len(users):
             new.name = fresh(value, Taken(index))
@@ -79,6 +81,7 @@ class SetConstant:
                 notes.append(
                     f"{value!r} is shared: {len(users)} nodes read the new numbers (--to selects some)"
                 )
+        # another shape changes the types of readers; other integers may change sizes further on
         if new.dims != old.dims:
             after = GraphIndex.of(result)
             for place in chosen:

@@ -97,8 +97,10 @@ class OpenBody:
         """
         body = self._own_part(edited)
         notes: list[str] = []
+        # types that do not fit yet are not declared
         stale = downstream(GraphIndex.of(edited), unsettled) if unsettled else set[str]()
         drop(body.value_info, lambda info: info.name in stale)
+        # put the body in its place, with what it imports and the files of its tensors
         result = self.index.model.copy()
         result.files.update(edited.files)
         self._bring_imports(edited.proto, result.proto)
@@ -107,6 +109,7 @@ class OpenBody:
             notes += _fill_function(target, body)
         else:
             target.CopyFrom(body)
+        # outside, types follow what the body gives
         after = settle(self.index, result)
         results = list(walk.outputs(self._users(result.proto)))
         waiting = UNSETTLED.get()
