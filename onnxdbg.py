@@ -6,7 +6,8 @@ import signal
 
 def end_at_once() -> None:
     """End on signals without a word: nothing is written yet."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    # Windows has no SIGHUP
+    for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: os._exit(128 + number))
 

@@ -3,12 +3,12 @@
 import contextlib
 import ctypes
 import errno
-import fcntl
 import functools
 import io
 import os
 import re
 import shutil
+import socket
 import sys
 import tempfile
 import zlib
@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.remote import Remote, placed
+from onnxsurgeon_lite.system import HAS_FORK
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -376,7 +377,9 @@ def _write_errors(target: Path) -> Iterator[None]:
 def _held(target: Path) -> Iterator[None]:
     """Make other writers of a file wait, if the system has locks."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl  # not on Windows
+
             fcntl.flock(stack.enter_context(target.open("rb")), fcntl.LOCK_EX)
         yield
 
@@ -419,6 +422,8 @@ def _clear(folder: Path, is_over: Callable[[int], bool]) -> None:
 
 
 def _runs(process: int) -> bool:
+    if not HAS_FORK:  # there `kill` would end it
+        return True
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
@@ -431,9 +436,10 @@ def _runs(process: int) -> bool:
 @functools.cache
 def _machine() -> str:
     """Return what identifies this machine, and the container on it: process ids mean nothing elsewhere."""
+    name = socket.gethostname()
     with contextlib.suppress(OSError):
-        return f"{zlib.crc32((os.uname().nodename + os.readlink('/proc/self/ns/pid')).encode()):x}"
-    return f"{zlib.crc32(os.uname().nodename.encode()):x}"
+        name += os.readlink("/proc/self/ns/pid")
+    return f"{zlib.crc32(name.encode()):x}"
 
 
 def _mode(target: Path, new: int = 0o666) -> int:

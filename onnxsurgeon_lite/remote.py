@@ -22,6 +22,7 @@ from threading import Thread
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from onnxsurgeon_lite.errors import SourceChangedError, UsageError
+from onnxsurgeon_lite.system import read_at
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -422,7 +423,7 @@ class RangeFile(io.RawIOBase):
             piece = file.read(stop - start)
         except ValueError:  # the server has no ranges
             file = self._remote.copied()
-            piece = os.pread(file.fileno(), stop - start, start)
+            piece = read_at(file, stop - start, start)
         if not piece:
             raise ConnectionError(f"{self.name!r} gave no bytes at {start}")
         self._file = file

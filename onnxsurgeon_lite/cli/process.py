@@ -1,13 +1,20 @@
 """What the command makes of its process before anything else: streams that are open, signals that end it cleanly."""
 
+import _thread
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-_waiting = [int(signal.SIGALRM)]  # that the next SIGALRM stands for: our timer sends one, too
+from onnxsurgeon_lite.system import ENDING
+
+_ALARM = getattr(signal, "SIGALRM", None)  # not on Windows
+_ENDING = (*ENDING, *([_ALARM] if _ALARM else []))
+_waiting = [
+    int(_ALARM or signal.SIGINT)
+]  # that the next SIGALRM stands for: our timer sends one, too
 ended_by: list[int] = []
 """The signals that ended the command, whatever became of the exception."""
 
@@ -55,12 +62,15 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 def _meant(number: int) -> int:
     """Return the signal that a SIGALRM stands for."""
-    return _waiting[0] if number == signal.SIGALRM else number
+    return _waiting[0] if number == _ALARM else number
 
 
 def _raise_later(number: int) -> None:
     _waiting[0] = number
-    signal.signal(signal.SIGALRM, _raise)
+    if _ALARM is None:
+        threading.Timer(0.01, _thread.interrupt_main, [number]).start()
+        return
+    signal.signal(_ALARM, _raise)
     signal.setitimer(signal.ITIMER_REAL, 0.01)  # seconds
 
 

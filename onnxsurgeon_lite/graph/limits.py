@@ -1,11 +1,11 @@
 """What ONNX's own code, and processes beside the runtime's, may take of a machine."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 
 from onnxsurgeon_lite.remote import WAITING
+from onnxsurgeon_lite.system import physical_memory
 
 _SECONDS, _BYTES_A_SECOND = 60.0, 1 << 20
 _MEMORY, _COPIES = 1 << 30, 16
@@ -26,7 +26,7 @@ def limited(seconds: float | None, memory: int) -> Iterator[None]:
 
 def memory_of_children() -> int:
     """Return the bytes that a process beside the runtime's may allocate: those given, or all that the machine has."""
-    return _GIVEN.get()[1] or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return _GIVEN.get()[1] or physical_memory()
 
 
 def memory_of_runtime(provider: str) -> int:

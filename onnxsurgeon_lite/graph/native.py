@@ -23,6 +23,7 @@ from onnx import GraphProto, ModelProto, TypeProto
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.limits import allowed
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.system import HAS_FORK
 
 _DONE, _REJECTED, _NO_MEMORY = b"done", b"nope", b"full"
 _NEGATIVE = b"\xff" * 8 + b"\x01"
@@ -72,7 +73,7 @@ def open_sizes(kind: TypeProto, names: bool = False) -> None:
 
 def begin() -> None:
     """Fork now: a fork that is made later holds what is loaded until then."""
-    if not hasattr(_forks, "serves"):
+    if HAS_FORK and not hasattr(_forks, "serves"):
         _idle().extend(_Fork() for _ in range(_MOST - len(_idle())))
 
 
@@ -129,7 +130,7 @@ def begin_together(what: str, work: Callable[[], bytes], size: int = 0) -> Calla
     Args:
         size: bytes of the models that it works on; more of them may take more.
     """
-    if hasattr(_forks, "serves"):
+    if hasattr(_forks, "serves") or not HAS_FORK:
         return partial(_here, work)
     limits = allowed(size)
     _forks.work = work
@@ -344,7 +345,7 @@ _forks = threading.local()
 
 def _begin(work: Work, *arguments: object) -> None:
     """Ask a fork for what `_apart` will ask for, if nothing goes wrong; what was begun long ago is given up."""
-    if not hasattr(_forks, "serves"):
+    if HAS_FORK and not hasattr(_forks, "serves"):
         begun = _begun()
         del begun[: 1 - _MOST]
         begun.append((_asked(_free_fork(), work, arguments, _limits(arguments)), work, arguments))
@@ -393,7 +394,7 @@ def _apart(what: str, work: Work, *arguments: object) -> bytes:
         RejectedError: it raised.
         RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashed, or reached a limit.
     """
-    if hasattr(_forks, "serves"):
+    if hasattr(_forks, "serves") or not HAS_FORK:
         return _here(work, *arguments)
     limits = _limits(arguments)
     fork = _asked_already(work, arguments) or _asked(_free_fork(), work, arguments, limits)

@@ -40,12 +40,11 @@ def copy_span(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
 
 def _copy_data(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
     out.flush()
+    copy = getattr(os, "copy_file_range", None)  # of Linux
     with contextlib.nullcontext() if not file.is_verbatim else file.path.open("rb") as source:
-        while length and source is not None:
+        while length and source is not None and copy is not None:
             try:
-                done = os.copy_file_range(
-                    source.fileno(), out.fileno(), min(length, _CHUNK), offset
-                )
+                done = copy(source.fileno(), out.fileno(), min(length, _CHUNK), offset)
             except OSError as error:
                 if error.errno not in _NO_KERNEL_COPY:
                     raise

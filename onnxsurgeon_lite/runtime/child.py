@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, UsageError
+from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.runtime.guard import guarded
 
 if TYPE_CHECKING:
@@ -45,13 +46,17 @@ class Child:
     Args:
         memory_limit: bytes that the process may allocate; 0 for no limit.
         script: the script to run, in the folder of this file. arguments: what it is given, and then has a folder for
-            temporary files that ends with it.
+            temporary files that ends with it. python: another interpreter that runs it.
     """
 
     def __init__(
-        self, memory_limit: int = 0, script: str = "worker.py", arguments: tuple[str, ...] = ()
+        self,
+        memory_limit: int = 0,
+        script: str = "worker.py",
+        arguments: tuple[str, ...] = (),
+        python: str = "",
     ) -> None:
-        self._again = memory_limit, script, arguments
+        self._again = memory_limit, script, arguments, python
         self._files = tempfile.TemporaryDirectory(prefix="onnxdbg-") if arguments else None
         here, there = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it is open as long as the child runs
@@ -59,7 +64,7 @@ class Child:
             words = str(_SCRIPTS / script), str(there.fileno()), *arguments
             start = functools.partial(
                 subprocess.Popen,
-                guarded(*words, memory_limit=memory_limit),
+                guarded(*words, memory_limit=memory_limit, python=python),
                 env={**os.environ, "TMPDIR": self._files.name} if self._files else None,
                 pass_fds=[there.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -198,7 +203,9 @@ class Child:
             cause = self._cause()
             missing = _MISSING.search(cause)
             if missing:
-                raise UsageError(f"there is no {missing[1]}", _INSTALL) from error
+                _, _, _, python = self._again
+                hint = command(python, "-m", "pip", "install", missing[1]) if python else _INSTALL
+                raise UsageError(f"{python or 'this Python'} has no {missing[1]}", hint) from error
             raise RuntimeCrash(
                 f"the runtime's process died: {cause}",
                 "try --opt none; to find the node, cut the model in two with onnxdbg extract",

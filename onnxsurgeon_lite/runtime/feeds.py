@@ -3,7 +3,6 @@
 import ast
 import math
 import operator
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from onnxsurgeon_lite.errors import FeedsError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
 from onnxsurgeon_lite.graph.text import Dimension, shape_text
 from onnxsurgeon_lite.surgery.constants import make_tensor, parse
+from onnxsurgeon_lite.system import physical_memory
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
@@ -301,7 +301,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
 
 def _require_possible(name: str, shape: list[int]) -> None:
     """Raise `FeedsError` for a shape that no array has, or that no memory holds."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = physical_memory()
     if len(shape) > _MOST_AXES or math.prod(shape) > memory or max(shape, default=0) > memory:
         raise FeedsError(
             f"input {name!r} of shape {_sizes_text(shape)} cannot be made: it is too large",

@@ -37,6 +37,7 @@ class RuntimeOptions:
         runtime: `ort`, `reference`, `openvino`, `command`, `torch`, or that of an installed plugin.
         settings: (key, value) that the runtime, or onnxruntime's provider, is given as they are.
         ops: a Python file with operators that the runtime lacks.
+        python: the interpreter whose onnxruntime it is; '' for this one.
         otherwise: the runtime that computes what it has no kernels for: `reference`, or '' for none.
 
     Example:
@@ -54,6 +55,7 @@ class RuntimeOptions:
     runtime: str = ORT
     settings: tuple[tuple[str, str], ...] = ()
     ops: str = ""
+    python: str = ""
     otherwise: str = ""
 
 
@@ -80,7 +82,7 @@ def with_settings(options: RuntimeOptions, settings: Settings | None) -> Runtime
             raise UsageError(f"setting {name!r} has no '='", "write setting NAME=...")
         if name == "runtime":
             value, _, rest = value.partition(":")
-            options = replace(options, runtime=value, settings=())
+            options = replace(options, runtime=value, settings=(), python="")
             parts[:0] = [rest if key_value(rest)[1] else f"{TARGET}={rest}"] if rest else []
         else:
             options = _with_setting(options, name, value)
@@ -96,6 +98,8 @@ def _with_setting(options: RuntimeOptions, name: str, value: str) -> RuntimeOpti
             return replace(options, provider=value)
         case "threads" if is_count(value):
             return replace(options, threads=int(value))
+        case "python" if options.runtime == ORT:
+            return replace(options, python=value)
         case "disabled":
             return replace(options, disabled=(*options.disabled, value))
         case "else" if value == REFERENCE:
@@ -118,6 +122,7 @@ def words_of(options: RuntimeOptions) -> list[str]:
     """Return the command line's words for a runtime that is not onnxruntime alone; none for that."""
     words = ["--ops", options.ops] if options.ops else []
     settings = [f"{key_text(key)}={value}" for key, value in options.settings]
+    settings += [f"python={options.python}"] if options.python else []
     settings += [f"else={options.otherwise}"] if options.otherwise else []
     if options.runtime == ORT and not settings:
         return words

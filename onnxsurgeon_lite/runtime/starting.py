@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 
 from onnxsurgeon_lite.errors import UsageError
@@ -14,7 +15,11 @@ def started(options: RuntimeOptions) -> Child:
     """Return the process of the runtime that the options name."""
     memory = memory_of_runtime(options.provider)
     if options.runtime == ORT:
-        return Child(memory)
+        if options.python and shutil.which(options.python) is None:
+            raise UsageError(
+                f"there is no interpreter {options.python!r}", "write python=VENV/bin/python"
+            )
+        return Child(memory, python=options.python)
     if options.runtime == TORCH:
         raise UsageError(
             "a PyTorch module runs whole: it gives references",

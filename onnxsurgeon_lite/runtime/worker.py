@@ -7,6 +7,8 @@ for every dtype, including those that numpy lacks and packed ones below a byte.
 It does not import the package, so that it starts as fast as onnxruntime does.
 """
 
+from __future__ import annotations  # an older Python may run it
+
 import contextlib
 import ctypes
 import functools
@@ -30,7 +32,7 @@ import onnxruntime as ort
 if TYPE_CHECKING:
     import onnx
 
-Header = dict[str, object]
+    Header = dict[str, object]
 
 _LEVELS = {
     "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -69,6 +71,25 @@ _BITS = (
     2,
 )
 """Those of an element of each `TensorProto.DataType`."""
+_NUMPY = [
+    "",
+    "f4",
+    "u1",
+    "i1",
+    "u2",
+    "i2",
+    "i4",
+    "i8",
+    "",
+    "?",
+    "f2",
+    "f8",
+    "u4",
+    "u8",
+    "c8",
+    "c16",
+]
+"""numpy's dtype of each, where it has one."""
 _FLOATS = {1: np.float32, 10: np.float16, 11: np.float64}
 _RESIDENT = 256 << 20  # bytes of mapped files that can stay in memory while a session works
 _LOOK = 0.01  # seconds between two checks of it
@@ -89,6 +110,8 @@ class Worker:
 
     def stop_on_signal(self) -> None:
         """On the signal, end the current run at its next node; a thread waits for it, because a run blocks this one."""
+        if not hasattr(signal, "SIGUSR1"):
+            return  # Windows
         signals, wakes = socket.socketpair()
         wakes.setblocking(False)
         signal.signal(signal.SIGUSR1, lambda *_: None)
@@ -192,7 +215,7 @@ class Worker:
 
     def _read(self, data_type: int, shape: list[int]) -> ort.OrtValue:
         """Return a tensor whose bytes come next."""
-        value = ort.OrtValue.ortvalue_from_shape_and_type(shape, data_type, "cpu", 0)
+        value = _empty(shape, data_type)
         memory = _memory(value)
         if memory:  # a tensor without elements has no memory to read into
             self.stream.readinto(memory)
@@ -232,7 +255,7 @@ class Worker:
         if self.session is None:
             raise RuntimeError("no session is open")
         outputs = self.session.run_with_ort_values(names, given, self.running)
-        return dict(zip(names, outputs, strict=True))
+        return dict(zip(names, outputs))  # noqa: B905  `strict` came with Python 3.10
 
     def do_profile(
         self, feeds: dict[str, str], fetch: list[str], runs: int
@@ -337,7 +360,7 @@ def _is_utf8(path: str) -> bool:
     return True
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None)  # noqa: UP033  `cache` came with Python 3.9
 def _loaded(file: str) -> ModuleType:
     """Load a module from its file: this process does not import the package."""
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
@@ -370,7 +393,7 @@ def _string_tensor(strings: list[str], shape: list[int]) -> ort.OrtValue:
 
 
 def _run_node(
-    op_type: str, inputs: list[ort.OrtValue], **attributes: "int | onnx.TensorProto"
+    op_type: str, inputs: list[ort.OrtValue], **attributes: int | onnx.TensorProto
 ) -> ort.OrtValue:
     """Run one node on these values."""
     given = {f"in{i}": value for i, value in enumerate(inputs)}
@@ -378,14 +401,14 @@ def _run_node(
 
 
 def _session_of_node(
-    op_type: str, inputs: list[ort.OrtValue], **attributes: "int | onnx.TensorProto"
+    op_type: str, inputs: list[ort.OrtValue], **attributes: int | onnx.TensorProto
 ) -> ort.InferenceSession:
     """Return a session on one node, for values of these types as `in0`, `in1`; its output is `out`."""
     import onnx  # imported late: rarely needed, and half of this process's start time
 
     names = [f"in{i}" for i in range(len(inputs))]
     declared = [
-        onnx.ValueInfoProto(name=n, type=_type(v)) for n, v in zip(names, inputs, strict=True)
+        onnx.ValueInfoProto(name=f"in{i}", type=_type(value)) for i, value in enumerate(inputs)
     ]
     node = onnx.NodeProto(op_type=op_type, input=names, output=["out"])
     node.attribute.extend(onnx.helper.make_attribute(k, v) for k, v in attributes.items())
@@ -395,11 +418,11 @@ def _session_of_node(
     return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
-def _type(value: ort.OrtValue) -> "onnx.TypeProto":
+def _type(value: ort.OrtValue) -> onnx.TypeProto:
     """Return the type of a value: `tensor(float)`, or `seq(tensor(float))`."""
     import onnx
 
-    name = value.data_type().removeprefix("seq(").removeprefix("tensor(").rstrip(")")
+    name = value.data_type().rpartition("(")[2].rstrip(")")
     element = onnx.helper.make_tensor_type_proto(
         onnx.TensorProto.DataType.Value(name.upper()), None
     )
@@ -416,9 +439,18 @@ def _copied(value: ort.OrtValue) -> ort.OrtValue:
         return value
     if 0 in value.shape():
         return value
-    copy = ort.OrtValue.ortvalue_from_shape_and_type(value.shape(), value.element_type(), "cpu", 0)
+    copy = _empty(value.shape(), value.element_type())
     _memory(copy)[:] = _memory(value)
     return copy
+
+
+def _empty(shape: list[int], data_type: int) -> ort.OrtValue:
+    """Return a tensor whose memory is to be filled."""
+    make = ort.OrtValue.ortvalue_from_shape_and_type
+    try:
+        return make(shape, data_type, "cpu", 0)
+    except RuntimeError:  # before 1.20 it takes no numbers of dtypes
+        return make(shape, np.dtype(_NUMPY[data_type]).type, "cpu", 0)
 
 
 def _memory(value: ort.OrtValue) -> memoryview:

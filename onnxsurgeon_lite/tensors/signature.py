@@ -3,6 +3,8 @@
 This file imports nothing from the package: the runtime's process loads it, so that tensors stay in that process.
 """
 
+from __future__ import annotations  # an older Python may run it
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

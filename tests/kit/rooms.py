@@ -3,6 +3,7 @@
 ROOMS = (
     "errors",
     "names",
+    "system",
     "remote",
     "plugins",
     "atomic",

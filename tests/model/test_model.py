@@ -368,3 +368,17 @@ def test_a_model_above_2_gib_in_one_file_is_read_and_cut(tmp_path):
     assert [t.name for t in model.proto.graph.initializer] == ["w", "b", "huge"]
     outputs = run_model(load(tmp_path / "part.onnx"), {"x": X})
     assert np.allclose(outputs["m"], X @ WEIGHT)
+
+
+def test_weights_are_copied_where_the_kernel_copies_no_ranges(tmp_path, monkeypatch):
+    """As on macOS, whose Python has no `copy_file_range`."""
+    monkeypatch.delattr(os, "copy_file_range")
+    weight = np.arange(1 << 16, dtype=np.float32)
+    graph = helper.make_graph([], "g", [], [], [numpy_helper.from_array(weight, "w")])
+    where = {"save_as_external_data": True, "location": "w.data", "size_threshold": 0}
+    onnx.save(helper.make_model(graph), tmp_path / "m.onnx", **where)
+
+    save(load(tmp_path / "m.onnx"), tmp_path / "n.onnx")
+
+    copied = onnx.load(tmp_path / "n.onnx").graph.initializer[0]
+    assert np.array_equal(numpy_helper.to_array(copied), weight)

@@ -546,7 +546,8 @@ class _Bisection:
     ) -> None:
         """Find all origins, or go on with those; diagnose each before the walk heals it."""
         seen: set[str] = set()
-        with Float64(walk.observer) as float64:
+        doubted = any(":python=" in side for side in self.search.sides)
+        with Float64(walk.observer, doubted=doubted) as float64:
             for number, wave in enumerate(waves or self._waves(walk)):
                 found = [diagnosis.culprit(origin.bad, origin.region) for origin in wave]
                 firsts = {c.id: c for c in reversed(found)}  # a node may have two wrong outputs

@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import math
-import os
 import re
 import sys
 import weakref
@@ -25,6 +24,7 @@ from onnx import SequenceProto, TensorProto
 from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError, UsageError, said
 from onnxsurgeon_lite.plugins import READERS, brought, reason
 from onnxsurgeon_lite.remote import Remote, placed
+from onnxsurgeon_lite.system import read_at
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, Stored
 from onnxsurgeon_lite.tensors.references.sets import (
@@ -312,7 +312,7 @@ def _npz_entry(archive: zipfile.ZipFile, path: Path, member: str) -> Entry:
     if isinstance(path, Remote):
         return Entry(whole, size=size)
     file = archive.fp if info.compress_type == zipfile.ZIP_STORED else None
-    raw = os.pread(file.fileno(), _HEAD, info.header_offset) if file is not None else b""
+    raw = read_at(file, _HEAD, info.header_offset) if file is not None else b""
     start = _ZIP_HEADER + sum(int.from_bytes(raw[at : at + 2], "little") for at in (26, 28))
     return _placed(whole, path, raw, start, info.header_offset, size)
 

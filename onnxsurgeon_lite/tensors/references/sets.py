@@ -1,7 +1,6 @@
 """A reference set: named tensors, each read on demand."""
 
 import functools
-import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError, said
+from onnxsurgeon_lite.system import physical_memory
 from onnxsurgeon_lite.tensors.dtypes import Stored
 
 UNREADABLE = Exception
@@ -198,7 +198,7 @@ def text_of(path: Path, folder: Path | None = None, limit: int = 1 << 28) -> str
 
 @functools.cache
 def _memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return physical_memory()
 
 
 def _require_memory(size: int, name: str) -> None:
