@@ -6,6 +6,8 @@ from itertools import chain
 import numpy as np
 
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS
+from onnxsurgeon_lite.debug.causes.linear import fitted
+from onnxsurgeon_lite.debug.causes.norms import normalized
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.grid import Wide
 
@@ -37,7 +39,7 @@ def _softmax(x: Wide, _: Wide) -> Wide:
 
 
 def _scaled(x: Wide, y: Wide) -> Wide:
-    return np.asarray(x * ((x * y).sum() / (x * x).sum()))
+    return np.asarray(x * fitted(x, y, None)[0])
 
 
 def _shifted(x: Wide, y: Wide) -> Wide:
@@ -45,11 +47,9 @@ def _shifted(x: Wide, y: Wide) -> Wide:
 
 
 def _normalized(x: Wide, y: Wide) -> Wide:
-    axes = tuple(range(x.ndim - 1))
-    z = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
-    centered = z - z.mean(axes)
-    scale = (centered * y).sum(axes) / (centered**2).sum(axes)
-    return np.asarray(centered * scale + y.mean(axes))
+    normal = normalized(x, "LayerNormalization")
+    scale, bias = fitted(normal, y, tuple(range(x.ndim - 1)), shifts=True)
+    return np.asarray(normal * scale + bias)
 
 
 _FITTED: Mapping[str, Callable[[Wide, Wide], Wide]] = {

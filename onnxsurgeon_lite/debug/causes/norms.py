@@ -96,14 +96,14 @@ def _fitted(
 ) -> tuple[_Norm, float]:
     """Return (a normalization with the best scale and bias, its largest error)."""
     # channels last, then one scale and one bias for each
-    normal = _normal(made, op_type, groups, epsilon)
+    normal = normalized(made, op_type, groups, epsilon)
     x, y = (np.moveaxis(a, 1 if groups else -1, -1) for a in (normal, wanted))
     scale, bias = _by_channel(x, y, shifts=op_type != "RMSNormalization")
     error = float(np.abs(x * scale + bias - y).max(initial=0.0))
     return _Norm(op_type, epsilon, scale, bias, groups), error
 
 
-def _normal(array: Wide, op_type: str, groups: int = 0, epsilon: float = _EPSILONS[0]) -> Wide:
+def normalized(array: Wide, op_type: str, groups: int = 0, epsilon: float = _EPSILONS[0]) -> Wide:
     """Return an array normalized along its last axis, or in groups of the channels of axis 1."""
     if op_type == "BatchNormalization":
         return array
