@@ -77,7 +77,7 @@ class Searching:
     """What is searched, and how much is said of it; see `bisect`.
 
     Attributes:
-        memory: bytes of values that are computed at once.
+        memory: bytes of values that are computed at once. seconds: for the search of causes.
     """
 
     look: "Look | Literal['auto']" = "auto"
@@ -89,6 +89,7 @@ class Searching:
     factory: str | None = None
     blame: bool = False
     workaround: bool = False
+    seconds: float | None = None
 
     def require_possible(self, against: Against, writing: "Writing") -> None:
         """Raise `UsageError` for options that need another one, or forbid it."""

@@ -504,12 +504,14 @@ class Reproduction:
     """Writes the reproducer and runs it: only a command that shows the failure is announced.
 
     Attributes:
+        seconds: for the search of causes.
         late: the culprits are known only when the causes are.
     """
 
     model: Model
     output: Place
     runtime: Sequence[str]
+    seconds: float | None = None
     late: bool = False
     _begun: tuple[BisectResult, Generator[None, None, Reproducer]] | None = None
 
@@ -521,7 +523,7 @@ class Reproduction:
         if not (of_a_body or self.output is None or self.runtime or self.late):
             self._begun = result, self._writing(result)
             next(self._begun[1])
-        explain_causes(result, case)
+        explain_causes(result, case, self.seconds)
 
     def finish(self, result: BisectResult, strip: bool) -> None:
         """Say in the result where it is."""

@@ -70,6 +70,7 @@ def bisect(
     strip_weights: bool = False,
     force: bool = False,
     cause: bool = True,
+    seconds: float | None = None,
     repair: Place = None,
     factory: str | None = None,
     blame: bool = False,
@@ -104,6 +105,7 @@ def bisect(
         strip_weights: Noise for weights in the reproducer, if it still fails.
         force: Write into a folder that is not empty.
         cause: Say what is wrong with the culprits, and what repairs them; a quick search does not.
+        seconds: How long the search of causes may take; by default 20, or more where the bisection took longer.
         repair: Where to write the repaired model, and its recipe beside it; it is searched again, as proof.
         factory: `FILE.py:function` of the PyTorch module: where a region is wide, its operators are recorded too.
         blame: Share the error of the worst output among all nodes, to first order.
@@ -129,7 +131,7 @@ def bisect(
     side = Against(reference, against, a, b, find, links)
     feeding = Feeding(feeds, seed, dim, fill, sequence)
     searching = Searching(
-        look, quick, byte_size(memory), journal, resume, cause, factory, blame, workaround
+        look, quick, byte_size(memory), journal, resume, cause, factory, blame, workaround, seconds
     )
     writing = Writing(output, strip_weights, repair, html, node_data, force)
     return _bisect(model, side, feeding, searching, writing, {"opt": opt, **how})
@@ -170,7 +172,9 @@ def _bisect(
             optimized = call.runtime_of(searched)
 
         # what is written, and the search with it
-        made = bisecting.Reproduction(index.model, writing.output, words_of(searched))
+        made = bisecting.Reproduction(
+            index.model, writing.output, words_of(searched), searching.seconds
+        )
         search = bisection.Search(
             call.allowed(),
             None if searching.look == "auto" else searching.look,
@@ -215,7 +219,12 @@ def _bisect(
         def again(
             edited: "ModelLike", cause: bool = True, workaround: bool = False
         ) -> "BisectResult":
-            plainly = Searching(searching.look, cause=cause, workaround=workaround)
+            plainly = replace(
+                Searching(searching.look),
+                cause=cause,
+                workaround=workaround,
+                seconds=searching.seconds,
+            )
             return _bisect(edited, against, feeding, plainly, Writing(), how)
 
         right = partial(bisecting.right_for, index, against.model, theirs, searching.factory)

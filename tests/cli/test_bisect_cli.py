@@ -283,7 +283,8 @@ def test_a_journal_of_another_question_is_refused(folder):
     done = onnxdbg(*words, "--resume", "--rtol", "1e-2", cwd=folder)
 
     assert done.returncode == 2
-    assert "belongs to another model, references or options" in done.stderr
+    said = " ".join(done.stderr.split())  # a long folder breaks the line
+    assert "belongs to another model, references or options" in said
 
 
 def test_references_in_half_precision_are_compared_and_that_is_said(folder):

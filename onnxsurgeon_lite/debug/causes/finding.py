@@ -54,13 +54,17 @@ _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
 SECONDS = 20.0  # the least time for causes
 
 
-def explain_causes(result: BisectResult, case: Case) -> None:
+def explain_causes(result: BisectResult, case: Case, seconds: float | None = None) -> None:
     """Give the culprits of a result their causes, proved by running the edited model.
 
     Culprits that the runtime's own error, an optimizer or random numbers make have none. Ctrl-C ends only this
     search: what was found is reported.
+
+    Args:
+        seconds: how long it may take; by default as long as the bisection, and half as much again.
     """
-    finder = Finder(case, result, time.monotonic() + max(SECONDS, _TIMES * case.seconds))
+    lasts = max(SECONDS, _TIMES * case.seconds) if seconds is None else seconds
+    finder = Finder(case, result, time.monotonic() + lasts, lasts)
     left = [c for c in result.culprits if not c.inside and _explainable(c)]
     try:
         finder.try_to(finder.explain_layers, left)
@@ -123,7 +127,7 @@ class Finder:
     """Finds the causes of culprits.
 
     Attributes:
-        until: when the search ends, as `time.monotonic` counts.
+        until: when the search ends, as `time.monotonic` counts. lasts: seconds of the whole search.
         known: causes of the culprits so far.
         larger: mistakes that were found where regions are larger than a culprit.
         vain: culprits that no hypothesis explains.
@@ -131,16 +135,19 @@ class Finder:
         around: what is known around culprits.
         proof: what runs the edited model.
         _makers: mistake -> the families that yield it.
+        _begun: the kinds of mistakes that were tried at the current place, the last one in part.
     """
 
     case: Case
     result: BisectResult
     until: float
+    lasts: float
     known: list[Cause] = field(default_factory=list)
     vague: set[Hashable] = field(default_factory=set)
     larger: set[Hashable] = field(default_factory=set)
     vain: list[Culprit] = field(default_factory=list)
     _makers: dict[Hashable, dict[Family, None]] = field(default_factory=dict)
+    _begun: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.around = Surroundings(self.case, self.result)
@@ -160,7 +167,9 @@ class Finder:
             self.explain_shapes(culprit)
             self.explain(culprit)
         except OutOfTime:
-            culprit.unexplained = "not known: the time for its search was over"
+            names = self._begun
+            tried = f" in kind {len(names)} of mistakes, {names[-1]!r}" if names else ""
+            culprit.unexplained = f"not known: the time was over{tried}; --seconds {2 * self.lasts + 1:.0f} tries more"
         except SurgeonError as error:
             culprit.unexplained = f"not known: its search failed: {error.message}"
         except Exception as error:  # noqa: BLE001  a bug of ours: what was found stays
@@ -490,7 +499,7 @@ class Finder:
         """Return the cause that a culprit has where other edits come first, if these change what is read."""
         left = [other for other in self.result.culprits if not other.causes]
         case = replace(self.case, index=edited_by(first, self.index))
-        there = Finder(case, replace(self.result, culprits=left), self.until)
+        there = Finder(case, replace(self.result, culprits=left), self.until, self.lasts)
         entering = there.around.first.entering(culprit.outputs)
         node = replace(culprit, inputs=entering, causes=[], unexplained="")
         before, place = self.around.place(culprit), there.around.place(node)
@@ -547,7 +556,7 @@ class Finder:
             edited_by([apart], index),
         )
         case = replace(self.case, index=edited, judge=judge, samples=samples)
-        there = Finder(case, self.result, self.until)
+        there = Finder(case, self.result, self.until, self.lasts)
         node = replace(before, value=fresh, outputs=[fresh], seen=[], causes=[], unexplained="")
         between = there.around.place(node)
         if between is None or there.proof.agreement(between, ()) is not None:
@@ -594,6 +603,7 @@ class Finder:
         """Yield what fits, family by family."""
         # known mistakes have most of the time, numbers that are solved for the rest
         now = time.monotonic()
+        self._begun.clear()
         bench.until = now + _KNOWN * (self.until - now)
         over: OutOfTime | None = None
         try:
@@ -608,6 +618,7 @@ class Finder:
 
     def _yielded(self, place: Place, family: Family) -> Hypotheses:
         """Yield a family's hypotheses, and note which mistakes are its own."""
+        self._begun.append(family.__name__.replace("_", " "))
         for hypothesis in family(place):
             mistake = key(hypothesis.mistake or hypothesis.name)
             self._makers.setdefault(mistake, {})[family] = None

@@ -465,3 +465,17 @@ def test_a_repair_without_fresh_references_says_so(tmp_path):
 
     assert made.verdict == "agrees"
     assert made.fresh.startswith("proved on the recorded samples alone")
+
+
+def test_a_search_of_causes_ends_in_its_time_and_says_how_far_it_came():
+    text = "g (float[4,8] x) => (float[4,8] y) { h = MatMul (x, w) y = Softmax <axis = 0> (h) }"
+    wrong, right = model(text, w=numbers(8, 8)), model(text.replace("0", "1"), w=numbers(8, 8))
+    known, feeds = references(right, x=numbers(4, 8, seed=2)), {"x": numbers(4, 8, seed=2)}
+
+    late = osl.bisect(wrong, known, feeds=feeds, seconds=0).culprits[0]
+    found = osl.bisect(wrong, known, feeds=feeds, seconds=120).culprits[0]
+
+    assert not late.causes
+    assert late.unexplained.startswith("not known: the time was over in kind")
+    assert late.unexplained.endswith("--seconds 1 tries more")
+    assert "axis of Softmax" in found.causes[0].sentence
