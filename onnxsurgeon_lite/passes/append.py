@@ -36,7 +36,7 @@ class Append:
 
     Example:
         >>> osl.append("whole_model.onnx", "best = ArgMax(scores, axis=1)", {"31": "scores"}).changes[-1]
-        "added the 1 nodes of graph 'expression'"
+        "added the 1 node of graph 'expression'"
     """
 
     what: str | Model

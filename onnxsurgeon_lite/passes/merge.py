@@ -13,7 +13,7 @@ from onnxsurgeon_lite.model import Model, drop, entries, function_key, plain_dom
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.wire import unknown_fields
-from onnxsurgeon_lite.names import command, key_text, listed, split
+from onnxsurgeon_lite.names import command, counted, key_text, listed, split
 from onnxsurgeon_lite.passes.dedupe import content
 from onnxsurgeon_lite.passes.opset import Opset
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -78,7 +78,7 @@ def merge(
     changes = [f"linked {value!r} to input {name!r}" for value, name in links]
     changes += (f"input {name!r} is shared" for name in share)
     changes.append(
-        f"added the {len(guest.proto.graph.node)} nodes of graph {second.proto.graph.name!r}"
+        f"added the {counted(len(guest.proto.graph.node), 'node')} of graph {second.proto.graph.name!r}"
     )
     return PassResult.of(first, result, changes, notes)
 
