@@ -111,7 +111,7 @@ class _Declaring:
     def graph(self, index: GraphIndex, graph: GraphProto, outer: Expressions | None) -> None:
         """Declare the values of a graph and of its bodies."""
         types, expressions = _inferred(index, outer)
-        self._declare(graph, types)
+        self._declare(graph, {name: types[name] for name in index.producer if name in types})
         shaped = {key for key, kind in distinct(types).items() if has_shape(kind)}
         untyped = [name for name in index.producer if id(types.get(name)) not in shaped]
         index.types.update(types)

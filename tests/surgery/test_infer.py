@@ -261,3 +261,45 @@ def test_a_shape_of_unknown_length_makes_no_type_with_thousands_of_axes():
     model.proto.graph.output[0].type.tensor_type.ClearField("shape")
 
     assert osl.infer(model).notes == ("no shape is known for 1 values: 'y'",)
+
+
+def layer(n: int, read: str, made: str) -> str:
+    """Attention with a mask, as a converter writes it: sizes are computed as floats."""
+    return f"""s{n} = Shape({read}) f{n} = Cast<to = 1>(s{n}) b{n} = Slice(f{n}, zero, one, zero)
+        c{n} = Concat<axis = 0>(b{n}, heads) h{n} = Cast<to = 7>(c{n}) r{n} = Reshape({read}, h{n})
+        q{n} = Transpose<perm = [0,2,1,3]>(r{n}) k{n} = Transpose<perm = [0,2,3,1]>(r{n}) p{n} = MatMul(q{n}, k{n})
+        a{n} = Add(p{n}, m) t{n} = MatMul(a{n}, q{n}) u{n} = Transpose<perm = [0,2,1,3]>(t{n})
+        d{n} = Concat<axis = 0>(b{n}, whole) w{n} = Cast<to = 7>(d{n}) {made} = Reshape(u{n}, w{n}) """
+
+
+MASKED = f"""masked (float[unk__1,unk__2,8] x, float[unk__3,unk__4] mask) => (float[a,b,c] y)
+<int64[1] zero = {{0}}, int64[1] one = {{1}}, float[3] heads = {{-1,2,4}}, float[2] whole = {{-1,8}},
+ int64[2] middle = {{1,2}}> {{
+    m = Unsqueeze(mask, middle) {layer(1, "x", "v")} {layer(2, "v", "y")}
+}}"""
+
+
+@pytest.mark.parametrize("mask", [(1, 1), (3, 5), (1, 5), (3, 1)])
+def test_sizes_that_may_be_one_or_equal_are_told_apart_and_what_follows_them_is_known(mask):
+    model = osl.infer(built(MASKED)).model
+    feeds = {"x": np.ones((3, 5, 8), np.float32), "mask": np.ones(mask, np.float32)}
+
+    values = osl.run(Expose(tuple(GraphIndex.of(model).producer)).apply(model).model, feeds)
+
+    types = declared(model)
+    assert types["v"] == "float [x_dim0, v_dim1, 8]"
+    assert types["r2"] == "float [x_dim0, v_dim1, 2, 4]"
+    known: dict[str, int] = {}
+    for name, info in GraphIndex.of(model).declarations.items():
+        if name in values and name != "y":
+            texts = [d.dim_param or str(d.dim_value) for d in dims(info)]
+            assert len(texts) == values[name].ndim
+            for text, size in zip(texts, values[name].shape, strict=True):
+                assert known.setdefault(text, int(text) if text.isdigit() else size) == size
+
+
+def test_sizes_without_names_keep_the_names_that_a_first_step_gave_them():
+    result = osl.simplify(built(MASKED))
+
+    assert result.match
+    assert len(result.model.proto.graph.node) == 27  # of 31

@@ -52,7 +52,7 @@ _NUMBERS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL, TensorProto.
 
 
 def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Types, Expressions]:
-    """Infer the type of every value that a node of the main graph makes.
+    """Infer the type of every input, and of every value that a node of the main graph makes.
 
     Declared types are read only for inputs and for what operators of other domains make.
 
@@ -82,7 +82,7 @@ def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Ty
     types = {
         name: shared.setdefault(kind.SerializeToString(), kind)
         for name, kind in types.items()
-        if name in index.producer
+        if name in index.producer or name in index.inputs
     }
     if outer is None:
         _known[index] = types, expressions
@@ -94,7 +94,8 @@ def carry_types(before: GraphIndex, after: GraphIndex) -> None:
     found = _known.get(before) or _carried.get(before)
     if found:
         types, expressions = found
-        kept = {name: types[name] for name in _complete(types) & after.producer.keys()}
+        known = after.producer.keys() | after.inputs.keys()
+        kept = {name: types[name] for name in _complete(types) & known}
         _carried[after] = kept, expressions
         after.types.update(kept)
 
@@ -233,9 +234,8 @@ class _Resolving:
         places = self.index.places
         open_at = {self.index.producer[name] for name in self.open & self.index.producer.keys()}
         traced = self._unknown(sorted(open_at, key=places.__getitem__))
-        needed = open_at | self._shape_makers(traced)
-        makers = needed - open_at | traced
-        for position in sorted(needed, key=places.__getitem__):
+        makers = traced | self._shape_makers(traced)
+        for position in sorted(open_at | makers, key=places.__getitem__):
             if position in makers:
                 self._visit(position, position in traced)
             for name in self.open.intersection(self.index.rows[position].outputs):
@@ -317,8 +317,10 @@ class _Resolving:
         at = [(trial, found) for trial, found in states.items() if found is not None]
         if FEWEST <= len(at) < len(live):
             self.expressions.live = [trial for trial, _ in at]
-        elif len(at) < len(live):
-            at = []
+        elif len(at) < len(live):  # of sizes that may have to be equal, onnx tells the rank
+            ranked = [(trial, self._states(position, trial, sized=False)) for trial in live]
+            at = [(trial, found) for trial, found in ranked if found is not None]
+            at = at if len(at) == len(live) else []
         made: _Made = []
         for slot in range(len(self.index.nodes[position].output)):
             found = {trial: states[slot] for trial, states in at}
@@ -327,22 +329,22 @@ class _Resolving:
             made.append((types, data if data and len(data) == len(at) else None))
         return made
 
-    def _states(self, position: int, trial: int) -> list[State] | None:
-        """Return what a node makes at a trial; None if it refuses its inputs."""
-        reads = {name: self._state(name, trial) for name in self.index.reads[position]}
+    def _states(self, position: int, trial: int, sized: bool = True) -> list[State] | None:
+        """Return what a node makes at a trial, of symbols if not `sized`; None if it refuses its inputs."""
+        reads = {name: self._state(name, trial, sized) for name in self.index.reads[position]}
         try:
             return self.inference.states(self.index.nodes[position], reads)
         except InferenceFailed:
             return None
 
-    def _state(self, name: str, trial: int) -> State:
+    def _state(self, name: str, trial: int, sized: bool) -> State:
         constant = self._constant(name)
         if constant is not None:
             return constant
         kind = TypeProto()
         kind.CopyFrom(self.types.get(name, kind))
         for dim in dims_of(kind):
-            if dim.dim_param and not is_unknown(dim):
+            if sized and dim.dim_param and not is_unknown(dim):
                 _put(dim, self.expressions.size(dim.dim_param)[trial])
         data = self.data.get(name, {}).get(trial)
         return State((kind,), None, None if data is None else (data,))
@@ -390,7 +392,8 @@ class _Resolving:
             return False
         self.types[name] = copied(at[0][1])
         for dim in dims_of(self.types[name]):
-            dim.Clear()
+            if is_unknown(dim) or not dim.dim_param:
+                dim.Clear()
         return True
 
     def _text(self, size: Size | None, name: str) -> int | str:
@@ -401,8 +404,8 @@ class _Resolving:
 
 def _rank_varies(at: Iterable[list[State] | None]) -> bool:
     """Return whether every output of a node has other numbers of axes at other trials."""
-    known = ([len(dims_of(state.types[0])) for state in states] for states in at if states)
-    return all(len(set(column)) > 1 for column in zip(*known, strict=True))
+    known = [[len(dims_of(state.types[0])) for state in states] for states in at if states]
+    return bool(known) and all(len(set(column)) > 1 for column in zip(*known, strict=True))
 
 
 def _size(axis: int, at: Sequence[tuple[int, TypeProto]]) -> Size | None:
