@@ -74,12 +74,15 @@ def _raise_later(number: int) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.01)  # seconds
 
 
+_FRAGILE = ("_unraisable", "__del__", "_get_default_tempdir")
+
+
 def _must_wait(frame: FrameType | None) -> bool:
-    """Return whether native code is being loaded, which may not survive an exception, or whether one is lost."""
+    """Return whether an exception does harm now: native code is being loaded, or a function is fragile."""
     while frame:
         code = frame.f_code
-        # in these functions it is printed, or lost
-        if code.co_name in ("_unraisable", "__del__") or "<frozen importlib" in code.co_filename:
+        # in these functions it is printed or lost, or the file that probes a folder stays
+        if code.co_name in _FRAGILE or "<frozen importlib" in code.co_filename:
             return True
         frame = frame.f_back
     return False

@@ -160,6 +160,21 @@ def test_what_a_signal_breaks_between_two_lines_is_no_bug_of_ours(number, told, 
     assert os.listdir(tmp_path) == ["m.onnx"]
 
 
+def test_a_signal_while_a_folder_for_temporary_files_is_probed_leaves_nothing(tmp_path):
+    code = (
+        f"{SETUP}import tempfile; os.environ['TMPDIR'] = '.'; opened = tempfile._os.open\n"
+        "def interrupted(*given):\n    fd = opened(*given); os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(0); return fd\n"
+        "tempfile._os.open = interrupted; tempfile.gettempdir(); time.sleep(9)"
+    )
+
+    with python(code, cwd=tmp_path) as process:
+        process.communicate()
+
+    assert process.returncode == 143
+    assert not os.listdir(tmp_path)
+
+
 def test_a_signal_that_waits_at_the_end_of_the_command_ends_it():
     code = (
         f"{SETUP}process._raise_later(signal.SIGTERM); process.end_at_once()\n"
