@@ -363,10 +363,11 @@ def _is_utf8(path: str) -> bool:
 @functools.lru_cache(maxsize=None)  # noqa: UP033  `cache` came with Python 3.9
 def _loaded(file: str) -> ModuleType:
     """Load a module from its file: this process does not import the package."""
-    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    spec = importlib.util.spec_from_file_location(f"of_{Path(file).stem}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
