@@ -16,6 +16,7 @@ from onnxsurgeon_lite.graph.index import (
 )
 from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.graph.native import RejectedError
+from onnxsurgeon_lite.graph.operators import needed
 from onnxsurgeon_lite.graph.schemas import first_version
 from onnxsurgeon_lite.graph.table import FEW
 from onnxsurgeon_lite.model import Model, is_standard, plain_domain
@@ -30,6 +31,7 @@ class CheckResult(Shown):
     Attributes:
         problem: the checker's message; '' for a valid model.
         findings: suspicious parts of a model that the checker accepts.
+        needs: the operators that only onnxruntime defines, as DOMAIN:OPERATOR.
         path: the model's file.
 
     Example:
@@ -40,6 +42,7 @@ class CheckResult(Shown):
     valid: bool
     problem: str = ""
     findings: tuple[LintFinding, ...] = ()
+    needs: tuple[str, ...] = ()
     path: str = field(default="", metadata=HIDDEN)
 
 
@@ -64,13 +67,13 @@ def check(model: Model, full: bool = False) -> CheckResult:
     except GraphError as error:
         return refused(error, path, tuple(findings))
     problem = problem_of(model, full)
-    return CheckResult(not problem, problem, (*findings, *find(index)), path)
+    return CheckResult(not problem, problem, (*findings, *find(index)), needed(model.proto), path)
 
 
 def refused(error: GraphError, path: str, findings: tuple[LintFinding, ...] = ()) -> CheckResult:
     """Return what is known of a model whose graph is broken."""
     step = f"; {error.hint}" if error.hint else ""
-    return CheckResult(False, f"{error.message}{step}", findings, path)
+    return CheckResult(False, f"{error.message}{step}", findings, path=path)
 
 
 def problem_of(model: Model, full: bool = False) -> str:

@@ -22,6 +22,7 @@ from onnx import GraphProto, ModelProto, TypeProto
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.limits import allowed
+from onnxsurgeon_lite.graph.operators import register_for
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.system import HAS_FORK
 
@@ -263,6 +264,8 @@ def _serve(stream: BufferedRWPair, base: int) -> None:
         work, arguments, seconds, memory = pickle.loads(request)
         try:
             with _allowed(seconds, base + memory):
+                for model in filter(lambda part: isinstance(part, (bytes, str)), arguments):
+                    register_for(model)
                 reply = _DONE + work(*arguments)
         except MemoryError:
             reply = _NO_MEMORY

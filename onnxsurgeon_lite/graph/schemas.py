@@ -30,6 +30,7 @@ from onnxsurgeon_lite.graph.index import (
     opset_versions,
 )
 from onnxsurgeon_lite.graph.native import RejectedError
+from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN, find_schema
 from onnxsurgeon_lite.graph.table import FEW, NodeTable
 from onnxsurgeon_lite.model import (
     Model,
@@ -72,25 +73,25 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
             f"the model imports no opset of domain {node.domain!r}",
             "import what the nodes need: onnxdbg edit fix MODEL",
         )
-    try:
-        return defs.get_schema(node.op_type, version, domain)
-    except defs.SchemaError as error:
-        known = {s.name for s in defs.get_all_schemas() if s.domain == domain}
-        if not known:
-            return None
-        place = f"opset {version} of {domain or 'ai.onnx'}"
-        unknown = UnknownNameError(node.op_type, place, sorted(known), kind="operator")
-        since = [
-            schema.since_version
-            for schema in defs.get_all_schemas_with_history()
-            if (schema.name, schema.domain) == (node.op_type, domain)
-        ]
-        if since:
-            step = f"convert the model first: onnxdbg edit opset MODEL {min(since)}"
-            if version < 1:  # the converter knows no way from it
-                step = f"no opset is {version}: export the model again"
-            unknown.hint = f"{node.op_type}: opset {min(since)}; {step}"
-        raise unknown from error
+    schema = find_schema(node.op_type, version, domain)
+    if schema is not None:
+        return schema
+    known = {s.name for s in defs.get_all_schemas() if s.domain == domain}
+    if not known or domain == RUNTIME_DOMAIN:  # another onnxruntime may have it
+        return None
+    place = f"opset {version} of {domain or 'ai.onnx'}"
+    unknown = UnknownNameError(node.op_type, place, sorted(known), kind="operator")
+    since = [
+        schema.since_version
+        for schema in defs.get_all_schemas_with_history()
+        if (schema.name, schema.domain) == (node.op_type, domain)
+    ]
+    if since:
+        step = f"convert the model first: onnxdbg edit opset MODEL {min(since)}"
+        if version < 1:  # the converter knows no way from it
+            step = f"no opset is {version}: export the model again"
+        unknown.hint = f"{node.op_type}: opset {min(since)}; {step}"
+    raise unknown
 
 
 @cache
@@ -121,9 +122,8 @@ def _takes(
     domain: str, version: int, op_type: str, inputs: int, attributes: tuple[str, ...]
 ) -> bool:
     """Return whether a version of a domain has the operator with so many inputs and these attributes."""
-    try:
-        schema = defs.get_schema(op_type, version, domain)
-    except defs.SchemaError:
+    schema = find_schema(op_type, version, domain)
+    if schema is None:
         return False
     required = {name for name, attribute in schema.attributes.items() if attribute.required}
     fits = schema.min_input <= inputs <= schema.max_input and not schema.deprecated
@@ -227,8 +227,8 @@ def checked(model: Model) -> GraphIndex:
 def require_schemas(index: GraphIndex) -> None:
     """Raise `EditError` unless each node has the inputs, outputs and attributes that its operator takes.
 
-    Nodes of bodies and functions count, too; operators that ONNX does not define do not. What gives operators a meaning
-    can rely on it; and on every value having a producer.
+    Nodes of bodies and functions count, too; operators that neither ONNX nor onnxruntime defines do
+    not. What gives operators a meaning can rely on it; and on every value having a producer.
     """
     proto = index.model.proto
     lost = next(dangling(proto), None) if proto.functions or has_dangling(index) else None
@@ -238,11 +238,15 @@ def require_schemas(index: GraphIndex) -> None:
         )
     versions = {function_path(f): opset_versions(f.opset_import) for f in proto.functions}
     own = opset_versions(proto.opset_import)
+    called = {function_key(function) for function in proto.functions}
     for body in (Body(MAIN, index.nodes), *index.inner_bodies):
-        version = versions.get(body.path.partition("/@")[0], own).get("", 0)
+        imported = versions.get(body.path.partition("/@")[0], own)
         nodes = list(body.nodes)
         for position, node in _unlike(index, body, nodes):
-            formal = None if plain_domain(node.domain) else _formal(node.op_type, version)
+            formal = None
+            if call_key(node) not in called:
+                domain = plain_domain(node.domain)
+                formal = _formal(node.op_type, imported.get(domain, 0), domain)
             if formal is not None and not formal.fits(node):
                 schema, what = formal.schema, described(node, body.node_id(position))
                 try:
@@ -316,11 +320,10 @@ class _Formal:
 
 
 @cache
-def _formal(operator: str, version: int) -> _Formal | None:
-    """Return what an operator of ONNX's own domain takes; None if that version has no such operator."""
-    try:
-        schema = defs.get_schema(operator, version)
-    except (defs.SchemaError, TypeError):  # the version is beyond an int32
+def _formal(operator: str, version: int, domain: str) -> _Formal | None:
+    """Return what an operator takes; None if that version of its domain has no such operator."""
+    schema = find_schema(operator, version, domain)
+    if schema is None:
         return None
     return _Formal(
         schema,
@@ -328,7 +331,7 @@ def _formal(operator: str, version: int) -> _Formal | None:
         range(schema.min_output, schema.max_output + 1),
         {name: attribute_type(schema, name) for name in schema.attributes},
         {name for name, attribute in schema.attributes.items() if attribute.required},
-        operator in ("If", "Loop", "Scan"),
+        not domain and operator in ("If", "Loop", "Scan"),
     )
 
 

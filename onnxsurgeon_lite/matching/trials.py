@@ -11,6 +11,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, has_shape
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.runtime.attention_feeds import cache_sizes
 from onnxsurgeon_lite.runtime.feeds import (
     Feeds,
     Recipe,
@@ -225,11 +226,13 @@ def _as_held(value: Array | list[Array], data_type: int) -> Array | list[Array]:
 def _sizes(index: GraphIndex) -> list[dict[str, int]]:
     """Return sizes of the symbolic dimensions, the most telling first, and at last size 1 for all."""
     symbols: dict[str, bool] = {}  # name -> whether it is always the first dimension
+    fixed = cache_sizes(index)
     places: dict[str, tuple[int, int]] = {}  # name -> the rank and the axis where it stands first
     for name in required_inputs(index):
         dims = dims_of(index.inputs[name].type)
         for axis, dim in enumerate(dims):
-            if known_size(dim) is None and computed_size(dim.dim_param, {}) is None:
+            is_free = dim.dim_param not in fixed and computed_size(dim.dim_param, {}) is None
+            if known_size(dim) is None and is_free:
                 symbols[dim.dim_param] = not axis and symbols.get(dim.dim_param, True)
                 places.setdefault(dim.dim_param, (len(dims), axis))
     distinct = {name: number for number, name in enumerate(symbols, 2)}

@@ -136,6 +136,8 @@ def show_verdict(result: "CheckResult") -> None:
         say(f"invalid: {_one_line(first)}")
         for line in rest:
             say(f"  {_one_line(line)}")
+    if result.needs:
+        say(f"needs operators of onnxruntime: {', '.join(result.needs)}")
     counts = Counter[str]()
     for finding in result.findings:
         counts[finding.kind] += 1

@@ -13,6 +13,7 @@ from onnx import TypeProto, ValueInfoProto
 from onnxsurgeon_lite.errors import FeedsError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
 from onnxsurgeon_lite.graph.text import Dimension, shape_text
+from onnxsurgeon_lite.runtime.attention_feeds import usual_dims, usual_fill
 from onnxsurgeon_lite.surgery.constants import make_tensor, parse
 from onnxsurgeon_lite.system import physical_memory
 from onnxsurgeon_lite.tensors import dtypes
@@ -39,7 +40,8 @@ class Recipe:
         dims: sizes of symbolic dimensions, by name ('' for those without one); by default those of fills from files,
             else 1. A sum or product of other dimensions has its value.
         fills: input name -> `zeros`, `ones`, `normal`, `uniform:lo,hi`, numbers (`3`, `[1, 2]`) or a file with them. By
-            default, floats are `normal`, integers 0 or 1, booleans either, strings 'a'.
+            default, floats are `normal`, integers 0 or 1, booleans either, strings 'a'; with an attention that has a
+            cache, tokens are those of the vocabulary, the mask is ones, and positions follow the cache.
 
     Example:
         >>> index = osl.GraphIndex.of(osl.load("whole_model.onnx"))
@@ -273,7 +275,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
     read = {name: _declared(index.inputs[name], value) for name, value in stored.items()}
     for name, value in read.items():
         check_feed(index, name, value, "--fill")
-    dims = {**sizes_of(index, read, recipe.dims), **recipe.dims}
+    dims = usual_dims(index, {**sizes_of(index, read, recipe.dims), **recipe.dims})
     feeds: Feeds = {}
     lines = []
     for number, name in enumerate(index.inputs):
@@ -290,7 +292,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
         shape = [_size(d, dims) for d in kind.tensor_type.shape.dim]
         _require_possible(name, shape)
         rng = np.random.default_rng([recipe.seed, number])
-        fill = recipe.fills.get(name)
+        fill = recipe.fills.get(name) or usual_fill(index, name, dims)
         feeds[name] = _filled(name, kind.tensor_type.elem_type, shape, fill, rng)
         dtype = dtypes.dtype_name(kind.tensor_type.elem_type)
         seed = f", seed {recipe.seed}" if fill is None or _is_known(fill) else ""

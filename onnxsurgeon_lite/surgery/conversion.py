@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, function_path
 from onnxsurgeon_lite.graph.native import RejectedError, convert
+from onnxsurgeon_lite.graph.operators import find_schema
 from onnxsurgeon_lite.graph.schemas import constant, constant_of, first_version
 from onnxsurgeon_lite.model import Model, by_name, copied, drop, is_standard, plain_domain, walk
 from onnxsurgeon_lite.model.messages import drop_at
@@ -32,11 +33,8 @@ class NoAdapterError(EditError):
 
 def redefined(domain: str, operator: str, one: int, two: int) -> bool:
     """Return whether two versions of a domain define an operator differently, as far as is known."""
-    try:
-        schemas = [defs.get_schema(operator, v, plain_domain(domain)) for v in (one, two)]
-    except defs.SchemaError:
-        return True
-    return bool(schemas[0].since_version != schemas[1].since_version)
+    old, new = (find_schema(operator, v, plain_domain(domain)) for v in (one, two))
+    return old is None or new is None or bool(old.since_version != new.since_version)
 
 
 def means_the_same(model: Model, operator: str, one: int, two: int) -> bool:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
-from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
+from onnxsurgeon_lite.debug.bisection.quantized.shaking import noise_like, shaken
 from onnxsurgeon_lite.debug.judge import AgainstReferences
 from onnxsurgeon_lite.debug.result import Culprit, Finding, in_order
 from onnxsurgeon_lite.errors import RuntimeFailure
@@ -185,10 +185,8 @@ def _shake(part: ModelProto, index: GraphIndex, positions: Sequence[int], seed: 
                 continue
             before, noise = f"{name}\x01before", f"{name}\x01noise"
             graph.node[-1].output[slot] = before
-            draw = helper.make_node("RandomUniformLike", [before], [noise])
-            bounds = {"low": 1 - _EPS, "high": 1 + _EPS, "seed": float(seed * len(nodes) + number)}
-            draw.attribute.extend(helper.make_attribute(k, v) for k, v in bounds.items())
-            graph.node.append(draw)
+            drawn = seed * len(nodes) + number
+            graph.node.extend(noise_like(part, before, noise, (1 - _EPS, 1 + _EPS), drawn))
             graph.node.append(helper.make_node("Mul", [before, noise], [name]))
             break
 

@@ -7,10 +7,11 @@ from functools import cache, cached_property
 from itertools import groupby
 
 import numpy as np
-from onnx import AttributeProto, NodeProto, TensorProto, defs
+from onnx import AttributeProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
+from onnxsurgeon_lite.graph.operators import find_schema
 from onnxsurgeon_lite.graph.patterns.conditions import NOT_KNOWN, Budget, Conditions, misfit, number
 from onnxsurgeon_lite.graph.patterns.rule import Rule
 from onnxsurgeon_lite.graph.schemas import TRAINING_IS_ATTRIBUTE, constant, normalizes_by_batch
@@ -470,9 +471,8 @@ def _made(wanted: Sequence[str], given: Sequence[str], values: dict[str, str]) -
 
 @cache
 def _defaults_of(operator: str, domain: str, version: int) -> Mapping[str, AttributeProto]:
-    try:
-        schema = defs.get_schema(operator, version, domain)
-    except defs.SchemaError:
+    schema = find_schema(operator, version, domain)
+    if schema is None:
         return {}
     defaults = {name: copied(a.default_value) for name, a in schema.attributes.items()}
     return {name: default for name, default in defaults.items() if default.name}

@@ -4,6 +4,7 @@ from functools import cache
 
 from onnx import NodeProto, defs
 
+from onnxsurgeon_lite.graph.operators import find_schema
 from onnxsurgeon_lite.model import plain_domain
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -12,10 +13,7 @@ Schema = defs.OpSchema
 
 @cache
 def _schema(op_type: str, version: int, domain: str) -> Schema | None:
-    try:
-        return defs.get_schema(op_type, version, domain)
-    except defs.SchemaError:
-        return None
+    return find_schema(op_type, version, domain)
 
 
 def schema_at(node: NodeProto, versions: dict[str, int]) -> Schema | None:

@@ -8,13 +8,15 @@ from dataclasses import replace
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, DYNAMIC, Quantizers
 from onnxsurgeon_lite.runtime.observe import original
 from onnxsurgeon_lite.tensors.dtypes import Array, from_array, numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.grid import Grid
 
 _NOISE, _EXACT = "\x01noise", "\x01exact"
+_NO_RANDOM = 22
+"""From this opset on onnxruntime has no kernels of random numbers."""
 
 
 def shaken(
@@ -41,10 +43,10 @@ def shaken(
         result.graph.node[-1].output[0] = exact
         integers = None if grid is None else _vector(quantizers.index, node)
         if grid is None:
-            result.graph.node.extend(_drawn(exact, node.input[1], noise, number))
+            result.graph.node.extend(_drawn(result, exact, node.input[1], noise, number))
         elif integers is None:
             step = _step(result, quantizers.index, node, grid)
-            result.graph.node.extend(_drawn(exact, step, noise, number))
+            result.graph.node.extend(_drawn(result, exact, step, noise, number))
         else:
             dtype = _dtype(quantizers.index, node)
             for run, given in enumerate(feeds):
@@ -74,13 +76,35 @@ def _noise_of(integers: Array, grid: Grid, seed: int) -> Array:
     return np.asarray(drawn[which].reshape(integers.shape) * grid.quantum(integers.shape))
 
 
-def _drawn(exact: str, step: str, noise: str, seed: int) -> list[NodeProto]:
+def _drawn(part: ModelProto, exact: str, step: str, noise: str, seed: int) -> list[NodeProto]:
     """Return the nodes that draw noise for a value, as large as a step."""
     uniform = f"{noise}\x01uniform"
-    drawn = helper.make_node(
-        "RandomUniformLike", [exact], [uniform], low=-0.5, high=0.5, seed=float(seed + 1)
-    )
-    return [drawn, helper.make_node("Mul", [uniform, step], [noise])]
+    drawn = noise_like(part, exact, uniform, (-0.5, 0.5), seed + 1)
+    return [*drawn, helper.make_node("Mul", [uniform, step], [noise])]
+
+
+def noise_like(
+    part: ModelProto, value: str, noise: str, bounds: tuple[float, float], seed: int
+) -> list[NodeProto]:
+    """Return the nodes that draw uniform noise of a value's shape and dtype, for a part of a model."""
+    low, high = bounds
+    if opset_versions(part.opset_import).get("", 0) < _NO_RANDOM:
+        drawn = helper.make_node(
+            "RandomUniformLike", [value], [noise], low=low, high=high, seed=float(seed)
+        )
+        return [drawn]
+    # the mask of a Dropout chooses one of two numbers: of the same mean and variance
+    middle, spread = (low + high) / 2, (high - low) / 12**0.5
+    half, yes, unused, mask, less, more, chosen = (f"{noise}\x01{n}" for n in range(7))
+    return [
+        helper.make_node("Constant", [], [half], value_float=0.5),
+        helper.make_node("Constant", [], [yes], value=from_array(np.array(True))),
+        helper.make_node("Dropout", [value, half, yes], [unused, mask], seed=seed),
+        helper.make_node("Constant", [], [less], value_float=middle - spread),
+        helper.make_node("Constant", [], [more], value_float=middle + spread),
+        helper.make_node("Where", [mask, more, less], [chosen]),
+        helper.make_node("CastLike", [chosen, value], [noise]),
+    ]
 
 
 def shifted(part: ModelProto, quantizers: Quantizers, constants: bool) -> ModelProto:

@@ -1,0 +1,150 @@
+"""Operators that onnxruntime has and ONNX does not define: their schemas, put into ONNX's own registry.
+
+So the checker, the parser, type inference and all that asks for a schema know them. onnxruntime is asked once, in a
+process of its own; its answer is kept in the user's cache folder until another version is installed.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TypedDict
+
+import onnx
+from onnx import AttributeProto, ModelProto, defs
+
+from onnxsurgeon_lite.atomic import write_text
+from onnxsurgeon_lite.graph.operator_types import INFERENCES
+from onnxsurgeon_lite.model import function_key, walk
+from onnxsurgeon_lite.model.calls import call_key
+
+Schema = defs.OpSchema
+_Formals = list[tuple[str, str, str, bool]]
+
+RUNTIME_DOMAIN = "com.microsoft"
+_SIGNS = RUNTIME_DOMAIN.encode(), b"SimplifiedLayerNormalization"
+"""What a serialized model holds that needs operators of onnxruntime."""
+_SCRIPT = (
+    Path(__file__).parent.parent / "runtime" / "operators_worker.py"
+)  # a room above: run, not imported
+_SETTER = "set_type_and_shape_inference_function"
+_PATIENCE = 60.0  # seconds
+
+
+class _Operator(TypedDict):
+    key: tuple[str, str, int]
+    inputs: _Formals
+    outputs: _Formals
+    types: list[tuple[str, list[str], str]]
+    attributes: list[tuple[str, str, bool, str]]
+
+
+def find_schema(op_type: str, version: int, domain: str = "") -> Schema | None:
+    """Return the schema of an operator in a version of its domain, onnxruntime's own included; None without one."""
+    with suppress(defs.SchemaError, TypeError):  # TypeError: the version is beyond an int32
+        return defs.get_schema(op_type, version, domain)
+    if (op_type, domain) in register():
+        with suppress(defs.SchemaError, TypeError):
+            return defs.get_schema(op_type, version, domain)
+    return None
+
+
+def needed(model: ModelProto) -> tuple[str, ...]:
+    """Return the operators of a model that are onnxruntime's and not ONNX's, as DOMAIN:OPERATOR, sorted."""
+    nodes = walk.nodes((*walk.graphs(model), *model.functions))
+    found = {call_key(node) for node in nodes} - set(map(function_key, model.functions))
+    strange = {(name, domain) for domain, name, _ in found if domain or not _is_known(name)}
+    mine = strange & register() if strange else ()
+    return tuple(sorted(f"{domain or 'ai.onnx'}:{name}" for name, domain in mine))
+
+
+@cache
+def _is_known(operator: str) -> bool:
+    """Return whether ONNX's own domain has an operator."""
+    return defs.has(operator)
+
+
+def register_for(model: bytes | str) -> None:
+    """Register onnxruntime's operators if a model, serialized or as text, may need them."""
+    encoded = model.encode(errors="replace") if isinstance(model, str) else model
+    if any(sign in encoded for sign in _SIGNS):
+        register(types=True)
+
+
+@cache
+def register(types: bool = False) -> frozenset[tuple[str, str]]:
+    """Register onnxruntime's operators with ONNX; return the (operator, domain) of each.
+
+    Args:
+        types: with what infers their types. Only for a process that ends without an orderly exit, as a fork does:
+            ONNX would release these functions when Python has ended already.
+    """
+    operators = _operators()
+    for operator in operators:
+        name, domain, version = operator["key"]
+        schema = _schema(operator)
+        if types and name in INFERENCES and hasattr(schema, _SETTER):  # an old onnx lacks it
+            schema.set_type_and_shape_inference_function(INFERENCES[name])
+        with suppress(defs.SchemaError):
+            defs.deregister_schema(name, version, domain)
+        defs.register_schema(schema)
+    return frozenset((name, domain) for name, domain, _ in (o["key"] for o in operators))
+
+
+def _schema(operator: _Operator) -> Schema:
+    attributes = [
+        Schema.Attribute(name, AttributeProto.FromString(bytes.fromhex(default)))
+        if default
+        else Schema.Attribute(name, getattr(Schema.AttrType, kind), required=required)
+        for name, kind, required, default in operator["attributes"]
+    ]
+    name, domain, version = operator["key"]
+    return Schema(
+        name,
+        domain,
+        version,
+        inputs=_formals(operator["inputs"]),
+        outputs=_formals(operator["outputs"]),
+        type_constraints=operator["types"],
+        attributes=attributes,
+    )
+
+
+def _formals(described: _Formals) -> list[defs.OpSchema.FormalParameter]:
+    return [
+        Schema.FormalParameter(
+            name, kind, param_option=getattr(Schema.FormalParameterOption, option), is_homogeneous=h
+        )
+        for name, kind, option, h in described
+    ]
+
+
+@cache
+def _operators() -> list[_Operator]:
+    """Return onnxruntime's operators that ONNX lacks; from the cache if it has what this version answers."""
+    found = importlib.util.find_spec("onnxruntime")  # nothing is imported
+    if found is None or not found.origin:
+        return []
+    state = f"{found.origin} {Path(found.origin).stat().st_mtime_ns} {onnx.__version__}"
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    digest = hashlib.sha256(state.encode()).hexdigest()[:16]
+    place = Path(base) / "onnxdbg" / f"operators-{digest}.json"
+    with suppress(OSError, ValueError, RecursionError):
+        kept: list[_Operator] = json.loads(place.read_text(encoding="utf-8"))
+        return kept
+    try:
+        command = [sys.executable, "-P", str(_SCRIPT)]
+        answer = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=True)
+        known = {(s.name, s.domain) for s in defs.get_all_schemas_with_history()}
+        operators = [o for o in json.loads(answer.stdout) if tuple(o["key"][:2]) not in known]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []  # what the runtime has is not known: its operators stay unknown, too
+    with suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_text(place, json.dumps(operators))
+    return operators

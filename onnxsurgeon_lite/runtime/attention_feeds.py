@@ -1,0 +1,98 @@
+"""What the feeds of a language model must be: sizes of its cache, tokens of its vocabulary, a mask of ones."""
+
+from collections.abc import Mapping
+
+from onnx import NodeProto
+
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, opset_versions
+from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN
+from onnxsurgeon_lite.model import by_name
+
+_CACHE = {"GroupQueryAttention": (3, 4), "MultiHeadAttention": (6, 7), "Concat": (0,)}
+"""Operator -> the inputs that are its cache, [batch, heads, past, head size]."""
+
+
+def _caches(index: GraphIndex) -> dict[str, dict[int, int]]:
+    """Return the inputs of a model for onnxruntime that are caches, and the sizes of axes that their readers fix."""
+    found: dict[str, dict[int, int]] = {}
+    if RUNTIME_DOMAIN not in opset_versions(index.model.proto.opset_import):
+        return found
+    for name, declared in index.inputs.items():
+        if len(dims_of(declared.type)) == 4:
+            for position in index.consumers.get(name, ()):
+                node = index.nodes[position]
+                if list(node.input).index(name) in _CACHE.get(node.op_type, ()):
+                    found[name] = _fixed(index, node)
+    return found
+
+
+def _fixed(index: GraphIndex, node: NodeProto) -> dict[int, int]:
+    """Return axis -> size of the cache that a node reads, as far as they are known."""
+    is_attention = node.op_type != "Concat"
+    like = node.input[0 if is_attention else -1]
+    index.learn_types([like])
+    sizes = [dim.dim_value for dim in dims_of(index.types.get(like))]
+    if not is_attention:
+        return {1: sizes[1], 3: sizes[3]} if len(sizes) == 4 else {}
+    numbers = {name: attribute.i for name, attribute in by_name(node.attribute).items()}
+    heads, own = numbers.get("num_heads", 0), numbers.get("kv_num_heads", 0)
+    parts = heads if any(node.input[1:3]) else heads + 2 * own
+    fixed = {1: own or heads}
+    if len(sizes) == 3 and parts:
+        fixed[3] = sizes[-1] // parts
+    if numbers.get("sliding_window_cache"):
+        fixed[2] = numbers["local_window_size"]
+    return fixed
+
+
+def cache_sizes(index: GraphIndex) -> dict[str, int]:
+    """Return the sizes of symbolic dimensions that the readers of a cache fix, such as that of a head."""
+    return {
+        dims_of(index.inputs[name].type)[axis].dim_param: size
+        for name, sizes in _caches(index).items()
+        for axis, size in sizes.items()
+        if size > 0
+    }
+
+
+def usual_dims(index: GraphIndex, dims: Mapping[str, int]) -> dict[str, int]:
+    """Return sizes: those given, those of a cache, and for a mask what past and tokens have together."""
+    fixed = {**cache_sizes(index), **dims}
+    mask, tokens = (_last(index, name) for name in ("attention_mask", "input_ids"))
+    past = _past(index)
+    if past and mask not in ("", tokens, past):
+        fixed.setdefault(mask, fixed.get(past, 1) + fixed.get(tokens, 1))
+    return fixed
+
+
+def _past(index: GraphIndex) -> str:
+    """Return the symbol of a cache's length; '' without one that is free."""
+    free = (name for name, sizes in _caches(index).items() if 2 not in sizes)
+    return next((dims_of(index.inputs[name].type)[2].dim_param for name in free), "")
+
+
+def _last(index: GraphIndex, name: str) -> str:
+    """Return the symbol of an input's last dimension; '' without one."""
+    dims = dims_of(index.inputs[name].type) if name in index.inputs else ()
+    return dims[-1].dim_param if dims else ""
+
+
+def usual_fill(index: GraphIndex, name: str, dims: Mapping[str, int]) -> str | None:
+    """Return the fill of an input of a model with a cache; None for what has no usual one."""
+    past = _past(index)
+    if not past:
+        return None
+    if name == "attention_mask":
+        return "ones"
+    sizes = [
+        size.dim_value or dims.get(size.dim_param, 1) for size in dims_of(index.inputs[name].type)
+    ]
+    if name == "position_ids" and len(sizes) == 2:
+        first = dims.get(past, 1)
+        return str([list(range(first, first + sizes[1]))] * sizes[0])
+    for position in index.consumers.get(name, ()):
+        node = index.nodes[position]
+        table = index.initializers.get(node.input[0])
+        if node.op_type in ("Gather", "GatherBlockQuantized") and table is not None:
+            return f"uniform:0,{table.dims[0]}" if node.input[1] == name else None
+    return None

@@ -1,0 +1,79 @@
+"""Made feeds of a language model make sense: it runs, at the sizes that it has and that are asked for."""
+
+import numpy as np
+import pytest
+
+import onnxsurgeon_lite as osl
+from kit.packages import HEAD, KV_HEADS, VOCABULARY, package, quantized
+
+
+def made(model: osl.Model, **dims: int) -> dict[str, np.ndarray]:
+    feeds, _ = osl.make_feeds(osl.GraphIndex.of(model), osl.Recipe(dims=dims))
+    return feeds
+
+
+@pytest.mark.parametrize("model", [package(), quantized()], ids=["float", "int4"])
+@pytest.mark.parametrize(
+    "dims",
+    [
+        {},
+        {"sequence_length": 5},
+        {"sequence_length": 4, "past_sequence_length": 0},
+        {"batch_size": 2, "past_sequence_length": 7},
+    ],
+    ids=str,
+)
+def test_a_package_runs_on_made_feeds(model, dims):
+    past, tokens = dims.get("past_sequence_length", 1), dims.get("sequence_length", 1)
+
+    found = osl.run(model, dim=dims)
+
+    batch = dims.get("batch_size", 1)
+    assert found["logits"].shape == (batch, tokens, VOCABULARY)
+    assert found["present.0.key"].shape == (batch, KV_HEADS, past + tokens, HEAD)
+    assert np.isfinite(found["logits"]).all()
+
+
+def test_tokens_are_of_the_vocabulary_and_the_mask_is_ones():
+    feeds = made(package(), sequence_length=200, past_sequence_length=3)
+
+    assert 2 < feeds["input_ids"].max() < VOCABULARY
+    assert feeds["input_ids"].min() >= 0
+    assert feeds["attention_mask"].shape == (1, 203)
+    assert (feeds["attention_mask"] == 1).all()
+
+
+def test_positions_follow_the_cache():
+    model = package()
+    positions = model.proto.graph.input.add()
+    positions.CopyFrom(model.proto.graph.input[0])
+    positions.name = "position_ids"
+
+    feeds = made(model, batch_size=2, sequence_length=3, past_sequence_length=5)
+
+    assert feeds["position_ids"].tolist() == [[5, 6, 7], [5, 6, 7]]
+
+
+def test_a_cache_that_slides_is_as_long_as_its_window():
+    model = package()
+    node = next(n for n in model.proto.graph.node if n.op_type == "GroupQueryAttention")
+    next(a for a in node.attribute if a.name == "local_window_size").i = 6
+    node.attribute.add(name="sliding_window_cache", type=2, i=1)
+
+    assert made(model)["past_key_values.0.key"].shape == (1, KV_HEADS, 6, HEAD)
+
+
+def test_a_cache_that_is_concatenated_has_the_sizes_of_what_comes_after_it():
+    model = osl.build(
+        '<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>\n'
+        "g (float[b, 2, past, d] cache, float[1, 2, 3, 8] new) => (float[b, 2, t, d] y) {\n"
+        "    all = Concat<axis = 2>(cache, new)\n    y = com.microsoft.FastGelu(all)\n}"
+    )
+
+    assert made(model)["cache"].shape == (1, 2, 1, 8)
+
+
+def test_an_edit_of_a_package_is_proved():
+    model = osl.rename(package(), {"logits": "scores"}, verify=True)
+
+    assert not [note for note in model.notes if "not proved" in note]
