@@ -10,9 +10,11 @@ from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.runtime.options import Settings, with_settings
+from onnxsurgeon_lite.names import is_function
+from onnxsurgeon_lite.runtime.options import Settings, settings_text, with_settings, words_of
 
 if TYPE_CHECKING:
+    from onnxsurgeon_lite.debug.reduction.conditions import Fails
     from onnxsurgeon_lite.debug.reduction.folder import Reduction
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.tensors.references import Tensors
@@ -23,7 +25,7 @@ _SECONDS = 60.0  # that a run may take
 @spelled
 def reduce(
     model: "ModelLike",
-    fails: str = "stops",
+    fails: "str | Fails" = "stops",
     *,
     command: str | None = None,
     says: str = "",
@@ -42,11 +44,12 @@ def reduce(
     """Find the smallest model, and the smallest inputs, that still fail for the same reason.
 
     Args:
-        fails: `crash`, `hang`, `error=REGEX`, `stops` (any of these), `mismatch`, `nan`, `inf`, `invalid`.
+        fails: `crash`, `hang`, `error=REGEX`, `stops` (any of these), `mismatch`, `nan`, `inf`, `invalid`,
+            `slower=RATIO`, or a function (model, feeds) -> why it fails, also as `FILE.py:function`.
         command: A program that fails instead: `PROGRAM {model} {feeds}`.
         says: What its output holds when it fails, a regular expression.
         code: Its exit code when it fails; any but 0 by default.
-        a: Settings that a mismatch is one with.
+        a: Settings that a mismatch is one with, or that are faster.
         b: Settings that may fail.
         runs: How often each model runs, where it fails now and then.
         output: The folder to write; without it none is written.
@@ -77,18 +80,22 @@ def reduce(
         first = Failing(index.model, call.feeds(index, feeds))
         usual = replace(call.options(lean=False), timeout=seconds)
         sides = with_settings(usual, b), with_settings(usual, a)
-        kind, _, pattern = fails.partition("=")
-        ask: conditions.Condition | conditions.FailingProgram
-        ask = conditions.Condition(call.runtime_of, *sides, call.allowed(), kind, pattern)
+        named = fails if isinstance(fails, str) else getattr(fails, "__name__", "function")
+        ask: conditions.Ask
         if command is not None:
             ask = conditions.FailingProgram(command, says, code, seconds)
+        elif not isinstance(fails, str) or is_function(fails):
+            ask = conditions.FailingFunction.of(fails)
+        else:
+            kind, _, pattern = fails.partition("=")
+            ask = conditions.Condition(call.runtime_of, *sides, call.allowed(), kind, pattern)
 
         # why it fails, then the search
         reason, failed = shrinking.measured(ask, first, runs)
         unoptimized = call.runtime_of(replace(usual, opt="none", lean=True))
         seen, kept = SeenValues(unoptimized, call.recipe()), Journal()
         if journal is not None:
-            asked = fails, command, says, code, sides, runs
+            asked = named, command, says, code, sides, runs
             kept = Journal.at(Path(journal), digest(first.key.encode(), asked, {}), resume)
         search = shrinking.Shrinking(ask, reason, runs, seen, kept, first, call.progress, runs)
         complete = False
@@ -98,17 +105,22 @@ def reduce(
         with suppress(SurgeonError):
             text = model_text(best.model)
         found = folder.Reduction(
-            command or fails,
+            command or named,
             reason,
             failed,
             runs,
             first.extent,
             best.extent,
             search.calls,
+            search.found,
             tuple(step.name for step in best.steps),
             complete,
             text,
             best.model,
             best.feeds,
         )
-        return call.done(found if output is None else folder.written(found, ask, Path(output)))
+        if output is not None:
+            options = ["--fails", named, "--a", settings_text(a), "--b", settings_text(b)]
+            options = [*options, *words_of(usual)] if isinstance(fails, str) else []
+            found = folder.written(found, ask, best, Path(output), options)
+        return call.done(found)

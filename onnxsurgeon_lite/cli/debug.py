@@ -120,6 +120,7 @@ def reduce(
     call: Callable[..., "Reduction"],
     model: Path,
     *,
+    fails: str = "stops",
     runs: Annotated[int, Typed(least=1)] = 1,
     output: Path | None = None,
     journal: Path | None = None,
@@ -132,11 +133,12 @@ def reduce(
     $ onnxdbg reduce crashes.onnx --command 'python check.py {model}' --says 'not supported'
 
     Args:
-        fails: crash, hang, error=REGEX, stops (any of these), mismatch, nan, inf or invalid.
+        fails: crash, hang, error=REGEX, stops (any of these), mismatch, nan, inf, invalid, slower=RATIO, or
+            FILE.py:function of (model, feeds).
         command: Program that fails; {model} is the model's file, {feeds} a folder with its inputs.
         says: What the program's output holds when it fails, a regular expression.
         code: The program's exit code when it fails; any but 0 by default.
-        a: Settings that a mismatch is one with.
+        a: Settings that a mismatch is one with, or that are faster.
         b: Settings that may fail.
         runs: How often each model runs, where it fails now and then.
         journal: File that keeps the answers; by default one beside the output, until the search is complete.

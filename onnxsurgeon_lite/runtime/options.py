@@ -73,9 +73,7 @@ def with_settings(options: RuntimeOptions, settings: Settings | None) -> Runtime
     Raises:
         UsageError: a setting that is unknown, or has no such value.
     """
-    if isinstance(settings, Mapping):
-        settings = ",".join(f"{name}={value}" for name, value in settings.items())
-    parts = split([settings or ""])
+    parts = split([settings_text(settings)])
     while parts:
         name, value = key_value(parts.pop(0))
         if value is None:
@@ -88,6 +86,13 @@ def with_settings(options: RuntimeOptions, settings: Settings | None) -> Runtime
             options = _with_setting(options, name, value)
     _require_known(options)
     return options
+
+
+def settings_text(settings: Settings | None) -> str:
+    """Return settings as they are written."""
+    if isinstance(settings, Mapping):
+        return ",".join(f"{name}={value}" for name, value in settings.items())
+    return settings or ""
 
 
 def _with_setting(options: RuntimeOptions, name: str, value: str) -> RuntimeOptions:

@@ -54,6 +54,30 @@ def smallest(
     return list(kept.values())
 
 
+def shortest_run(items: Sequence[Item], holds: Callable[[list[Item]], bool]) -> list[Item]:
+    """Return items that follow one another for which `holds`: the last start with an end, then the first such end.
+
+    It asks few questions where that is short. All items must hold.
+    """
+    # halve: everything from `start` on holds
+    start, beyond = 0, len(items)
+    while beyond - start > 1:
+        middle = (start + beyond) // 2
+        start, beyond = (middle, beyond) if holds([*items[middle:]]) else (start, middle)
+
+    # double the length until it holds, then halve
+    short, count = 0, 1
+    while start + count < len(items) and not holds([*items[start : start + count]]):
+        short, count = count, 2 * count
+    count = min(count, len(items) - start)
+    while count - short > 1:
+        middle = (short + count) // 2
+        short, count = (
+            (short, middle) if holds([*items[start : start + middle]]) else (middle, count)
+        )
+    return [*items[start : start + count]]
+
+
 def by_worth(
     effects: Sequence[float], needs: Sequence[frozenset[H]]
 ) -> tuple[list[frozenset[H]], list[float]]:

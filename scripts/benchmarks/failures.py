@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
+from onnxsurgeon_lite import Model
+
 CHECK = Path(__file__).with_name("failing_check.py")
 _OPS = ("Relu", "Neg", "Abs", "Tanh")
 
@@ -27,7 +29,7 @@ class Failure:
 
     make: Callable[[], ModelProto]
     nodes: int
-    fails: str = "stops"
+    fails: str | Callable[[Model, Feeds], object] = "stops"
     command: str | None = None
     feeds: Feeds | None = None
     how: Mapping[str, object] = field(default_factory=dict)
@@ -149,6 +151,37 @@ def attention() -> ModelProto:
     )
 
 
+def genai() -> ModelProto:
+    """Return a block as GenAI packages have it, whose attention gets more past than its lengths allow."""
+    node = "com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2>"
+    return parsed(
+        f"""block (float[1,2,32] x, float[1,2,3,8] pk, float[1,2,3,8] pv, int32[1] last, int32 total)
+            => (float[1,2,32] y) {{
+            n = Relu (x)  q = Tanh (n)  k0 = Abs (x)  k = Slice (k0, b, e, a)  v = Neg (k)
+            o, nk, nv = {node} (q, k, v, pk, pv, last, total)  p = Abs (o)  y = Tanh (p) }}""".replace(
+            "=> (float[1,2,32] y) {",
+            "=> (float[1,2,32] y) <int64[1] b = {0}, int64[1] e = {16}, int64[1] a = {2}> {",
+        ),
+        more=', "com.microsoft" : 1',
+    )
+
+
+def folded() -> ModelProto:
+    """Return a model that is slow where no constants are folded."""
+    model = within(
+        "ww = MatMul (w, w)  r = ReduceMean <keepdims = 0> (ww)  out = Add (h, r)", "out", around=3
+    )
+    numbers = np.random.default_rng(0).random((800, 800), np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(numbers, "w"))
+    return model
+
+
+def finds_softplus(model: Model, _: Feeds) -> str:
+    """Return why a model fails, as a function of a user does."""
+    found = any(node.op_type == "Softplus" for node in model.proto.graph.node)
+    return "Softplus is not supported" * found
+
+
 def program(what: str) -> str:
     """Return a command that fails on a model with some pattern."""
     return f"{sys.executable} {CHECK} {what} {{model}}"
@@ -246,6 +279,24 @@ FAILURES: dict[str, Failure] = {
     ),
     "quantized model": Failure(quantized, 1, "error"),
     "attention block": Failure(attention, 1, "error"),
+    "attention of a GenAI package": Failure(
+        genai,
+        1,
+        "error",
+        feeds={
+            "x": np.ones((1, 2, 32), np.float32),
+            "pk": np.ones((1, 2, 3, 8), np.float32),
+            "pv": np.ones((1, 2, 3, 8), np.float32),
+            "last": np.array([9], np.int32),
+            "total": np.array(5, np.int32),
+        },
+    ),
+    "slower without folding": Failure(
+        folded, 1, "slower=3", how={"a": "opt=all", "b": "opt=none"}
+    ),
+    "condition that is a function": Failure(
+        lambda: within("out = Softplus (h)", "out"), 1, finds_softplus
+    ),
     "invalid attribute": Failure(
         lambda: within("out = Softmax <axis = 7> (h)", "out"), 1, "invalid"
     ),

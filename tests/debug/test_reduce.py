@@ -186,7 +186,7 @@ def test_a_killed_search_loses_the_last_step_alone(slow):
     whole.communicate()
 
     assert resumed.returncode == 0, err
-    assert "-> 1 nodes" in out
+    assert "-> 1 node," in out
     # the first question is asked anew, the others once, but for the last
     assert after - 1 <= asked_in(folder) - after + 2
     assert before >= 5
@@ -253,6 +253,120 @@ def test_a_malformed_constant_is_no_end_of_the_search(tmp_path):
     found = osl.reduce(tmp_path / "m.onnx", "error")
 
     assert (found.complete, found.after.nodes) == (True, 1)
+
+
+def softplus() -> onnx.ModelProto:
+    """A chain with a Softplus, whose nodes say something of themselves."""
+    model = MODULE.within("out = Softplus (h)", "out")
+    for node in model.graph.node:
+        node.name, node.doc_string = f"net/{node.output[0]}", "of a customer"
+        node.metadata_props.add(key="file", value="customer.py")
+    model.doc_string = model.graph.doc_string = "of a customer"
+    model.metadata_props.add(key="owner", value="a customer")
+    return model
+
+
+def test_a_function_is_a_condition_and_what_it_returns_is_the_reason():
+    def fails(model: osl.Model, feeds: dict) -> str:
+        return "no Softplus" * any(n.op_type == "Softplus" for n in model.proto.graph.node)
+
+    found = osl.reduce(softplus(), fails)
+
+    assert (found.reason.kind, found.reason.text) == ("function", "no Softplus")
+    assert found.after.nodes == 1
+    assert found.found <= found.calls <= 5
+
+
+def test_a_function_of_a_file_is_a_condition(tmp_path):
+    onnx.save(softplus(), tmp_path / "model.onnx")
+    (tmp_path / "check.py").write_text(
+        "def fails(model, feeds):\n    return b'Softplus' in model.proto.SerializeToString()\n"
+    )
+
+    out, err = reducing(tmp_path, "--fails", "check.py:fails").communicate()
+
+    assert "-> 1 node," in out, err
+    assert "reproduce: onnxdbg reduce small/model.onnx" in out
+    assert "it fails" in out
+
+
+def test_what_a_function_raises_is_an_error_of_the_call():
+    with pytest.raises(UsageError, match="'fails' raised ZeroDivisionError"):
+
+        def fails(model: osl.Model, feeds: dict) -> bool:
+            return bool(1 / 0)
+
+        osl.reduce(softplus(), fails)
+
+
+def test_documentation_and_metadata_leave():
+    found = osl.reduce(softplus(), command=MODULE.program("both-Softplus"))
+
+    assert b"customer" not in found.model.proto.SerializeToString()
+    assert found.model.proto.graph.node[0].name == ""
+
+
+def test_metadata_that_the_failure_needs_stays():
+    def fails(model: osl.Model, feeds: dict) -> bool:
+        return any(node.metadata_props for node in model.proto.graph.node)
+
+    found = osl.reduce(softplus(), fails)
+
+    assert found.after.nodes == 1
+    assert b"customer.py" in found.model.proto.SerializeToString()
+
+
+def test_attributes_become_their_defaults_where_the_failure_does_not_need_them():
+    model = MODULE.within("s = Softmax <axis = 0> (h)  out = LeakyRelu <alpha = 0.5> (s)", "out")
+
+    def fails(model: osl.Model, feeds: dict) -> bool:
+        nodes = {node.op_type: list(node.attribute) for node in model.proto.graph.node}
+        return bool(nodes.get("Softmax")) and "LeakyRelu" in nodes
+
+    found = osl.reduce(model, fails)
+
+    attributes = {n.op_type: [a.name for a in n.attribute] for n in found.model.proto.graph.node}
+    assert attributes == {"Softmax": ["axis"], "LeakyRelu": []}
+
+
+def test_numbers_become_short_where_they_may_not_be_0_or_1():
+    def fails(model: osl.Model, feeds: dict) -> bool:
+        return all((np.abs(value) > 1.05).all() for value in feeds.values())
+
+    model = osl.build("g (float[3] x) => (float[3] y) { y = Softplus (x) }")
+    found = osl.reduce(model, fails, feeds={"x": np.array([1.2345, 2.34567, 7.891], np.float32)})
+
+    (value,) = found.feeds.values()
+    assert value.tolist() == [np.float32(1.2)]
+
+
+def test_the_recipe_makes_the_result_of_the_first_model(tmp_path):
+    first = softplus()
+    found = osl.reduce(first, command=MODULE.program("both-Softplus"), output=tmp_path / "small")
+
+    again = osl.apply(tmp_path / "small" / "recipe.toml", first).model
+
+    assert [n.op_type for n in again.proto.graph.node] == ["Softplus"]
+    assert again.proto.graph.node == found.model.proto.graph.node
+
+
+def test_a_ratio_that_is_no_number_is_refused():
+    with pytest.raises(UsageError, match="slower=much says no ratio"):
+        osl.reduce(osl.build(CHAIN), "slower=much")
+
+
+def test_a_program_that_is_not_there_is_refused():
+    with pytest.raises(UsageError, match="cannot be run"):
+        osl.reduce(osl.build(CHAIN), command="no_such_program {model}")
+
+
+def test_the_script_finds_the_files_of_the_command(tmp_path, monkeypatch):
+    (tmp_path / "check.sh").write_text("exit 3\n")
+    monkeypatch.chdir(tmp_path)
+
+    found = osl.reduce(osl.build(CHAIN), command="sh check.sh {model}", output=tmp_path / "small")
+
+    assert found.proved
 
 
 def test_a_command_with_an_open_quote_is_refused():

@@ -1,12 +1,15 @@
 """What a failure is, and why a model fails: questions to a runtime, to ONNX's checker, to a program, to a function."""
 
+import os
 import re
 import shlex
 import signal
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 
 import numpy as np
 
@@ -14,13 +17,15 @@ from onnxsurgeon_lite.debug.reduction.failing import Failing
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, UsageError
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.judge import ValueRule
 from onnxsurgeon_lite.model import Model, movable, save, walk
-from onnxsurgeon_lite.names import command
+from onnxsurgeon_lite.names import calling, command, function_at
+from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.runtime.script import run_to_end
 from onnxsurgeon_lite.runtime.session import Runtime, run_model
 from onnxsurgeon_lite.surgery.edits import names_in
-from onnxsurgeon_lite.tensors.comparison import Tolerance, compare
+from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in, has_floats
 from onnxsurgeon_lite.tensors.references import write_test_data
 
@@ -31,7 +36,7 @@ _WORD = re.compile(r"[^\s'\"`()\[\]{},;=<>]+")
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?(e[+-]?\d+)?")
 
 MODEL, FEEDS = "model.onnx", "test_data_set_0"  # files of the folder that a program gets
-KINDS = ("stops", "crash", "hang", "error", "nan", "inf", "mismatch", "invalid")
+KINDS = ("stops", "crash", "hang", "error", "nan", "inf", "mismatch", "invalid", "slower")
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,15 @@ def alike(message: str, model: Model) -> str:
     return " ".join(_NUMBER.sub("#", text).split())
 
 
+_NOT_FINITE = {"nan": np.isnan, "inf": np.isinf}
+
 Ask = Callable[[Failing], Reason | None]
 """Why a model fails; None where it does not."""
+
+Fails = Callable[[Model, Feeds], object]
+"""A user's own condition; it returns True, or a text that says why the model fails, else nothing."""
+
+_RUNS = 7  # of which the fastest counts
 
 
 @dataclass
@@ -82,7 +94,7 @@ class Condition:
     Attributes:
         start: returns a runtime that ends with the call.
         usual: the settings that may fail. other: those that a mismatch is one with.
-        kind: of `KINDS`; with `pattern`, a regular expression, the message must have it.
+        kind: of `KINDS`. pattern: a regular expression that the message must have; of `slower`, how many times.
 
     Raises:
         UsageError: there is no such condition.
@@ -101,6 +113,8 @@ class Condition:
         if self.kind not in KINDS:
             hint = f"give {', '.join(KINDS)}, or --command PROGRAM"
             raise UsageError(f"{self.kind!r} is no condition", hint)
+        if self.kind == "slower" and not _NUMBER.fullmatch(self.pattern):
+            raise UsageError(f"slower={self.pattern} says no ratio", "write slower=2.5")
 
     def __call__(self, failing: Failing) -> Reason | None:
         """Return why a model fails; another failure than the one that is asked for is none."""
@@ -108,7 +122,7 @@ class Condition:
             reason = self._seen(failing)
         except RuntimeFailure as error:
             reason = reason_of(error, failing.model)
-        if reason is None or not re.search(self.pattern, reason.said):
+        if reason is None or self.kind != "slower" and not re.search(self.pattern, reason.said):
             return None
         return reason if self.kind in ("stops", reason.kind) else None
 
@@ -116,20 +130,33 @@ class Condition:
         if self.kind == "invalid":
             problem = "".join(check(failing.model, full=True).problem.splitlines()[:1])
             return Reason("invalid", alike(problem, failing.model), problem) if problem else None
+        if self.kind == "slower":
+            ratio = self._seconds(failing, self.usual) / self._seconds(failing, self.other)
+            said = f"{ratio:.3g} times as long"
+            return Reason("slower", "", said) if ratio >= float(self.pattern) else None
         values = self.ran(failing, self.usual)
         if self.kind == "mismatch":
-            expected = self.ran(failing, self.other)
-            for name, value in expected.items():
-                for one, other in zip(arrays_in(values[name]), arrays_in(value), strict=False):
-                    if not (compared := compare(one, other, self.tolerance)).match:
+            rule = ValueRule.of(failing.index, self.tolerance)
+            for name, value in self.ran(failing, self.other).items():
+                for compared in rule.each(name, values[name], value, ()).values():
+                    if not compared.match:
                         return Reason("mismatch", compared.reason)
-        for kind, found in (("nan", np.isnan), ("inf", np.isinf)):
+        if found := _NOT_FINITE.get(self.kind):
             fed, made = (
                 any(found(a).any() for a in _floats(held)) for held in (failing.feeds, values)
             )
-            if made and not fed and kind == self.kind:
-                return Reason(kind)
+            return Reason(self.kind) if made and not fed else None
         return None
+
+    def _seconds(self, failing: Failing, options: RuntimeOptions) -> float:
+        """Return how long the fastest of some runs takes, after a first one."""
+        self.ran(failing, options)
+        runtime, taken = self._started[options], list[float]()
+        for _ in range(_RUNS):
+            start = time.perf_counter()
+            runtime.run([*failing.feeds], [*failing.index.outputs])
+            taken.append(time.perf_counter() - start)
+        return min(taken)
 
     def ran(self, failing: Failing, options: RuntimeOptions) -> dict[str, RunValue]:
         """Run a model; a process that died or hangs is replaced."""
@@ -186,9 +213,10 @@ class FailingProgram:
             raise UsageError(f"command {self.command!r} cannot be split: {error}") from error
 
     def words(self, folder: Path) -> list[str]:
-        """Return the words of the command for the files in a folder."""
+        """Return the words of the command for the files in a folder; files that are there have their whole path."""
         model, feeds = str(folder / MODEL), str(folder / FEEDS)
         words = shlex.split(self.command)  # first: the folder's name may have spaces
+        words = [str(Path(word).absolute()) if os.path.isfile(word) else word for word in words]
         return [word.replace("{model}", model).replace("{feeds}", feeds) for word in words]
 
     def __call__(self, failing: Failing) -> Reason | None:
@@ -200,6 +228,8 @@ class FailingProgram:
                 code, printed = run_to_end(self.words(Path(name)), self.timeout)
             except TimeoutError:
                 return Reason("hang", f"longer than {self.timeout:g} s")
+            except OSError as error:
+                raise UsageError(f"{self.command!r} cannot be run: {error}") from error
         output = printed.decode(errors="replace").replace(name, "")
         found = re.search(self.says, output)
         if found is None or not (self.says or code) or self.code not in (None, code):
@@ -207,3 +237,24 @@ class FailingProgram:
         kind = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         said = found[0] if self.says else "".join(output.strip().splitlines()[-1:])
         return Reason(kind, "" if self.code else alike(said, failing.model), said)
+
+
+@dataclass(frozen=True)
+class FailingFunction:
+    """A user's function; what it raises is an error of the call."""
+
+    function: Fails
+
+    @classmethod
+    def of(cls, given: str | Fails) -> "FailingFunction":
+        """Return that of a function, or of `FILE.py:function`."""
+        if isinstance(given, str):
+            return cls(cast("Fails", function_at(given, "condition")))
+        return cls(given)
+
+    def __call__(self, failing: Failing) -> Reason | None:
+        """Return why a model fails; None where it does not."""
+        with calling(getattr(self.function, "__name__", "fails")):
+            said = self.function(failing.model, failing.feeds)
+        text = "" if said is True else alike(str(said), failing.model)
+        return Reason("function", text, str(said)) if said else None

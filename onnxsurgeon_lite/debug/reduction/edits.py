@@ -1,13 +1,15 @@
 """What can be made smaller in a model: a table of edits, made of the passes that exist."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
 from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
-from onnxsurgeon_lite.debug.reduction.plainer import FILLS, axes, not_plain, plainer, shortened
+from onnxsurgeon_lite.debug.reduction.plainer import axes, not_plain, plainer, shortened
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import walk
@@ -20,13 +22,22 @@ from onnxsurgeon_lite.passes import (
     RemoveOutput,
     Rename,
     Rewire,
+    Set,
+    SetAttr,
 )
+from onnxsurgeon_lite.passes.set import header
 
 Target = tuple[str, ...]
 """What an edit is done to; it begins with the value or node that it is about."""
 
 _SMALL = 16  # elements of a value that becomes a constant
-_NAMED = 8  # nodes that a message names; with more it says little
+_NAMED = 8  # nodes to look at first; more say little
+_AROUND = (0, 1, 2, 4)  # steps from these
+_USUAL = re.findall(
+    r"\w+",
+    "Add Cast Concat Constant Conv Gather Gemm Identity MatMul Mul Neg Relu Reshape Shape Sigmoid Slice Softmax"
+    " Squeeze Sub Tanh Transpose Unsqueeze",
+)  # operators that most models have: few fail
 
 
 def cuttable(failing: Failing) -> list[int]:
@@ -64,15 +75,25 @@ def keeping(failing: Failing, kept: Collection[int], seen: SeenValues) -> Failin
     return failing.edited(Extract(tuple(inputs), tuple(ends)), seen.values(failing, new, index))
 
 
-def named_in(failing: Failing, message: str) -> list[set[int]]:
-    """Return the nodes that a message names, alone, then with those before: where to look first."""
-    index, words = failing.index, set(re.split(r"[\s'\"(),;:]", message)) - {""}
+def guesses(failing: Failing, message: str) -> Iterator[set[int]]:
+    """Yield where to look first: nodes that a message names, then those of rare operators, with those around them."""
+    index, words = failing.index, set(re.split(r"[\s'\"(),;:]", message))
     nodes = {place: index.nodes[place] for place in cuttable(failing)}
-    named = {p for p, node in nodes.items() if not words.isdisjoint((node.name, *node.output))}
-    named |= {p for p in nodes if index.node_id(p) in words}
-    if not 0 < len(named) <= _NAMED:
-        return []
-    return [named, named.union(index.makers(index.read_by(named)))]
+    named = {p for p, n in nodes.items() if words & {n.name, *n.output, index.node_id(p)} - {""}}
+    rare = defaultdict[tuple[str, str], list[int]](list)
+    for place, node in nodes.items():
+        if node.domain or node.op_type not in _USUAL:
+            rare[node.domain, node.op_type].append(place)
+    fewest = min(map(len, rare.values()), default=0)
+    first = {places[-1] for places in rare.values() if len(places) == fewest}
+    for found, steps in ((named, _AROUND), (first, _AROUND[:2])):
+        for step in steps if 0 < len(found) <= _NAMED else ():
+            near = found
+            for _ in range(step):
+                near = near.union(
+                    index.makers(index.read_by(near)), index.reading(index.made_by(near))
+                )
+            yield near
 
 
 @dataclass(frozen=True)
@@ -121,6 +142,30 @@ def _constant(failing: Failing, target: Target, seen: SeenValues) -> Failing:
     return failing.edited(Rewire(target[0], python(numbers.tolist())))
 
 
+def _attributes(failing: Failing) -> Iterator[Target]:
+    """Yield the attributes that a node has; what it requires cannot be removed."""
+    for node in failing.index.nodes:
+        yield from ((node.output[0], each.name) for each in node.attribute if node.output)
+
+
+def _without_attribute(failing: Failing, target: Target, _: SeenValues) -> Failing:
+    value, name = target
+    (place,) = failing.index.makers([value])
+    return failing.edited(SetAttr((failing.index.node_id(place),), remove=(name,)))
+
+
+def _notes(failing: Failing) -> Iterator[Target]:
+    """Yield what a model and its nodes say of themselves: (node, fields)."""
+    kept = ("ir_version", "graph.name", "opset_import")
+    yield ("", *(name for name in header(failing.model.proto) if not name.startswith(kept)))
+    nodes = {failing.index.node_id(place): node for place, node in enumerate(failing.index.nodes)}
+    for body in failing.index.inner_bodies:
+        nodes |= {body.node_id(place): node for place, node in enumerate(body.nodes)}
+    for node_id, node in nodes.items():
+        entries = (f"metadata.{entry.key}" for entry in node.metadata_props)
+        yield (node_id, "name", "doc_string", *entries)
+
+
 def _short_names(failing: Failing, *_: object) -> Failing:
     """Return the model with short names."""
     names = {name: f"v{number}" for number, name in enumerate(failing.index.values())}
@@ -147,10 +192,24 @@ STRUCTURE = (
 """Edits that leave out nodes; those in a row are tried together."""
 
 DETAILS = (
-    (ShrinkingEdit("dimensions", axes, lambda f, t, _: shortened(f, t[0], int(t[1]))),),
-    *((_plainer(how),) for how in FILLS),
+    (
+        ShrinkingEdit("dimensions", axes, lambda f, t, _: shortened(f, t[0], int(t[1]))),
+        _plainer("zeros"),
+    ),
+    (_plainer("ones"),),
+    (_plainer("digits"),),
+    (ShrinkingEdit("attributes", _attributes, _without_attribute),),
 )
 """Edits that make the rest plainer."""
 
-LAST = ((ShrinkingEdit("names", _once, _short_names),),)
+LAST = (
+    (
+        ShrinkingEdit(
+            "notes",
+            _notes,
+            lambda f, t, _: f.edited(Set(tuple(zip(t[1:], repeat(""))), t[0])),
+        ),
+        ShrinkingEdit("names", _once, _short_names),
+    ),
+)
 """Edits that are done once: nothing else depends on them."""

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.debug.bisection.journal import digest
 from onnxsurgeon_lite.errors import EditError, RuntimeCrash, RuntimeTimeout, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes import Clean, Pass, Pipeline
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds, required_inputs
 from onnxsurgeon_lite.runtime.run import run
@@ -26,7 +27,7 @@ class Extent:
     bytes: int
 
     def __str__(self) -> str:
-        return f"{self.nodes} nodes, {self.bytes:,} bytes"
+        return f"{counted(self.nodes, 'node')}, {self.bytes:,} bytes"
 
 
 @dataclass(frozen=True)

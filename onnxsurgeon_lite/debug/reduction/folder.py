@@ -1,15 +1,17 @@
 """What is handed over: the model, its feeds, a script that needs onnx and the runtime alone, a text for an issue."""
 
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import indent
 
 from onnxsurgeon_lite.atomic import NewFolder, write_text
-from onnxsurgeon_lite.debug.reduction.conditions import Condition, FailingProgram, Reason
-from onnxsurgeon_lite.debug.reduction.failing import Extent
+from onnxsurgeon_lite.debug.reduction.conditions import Ask, Condition, FailingProgram, Reason
+from onnxsurgeon_lite.debug.reduction.failing import Extent, Failing
 from onnxsurgeon_lite.model import Model, movable, save
 from onnxsurgeon_lite.names import command, shown
+from onnxsurgeon_lite.passes.recipe_writing import write_recipe
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.options import ORT, provider_name
 from onnxsurgeon_lite.runtime.script import running_script
@@ -17,7 +19,9 @@ from onnxsurgeon_lite.shown import HIDDEN, Shown, made_with
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.references import write_test_data
 
-_FILES = r"model\.(onnx|data)|repro\.py|README\.md|test_data_set_0/input_\d+\.pb"
+_FILES = (
+    r"model\.(onnx|data)|repro\.py|recipe\.(toml|\d+\.npy)|README\.md|test_data_set_0/input_\d+\.pb"
+)
 _SECONDS = 120.0  # that a script may take
 
 _HEAD = '''\
@@ -130,6 +134,8 @@ _EXPECTED = {
     "inf": "Finite outputs: the inputs are finite.",
     "mismatch": "The same outputs with both settings.",
     "invalid": "The checker accepts the model.",
+    "slower": "Both settings take about as long.",
+    "function": "The function finds nothing.",
 }
 _README = """\
 # {found.reason.kind}
@@ -141,7 +147,7 @@ _README = """\
 
 **Expected:** {expected}
 
-**Reproduce:** `{command}` exits with 1, or dies of a signal, if the model fails so; with 0 if it does not.
+**Reproduce:** {shows}
 
 **Versions:** {versions}
 
@@ -149,6 +155,11 @@ _README = """\
 
 Edits: {steps}.
 """
+_BY_SCRIPT = (
+    "`{command}` exits with 1, or dies of a signal, if the model fails so; with 0 if it does not."
+)
+_BY_FUNCTION = "the function says so of `model.onnx` with `test_data_set_0`."
+_BY_COMMAND = "`{command}` says why the model fails, and exits with 2 if it does not."
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,7 +171,7 @@ class Reduction(Shown):
         reason: why the model fails: `kind` and `text`, which must be the same, and the message as it was.
         failed: how often the first model failed in so many `runs`.
         before, after: how large it was, and is.
-        calls: how often the condition was asked.
+        calls: how often the condition was asked. found: how often until there were no fewer nodes.
         steps: the verbs of the edits, in order.
         complete: nothing more can be made smaller; False if the search was interrupted.
         text: the model as ONNX text; '' where it cannot be printed.
@@ -181,6 +192,7 @@ class Reduction(Shown):
     before: Extent
     after: Extent
     calls: int
+    found: int
     steps: tuple[str, ...]
     complete: bool
     text: str
@@ -191,43 +203,51 @@ class Reduction(Shown):
     proved: bool | None = None
 
 
-def written(found: Reduction, ask: Condition | FailingProgram, target: Path) -> Reduction:
-    """Write a folder, run its script in a process of its own, and return the result with both."""
+def written(
+    found: Reduction, ask: Ask, best: Failing, target: Path, options: Sequence[str]
+) -> Reduction:
+    """Write a folder, show the failure in a process of its own, and return the result with both.
+
+    Args:
+        options: what the command needs to ask the same; none if it cannot.
+    """
     kind = found.reason.kind
     with NewFolder(target, _FILES) as new:
         save(found.model, new.path / "model.onnx", movable(found.model))
         write_test_data(new.path / "test_data_set_0", found.feeds, {})
-        words: tuple[str, ...] = (
-            "onnxdbg",
-            "reduce",
-            str(target / "model.onnx"),
-            "--fails",
-            found.condition,
-        )
+        files = str(target / "model.onnx"), "--feeds", str(target / "test_data_set_0")
+        words = ("onnxdbg", "reduce", *files, *options) if options else ()
+        shows = _BY_COMMAND if options else _BY_FUNCTION
         if script := _script(kind, ask):
             write_text(new.path / "repro.py", script)
-            words = ("python", str(target / "repro.py"))
+            words, shows = ("python", str(target / "repro.py")), _BY_SCRIPT
             proved = any(_fails(new.path / "repro.py", kind) for _ in range(found.runs))
-            found = replace(found, proved=proved)
-        found = replace(found, folder=str(target), command=words)
+        else:
+            again = replace(ask, _started={}) if isinstance(ask, Condition) else ask
+            proved = any(again(best) == found.reason for _ in range(found.runs))
+        found = replace(found, proved=proved, folder=str(target), command=words)
         readme = _README.format(
             found=found,
             text=indent(found.text, "    "),
             said=shown(found.reason.said or str(found.reason)),
             expected=_EXPECTED.get(kind, "The command ends as it should."),
-            command=command(*words),
+            shows=shows.format(command=command(*words)),
             versions=f"{made_with()}; {platform.platform()}",
             steps=", ".join(found.steps),
         )
         write_text(new.path / "README.md", readme)
         new.commit()
+    # not in the new folder: it names its arrays by their final paths
+    write_recipe(best.steps, target / "recipe.toml")
     return found
 
 
-def _script(kind: str, ask: Condition | FailingProgram) -> str:
+def _script(kind: str, ask: Ask) -> str:
     """Return a script that shows the failure; '' where only this package can."""
     if isinstance(ask, FailingProgram):
         return _HEAD + _PROGRAM.format(words=ask.words(Path()), program=ask)
+    if not isinstance(ask, Condition) or kind == "slower":
+        return ""
     usual, other = ask.usual, ask.other
     if kind == "invalid" or {usual.runtime, other.runtime} != {ORT} or usual.settings:
         return _HEAD + _INVALID if kind == "invalid" else ""

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, arrays_in
 FILLS: dict[str, Callable[[Array], Array]] = {
     "zeros": np.zeros_like,
     "ones": np.ones_like,
+    "digits": lambda array: array.round(1) if array.dtype.kind == "f" else array,
 }
 """How numbers become plainer, the plainest first."""
 

@@ -14,12 +14,12 @@ from onnxsurgeon_lite.debug.reduction.edits import (
     STRUCTURE,
     ShrinkingEdit,
     cuttable,
+    guesses,
     keeping,
-    named_in,
 )
 from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
-from onnxsurgeon_lite.search.subsets import smallest
+from onnxsurgeon_lite.search.subsets import shortest_run, smallest
 
 Item = tuple[str, tuple[str, ...]]
 """The name of an edit, and what it is done to."""
@@ -53,6 +53,7 @@ class Shrinking:
         ask: why a model fails. reason: why the first one does; a smaller one must do so once in so many `runs`.
         seen: values of models. journal: keeps the answers.
         best: the smallest model that failed so far. calls: how often the condition was asked.
+        found: the calls until there were no fewer nodes; the others show that.
         refused: what could not be done, with the nodes around it.
     """
 
@@ -64,6 +65,7 @@ class Shrinking:
     best: Failing
     progress: Callable[[str], None] = print
     calls: int = 0
+    found: int = 0
     refused: set[tuple[Item, int]] = field(default_factory=set)
 
     def run(self) -> Failing:
@@ -83,9 +85,9 @@ class Shrinking:
             left = [place for place, item in items.items() if item not in gone]
             return keeping(failing, left, self.seen)
 
-        named = named_in(failing, self.reason.said)
-        guesses = [[items[place] for place in items if place in guess] for guess in named]
-        return self._smaller(failing, items.values(), without, guesses)
+        first = guesses(failing, self.reason.said)
+        guessed = ([items[place] for place in items if place in guess] for guess in first)
+        return self._smaller(failing, items.values(), without, guessed)
 
     def _rows(self, failing: Failing, rows: Iterable[Sequence[ShrinkingEdit]]) -> Failing:
         """Apply as many edits of each row as possible."""
@@ -112,11 +114,11 @@ class Shrinking:
         failing: Failing,
         items: Iterable[Item],
         edited: Edited,
-        guesses: Iterable[list[Item]] = (),
+        guessed: Iterable[list[Item]] = (),
     ) -> Failing:
         """Do as many of the items as possible; return the model after it.
 
-        `guesses` are left undone in the first tries.
+        `guessed` are left undone in the first tries; the items then follow one another in the graph.
         """
         items = [item for item in items if (item, _around(failing, item)) not in self.refused]
         done = set[Item]()
@@ -141,8 +143,10 @@ class Shrinking:
                 self.refused |= new if len(new) == 1 else set()
             return False
 
-        first = next(filter(holds, guesses), items)
-        left = [] if not items or holds([]) else smallest(first, holds)
+        left: list[Item] = []
+        if items and not holds([]):
+            first = next(filter(holds, guessed), items) if guessed else items
+            left = smallest(shortest_run(first, holds) if guessed else first, holds)
         result = made(left)
         self.refused |= {(item, _around(result, item)) for item in left}
         return result
@@ -155,6 +159,8 @@ class Shrinking:
             fails = any(self._asked(failing) for _ in range(self.runs))
             self.journal.add(_STATE, failing.key, fails)
         if fails and failing.extent <= self.best.extent:
+            if failing.extent.nodes < self.best.extent.nodes:
+                self.found = self.calls
             self.best = failing
         return fails
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxsurgeon_lite.search.origins import first_bad, origins, spread
-from onnxsurgeon_lite.search.subsets import by_worth, shortest, smallest
+from onnxsurgeon_lite.search.subsets import by_worth, shortest, shortest_run, smallest
 
 
 def chain(length):
@@ -281,3 +281,24 @@ def test_the_fewest_groups_are_found_where_the_prediction_is_right_up_to_a_power
 
     assert shortest(left, excess) == fewest
     assert len(questions) <= 8
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5])
+@pytest.mark.parametrize("start", range(0, 95, 7))
+def test_items_that_follow_one_another_are_found_by_halving(start, length):
+    wanted, asked = set(range(start, start + length)), []
+
+    def holds(items: list[int]) -> bool:
+        asked.append(items)
+        return wanted <= set(items)
+
+    assert shortest_run(range(100), holds) == sorted(wanted)
+    assert len(asked) <= 7 + 2 * length
+
+
+def test_items_far_apart_are_found_with_those_between():
+    assert shortest_run(range(9), lambda items: {2, 6} <= {*items}) == [2, 3, 4, 5, 6]
+
+
+def test_one_item_is_found_without_a_question():
+    assert shortest_run(["a"], lambda items: 1 / 0) == ["a"]
