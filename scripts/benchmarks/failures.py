@@ -291,9 +291,7 @@ FAILURES: dict[str, Failure] = {
             "total": np.array(5, np.int32),
         },
     ),
-    "slower without folding": Failure(
-        folded, 1, "slower=3", how={"a": "opt=all", "b": "opt=none"}
-    ),
+    "slower without folding": Failure(folded, 1, "slower=3", how={"a": "opt=all", "b": "opt=none"}),
     "condition that is a function": Failure(
         lambda: within("out = Softplus (h)", "out"), 1, finds_softplus
     ),

@@ -218,13 +218,16 @@ def written(
         files = str(target / "model.onnx"), "--feeds", str(target / "test_data_set_0")
         words = ("onnxdbg", "reduce", *files, *options) if options else ()
         shows = _BY_COMMAND if options else _BY_FUNCTION
+        proved: bool | None
         if script := _script(kind, ask):
             write_text(new.path / "repro.py", script)
             words, shows = ("python", str(target / "repro.py")), _BY_SCRIPT
             proved = any(_fails(new.path / "repro.py", kind) for _ in range(found.runs))
-        else:
-            again = replace(ask, _started={}) if isinstance(ask, Condition) else ask
+        elif isinstance(ask, Condition):
+            again = replace(ask, _started={})
             proved = any(again(best) == found.reason for _ in range(found.runs))
+        else:
+            proved = None  # a function of this process
         found = replace(found, proved=proved, folder=str(target), command=words)
         readme = _README.format(
             found=found,
