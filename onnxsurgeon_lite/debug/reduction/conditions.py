@@ -84,7 +84,7 @@ Ask = Callable[[Failing], Reason | None]
 Fails = Callable[[Model, Feeds], object]
 """A user's own condition; it returns True, or a text that says why the model fails, else nothing."""
 
-_RUNS = 7  # of which the fastest counts
+_RUNS = 7  # the fastest counts
 
 
 @dataclass
