@@ -5,6 +5,7 @@ process of its own; its answer is kept in the user's cache folder until another 
 """
 
 import hashlib
+import importlib
 import importlib.util
 import json
 import os
@@ -85,6 +86,8 @@ def register(types: bool = False) -> frozenset[tuple[str, str]]:
             ONNX would release these functions when Python has ended already.
     """
     operators = _operators()
+    if operators:  # it cannot be imported once two domains have operators of one name
+        importlib.import_module("onnx.reference.op_run")
     for operator in operators:
         name, domain, version = operator["key"]
         schema = _schema(operator)
