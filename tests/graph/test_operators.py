@@ -162,7 +162,7 @@ def test_onnxruntime_is_asked_once_and_a_damaged_answer_is_asked_for_again(tmp_p
 
 
 def test_the_reference_evaluator_can_be_imported_after_them(tmp_path):
-    package().save(tmp_path / "m.onnx")
+    osl.save(package(), tmp_path / "m.onnx")
     code = "import sys, onnxsurgeon_lite as osl\nosl.check(sys.argv[1])\nimport onnx.reference"
 
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "m.onnx"], capture_output=True)
