@@ -219,8 +219,8 @@ def _bisect(
         def again(
             edited: "ModelLike", cause: bool = True, workaround: bool = False
         ) -> "BisectResult":
-            plainly = replace(
-                Searching(searching.look),
+            plainly = Searching(
+                searching.look,
                 cause=cause,
                 workaround=workaround,
                 seconds=searching.seconds,

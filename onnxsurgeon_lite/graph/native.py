@@ -264,8 +264,9 @@ def _serve(stream: BufferedRWPair, base: int) -> None:
         work, arguments, seconds, memory = pickle.loads(request)
         try:
             with _allowed(seconds, base + memory):
-                for model in filter(lambda part: isinstance(part, (bytes, str)), arguments):
-                    register_for(model)
+                for part in arguments:
+                    if isinstance(part, bytes | str):
+                        register_for(part)
                 reply = _DONE + work(*arguments)
         except MemoryError:
             reply = _NO_MEMORY

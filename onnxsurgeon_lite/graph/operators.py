@@ -90,6 +90,7 @@ def register(types: bool = False) -> frozenset[tuple[str, str]]:
         importlib.import_module("onnx.reference.op_run")
     for operator in operators:
         name, domain, version = operator["key"]
+        _is_known(name)  # asked now: after this ONNX says that it has it
         schema = _schema(operator)
         if types and name in INFERENCES and hasattr(schema, _SETTER):  # an old onnx lacks it
             schema.set_type_and_shape_inference_function(INFERENCES[name])

@@ -74,9 +74,12 @@ class ValueRule:
 
     def beside(self, references: ReferenceSet) -> Self:
         """Return the rule for these references: what half precision went into is as precise as that on either side."""
-        entries = references.entries.items()
-        theirs = {name: e.computed_in for name, e in entries if e.computed_in is not None}
-        return replace(self, coarse={**theirs, **self.coarse}) if theirs else self
+        theirs = {
+            name: entry.computed_in
+            for name, entry in references.entries.items()
+            if entry.computed_in
+        }
+        return replace(self, coarse={**theirs, **self.coarse})
 
     def allowed(self, name: str, actual: RunValue | Held) -> Tolerance | None:
         """Return the tolerance of a value; None takes that of its dtypes."""

@@ -73,9 +73,8 @@ class Append:
         pairs = [(links.get(name, name), name) for name in asked]
         read = dict.fromkeys(value for value, _ in pairs if value in index.outputs)
         keep = split(self.keep, read)
-        for name in keep:
-            if name not in read:
-                raise UnknownNameError(name, "what is read", read, "output")
+        for name in [name for name in keep if name not in read]:
+            raise UnknownNameError(name, "what is read", read, "output")
         done = merge(model, guest, pairs, self.share, self.prefix, keep)
         # new outputs take the places of those that they are computed from
         gone = [name for name in read if name not in keep]

@@ -86,9 +86,8 @@ class BatchOutputs:
         for group, names in groups.items():
             kind = padded_type(kinds[group], [len(names), self.most])
             graph.output.append(helper.make_value_info(group, kind))
-        graph.output.append(
-            helper.make_tensor_value_info(self.count, TensorProto.INT64, [len(first)])
-        )
+        counted = helper.make_tensor_value_info(self.count, TensorProto.INT64, [len(first)])
+        graph.output.append(counted)
         graph.output.extend(kept)
         changes = [f"{group!r} is {', '.join(map(repr, names))}" for group, names in groups.items()]
         changes.append(f"{self.count!r} counts {', '.join(first)}")

@@ -60,8 +60,7 @@ class Freeze:
         index = GraphIndex.of(model)
         notes: list[str] = []
         result = model.copy()
-        changes = []
-        frozen = []
+        changes, frozen = list[str](), list[str]()
         relaxed: dict[str, TypeProto] = {}
         # each input becomes a constant; `Promote` noted in it which types it relaxed
         for selector, numbers in self.values:

@@ -38,8 +38,7 @@ class Pipeline:
         outer = UNSETTLED.get()
         left = set[str]() if outer is None else outer
         current = model
-        notes: list[str] = []
-        changes: list[str] = []
+        notes, changes = list[str](), list[str]()
         unproved = False
         frozen: dict[str, TensorProto] = {}
         turned: dict[str, tuple[int, ...]] = {}
@@ -49,10 +48,9 @@ class Pipeline:
                     result = apply_step(step, current)
             except SurgeonError as error:
                 before = ", ".join(repr(done.name) for done in self.passes[:number])
-                error.add_note(
-                    f"in pass {step.name!r}, step {number + 1} of {len(self.passes)}"
-                    + (f", after {before}" if before else "")
-                )
+                after = f", after {before}" if before else ""
+                place = f"step {number + 1} of {len(self.passes)}{after}"
+                error.add_note(f"in pass {step.name!r}, {place}")
                 raise
             # collect what each step says
             current = result.model if result.changed else current

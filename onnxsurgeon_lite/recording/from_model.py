@@ -95,9 +95,12 @@ def place_of(
     if position is None:
         return {}
     origin = index.origins[position]
-    half = coarse[name].name if name in coarse else ""
-    place = {"scope": origin.scope, "class": origin.class_name, "source": origin.source}
-    return {**place, "computed_in": half}
+    return {
+        "scope": origin.scope,
+        "class": origin.class_name,
+        "source": origin.source,
+        "computed_in": coarse[name].name if name in coarse else "",
+    }
 
 
 def computed(

@@ -10,7 +10,7 @@ _PROOF = {True: "it fails", False: "it does not fail there", None: "not run"}
 def show_reduction(found: Reduction) -> None:
     """Show why the model fails, how much is left of it, and what shows the failure."""
     say(f"{found.reason} ({found.failed} of {found.runs} times)")
-    asked = f"asked {counted(found.calls, 'time')}, {found.found} until there were no fewer nodes"
+    asked = f"asked {counted(found.calls, 'time')}; question {found.found} found the fewest nodes"
     say(f"  {found.before} -> {found.after}; {asked}")
     out(found.text)
     if not found.complete:

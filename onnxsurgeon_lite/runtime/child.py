@@ -203,7 +203,7 @@ class Child:
             cause = self._cause()
             missing = _MISSING.search(cause)
             if missing:
-                _, _, _, python = self._again
+                python = self._again[-1]
                 hint = command(python, "-m", "pip", "install", missing[1]) if python else _INSTALL
                 raise UsageError(f"{python or 'this Python'} has no {missing[1]}", hint) from error
             raise RuntimeCrash(

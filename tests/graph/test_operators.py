@@ -25,6 +25,20 @@ def test_a_package_is_valid_and_what_it_needs_is_named(kind):
     assert ("com.microsoft:MatMulNBits" in result.needs) == (kind == "int4")
 
 
+def test_what_a_model_needs_is_named_after_its_operators_are_registered(tmp_path):
+    osl.save(package(), tmp_path / "m.onnx")
+    code = (
+        "import sys, onnxsurgeon_lite as osl\n"
+        "from onnxsurgeon_lite.graph.operators import register\n"
+        "register()\nprint(osl.check(sys.argv[1]).needs)"
+    )
+
+    command = [sys.executable, "-c", code, tmp_path / "m.onnx"]
+    done = subprocess.run(command, capture_output=True, text=True)
+
+    assert "ai.onnx:SimplifiedLayerNormalization" in done.stdout, done.stderr
+
+
 def test_a_model_of_onnx_alone_needs_nothing():
     model = parse_text("g (float[2] x) => (float[2] y) { y = Relu(x) }")
 

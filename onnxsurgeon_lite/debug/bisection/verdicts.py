@@ -210,7 +210,7 @@ def _tie(e: Evidence) -> str:
     """Detect an order that flips among values that are within the tolerance of each other."""
     if not any(node.op_type in TIES for node in e.nodes):
         return ""
-    if e.selected is not None and agrees(*e.selected):
+    if e.selected is not None and agrees(*e.selected, e.tolerance):
         return SELECTED
     if e.nodes[-1].op_type in TIES and _propagated(e) and all(map(_near, e.inputs.values())):
         return "it gives the reference on reference inputs, and its inputs agree: near values change places"

@@ -168,8 +168,10 @@ class Finder:
             self.explain(culprit)
         except OutOfTime:
             names = self._begun
-            tried = f" in kind {len(names)} of mistakes, {names[-1]!r}" if names else ""
-            culprit.unexplained = f"not known: the time was over{tried}; --seconds {2 * self.lasts + 1:.0f} tries more"
+            tried = f" at kind {len(names)} of the mistakes, {names[-1]!r}" if names else ""
+            culprit.unexplained = (
+                f"not known: the time ran out{tried}; --seconds {2 * self.lasts + 1:.0f} tries more"
+            )
         except SurgeonError as error:
             culprit.unexplained = f"not known: its search failed: {error.message}"
         except Exception as error:  # noqa: BLE001  a bug of ours: what was found stays

@@ -171,7 +171,7 @@ class Reduction(Shown):
         reason: why the model fails: `kind` and `text`, which must be the same, and the message as it was.
         failed: how often the first model failed in so many `runs`.
         before, after: how large it was, and is.
-        calls: how often the condition was asked. found: how often until there were no fewer nodes.
+        calls: how often the condition was asked. found: the question that found the fewest nodes.
         steps: the verbs of the edits, in order.
         complete: nothing more can be made smaller; False if the search was interrupted.
         text: the model as ONNX text; '' where it cannot be printed.

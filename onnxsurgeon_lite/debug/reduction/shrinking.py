@@ -53,7 +53,7 @@ class Shrinking:
         ask: why a model fails. reason: why the first one does; a smaller one must do so once in so many `runs`.
         seen: values of models. journal: keeps the answers.
         best: the smallest model that failed so far. calls: how often the condition was asked.
-        found: the calls until there were no fewer nodes; the others show that.
+        found: the call that found the fewest nodes.
         refused: what could not be done, with the nodes around it.
     """
 

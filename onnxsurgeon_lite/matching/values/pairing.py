@@ -49,7 +49,7 @@ def match(a: Side, b: Side) -> Matching:
         structure.by_scope(board)
         structure.by_name(board)
         if len(board.pairs) == before:
-            choose(board, found)  # behind an error, a value seems to be its twin, transposed
+            choose(board, found)  # last: after an error, a value may look like its transposed copy
         if len(board.pairs) == before:
             choose_first(board, found)
         if len(board.pairs) == before:

@@ -476,6 +476,6 @@ def test_a_search_of_causes_ends_in_its_time_and_says_how_far_it_came():
     found = osl.bisect(wrong, known, feeds=feeds, seconds=120).culprits[0]
 
     assert not late.causes
-    assert late.unexplained.startswith("not known: the time was over in kind")
+    assert late.unexplained.startswith("not known: the time ran out at kind")
     assert late.unexplained.endswith("--seconds 1 tries more")
     assert "axis of Softmax" in found.causes[0].sentence
