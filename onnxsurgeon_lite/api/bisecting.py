@@ -475,7 +475,8 @@ def _prove(made: Repair, right: Right) -> None:
         made.fresh = f"proved on the recorded samples alone; on fresh inputs: {error.message}"
         return
     made.fresh = "agrees on fresh inputs" if holds else "mismatch on fresh inputs: this is no cause"
-    made.verdict = "agrees" if holds else "mismatch"
+    if not holds:
+        made.verdict = "mismatch"
 
 
 def right_for(
@@ -491,8 +492,7 @@ def right_for(
     Fresh are the numbers of the sample in another order: shapes, ranges and dtypes stay.
     """
     rng = np.random.default_rng(0)
-    arrays = {name: np.asarray(value) for name, value in feeds.items()}
-    fresh = {name: rng.permuted(a.reshape(-1)).reshape(a.shape) for name, a in arrays.items()}
+    fresh = {name: rng.permuted(value) for name, value in feeds.items()}
     if other is not None:
         return fresh, other
     module = replace(how, runtime=TORCH, settings=((TARGET, factory),)) if factory else how

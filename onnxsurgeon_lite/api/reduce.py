@@ -121,6 +121,6 @@ def reduce(
         )
         if output is not None:
             options = ["--fails", named, "--a", settings_text(a), "--b", settings_text(b)]
-            options = [*options, *words_of(usual)] if isinstance(fails, str) else []
+            options = options + words_of(usual) if isinstance(fails, str) else []
             found = folder.written(found, ask, best, Path(output), options)
         return call.done(found)

@@ -97,7 +97,7 @@ def register(types: bool = False) -> frozenset[tuple[str, str]]:
         with suppress(defs.SchemaError):
             defs.deregister_schema(name, version, domain)
         defs.register_schema(schema)
-    return frozenset((name, domain) for name, domain, _ in (o["key"] for o in operators))
+    return frozenset((o["key"][0], o["key"][1]) for o in operators)
 
 
 def _schema(operator: _Operator) -> Schema:

@@ -118,9 +118,11 @@ class ValueRule:
         found = {}
         for number, (a, r) in enumerate(pairs or [(_ABSENT, _ABSENT)]):
             full = name if single or not pairs else f"{name}[{number}]"
-            found[full] = compare(a, r, self.allowed(name, a), metrics)
-            self._judge_in_quanta(name, found[full], a, r)
-            self._judge_selected(name, found[full], a, r)
+            one = found[full] = compare(a, r, self.allowed(name, a), metrics)
+            self._judge_in_quanta(name, one, a, r)
+            self._judge_selected(name, one, a, r)
+            if one.match and name in self.outputs and is_float(r.dtype) and not r.any():
+                one.notes.append(ZEROS)
         return found
 
     def compared(
@@ -185,6 +187,7 @@ class ValueRule:
             comparison.clear(SELECTED, comparison.max_abs)
 
 
+ZEROS = "all numbers are 0, which proves little; give other feeds"
 SELECTED = "the indices differ, but the selected values agree"
 
 

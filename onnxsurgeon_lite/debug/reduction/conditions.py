@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast
 
 import numpy as np
 
@@ -248,9 +247,7 @@ class FailingFunction:
     @classmethod
     def of(cls, given: str | Fails) -> "FailingFunction":
         """Return that of a function, or of `FILE.py:function`."""
-        if isinstance(given, str):
-            return cls(cast("Fails", function_at(given, "condition")))
-        return cls(given)
+        return cls(function_at(given, "condition") if isinstance(given, str) else given)
 
     def __call__(self, failing: Failing) -> Reason | None:
         """Return why a model fails; None where it does not."""

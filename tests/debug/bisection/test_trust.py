@@ -686,3 +686,16 @@ def test_final_outputs_of_other_names_are_compared_where_the_inputs_are_integers
     assert osl.bisect(right, theirs, feeds=feeds, cause=False).verdict == "agrees"
     assert result.verdict == "mismatch"
     assert [culprit.value for culprit in result.culprits] == ["logits"]
+
+
+def test_an_agreement_of_zeros_says_that_it_proves_little(tmp_path):
+    model = parsed("net (float[4] x) => (float[4] y) { z = Sub (x, x) y = Abs (z) }")
+    onnx.save(model, tmp_path / "m.onnx")
+    osl.record(model, tmp_path / "refs", feeds={"x": random(4)})
+
+    found = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs")
+    compared = osl.compare_sets(tmp_path / "m.onnx", tmp_path / "refs")
+
+    assert found.verdict == "agrees"
+    assert "all numbers are 0, which proves little" in str(found)
+    assert "proves little" in compared.compared["y"].notes[0]
