@@ -40,7 +40,7 @@ def measured(ask: Ask, failing: Failing, runs: int) -> tuple[Reason, int]:
     if reasons:
         return reasons.most_common(1)[0]
     raise UsageError(
-        f"the model does not fail: asked {runs} times",
+        f"the model does not fail (number of runs: {runs})",
         "see that the condition and the feeds are right; if it fails now and then: --runs 10",
     )
 
