@@ -61,7 +61,7 @@ def explain_causes(result: BisectResult, case: Case, seconds: float | None = Non
     search: what was found is reported.
 
     Args:
-        seconds: how long it may take; by default as long as the bisection, and half as much again.
+        seconds: how long it may take; by default 1.5 times the bisection, at least `SECONDS`.
     """
     lasts = max(SECONDS, _TIMES * case.seconds) if seconds is None else seconds
     finder = Finder(case, result, time.monotonic() + lasts, lasts)
