@@ -95,7 +95,6 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
 
 
 @cache
-@cache
 def first_version(operator: str) -> int:
     """Return the first opset version that has an operator of ONNX's own domain; 0 if none has it."""
     history = defs.get_all_schemas_with_history()

@@ -8,7 +8,7 @@ from onnx import TypeProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import check_node
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, is_standard
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.operands import literal
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -61,6 +61,8 @@ class Rewire:
         )
         # rewire each reader, at one input or at all that have the old value
         chosen = readers(index, old, self.to)
+        if new == old:
+            return PassResult(model, changed=False, notes=tuple(notes))
         for position in chosen:
             node = result.proto.graph.node[position]
             if self.slot is None:
@@ -84,11 +86,22 @@ class Rewire:
                 continue
             node = after.nodes[after.makers([made])[0]]
             types.update(check_node(after, node, index.describe(position)))
-        notes += follow(index, after, types)
+        if _copied(after, new) != _copied(after, old):
+            notes += follow(index, after, types)
         changes = [
             f"{index.describe(position)} reads {new!r} instead of {old!r}" for position in chosen
         ]
         return PassResult.of(model, result, changes, notes)
+
+
+def _copied(index: GraphIndex, name: str) -> str:
+    """Return what a value is a copy of, through every Identity; the value itself if it is none."""
+    while (position := index.maker(name)) is not None:
+        node = index.nodes[position]
+        if node.op_type != "Identity" or not is_standard(node) or not node.input:
+            break
+        name = node.input[0]
+    return name
 
 
 def _constant(index: GraphIndex, result: Model, old: str, numbers: Numbers) -> str:

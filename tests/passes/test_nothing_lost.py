@@ -15,6 +15,7 @@ from onnxsurgeon_lite import (
     Opset,
     Promote,
     RemoveOutput,
+    Rewire,
     SetType,
     load,
 )
@@ -378,3 +379,29 @@ def test_an_input_that_was_a_constant_has_the_docs_of_its_declaration():
     declared = promoted.proto.graph.input[1]
     assert (declared.doc_string, declared.metadata_props[0].value) == ("scale", "by hand")
     assert back.proto == model.proto
+
+
+RESIZED = """g (float[1,1,2,2] x) => (float[1,1,4,4] y) <float16[4] s = {1,1,2,2}> {
+    c = Cast<to = 1>(s)
+    same = Identity(c)
+    h = Resize<mode = "nearest">(x, , c)
+    y = Relu(h) }"""
+
+
+@pytest.mark.parametrize("other", ["c", "same"])
+def test_readers_of_another_name_of_one_value_keep_declared_sizes_that_inference_cannot_see(
+    other, model_of
+):
+    declared = onnx.parser.parse_graph("d (float[1,1,4,4] h) => (float y) { y = Neg(h) }").input[0]
+    model = model_of(RESIZED)
+    proto = model.proto
+    del proto.graph.value_info[:]
+    proto.graph.value_info.append(declared)
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(reversed(nodes))
+
+    rewired = Rewire("c", other, to=("op:Resize",)).apply(model)
+
+    assert list(rewired.model.proto.graph.value_info) == [declared]
+    assert rewired.changed == (other != "c")
