@@ -107,8 +107,7 @@ def _copied(index: GraphIndex, name: str) -> str:
 def _constant(index: GraphIndex, result: Model, old: str, numbers: Numbers) -> str:
     """Add a constant of a value's dtype; return its name."""
     name = fresh(f"{old}_constant", Taken(index))
-    kind = index.type_of(old)
-    own = kind.tensor_type.elem_type if kind is not None else 0
-    tensor = make_tensor(name, numbers, own or data_type_for(name, numbers))
+    kind = index.type_of(old) or TypeProto()
+    tensor = make_tensor(name, numbers, kind.tensor_type.elem_type or data_type_for(name, numbers))
     result.proto.graph.initializer.append(tensor)
     return name

@@ -14,6 +14,7 @@ from onnxsurgeon_lite.graph.declared import (
 )
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.model import Model, copied, drop, is_standard
+from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.surgery.types import (
     BY_SHAPE_ALONE,
     begin_infer,
@@ -53,7 +54,8 @@ def relax(
 
     def without(graph: GraphProto) -> None:
         drop(graph.initializer, lambda tensor: tensor.name in constants)  # defaults
-        _declare(graph, ranked)
+        _set_types(graph, ranked)
+        declare(graph, ranked)
 
     until = 1 + max(read_here, default=-1)
     lost = made_here - infer(result, stale, made_here, until, change=without).keys()
@@ -129,16 +131,6 @@ def decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> b
         ):
             return True
     return False
-
-
-def _declare(graph: GraphProto, types: Mapping[str, TypeProto]) -> None:
-    missing = set(types)
-    for info in chain(graph.value_info, graph.output) if types else ():
-        if info.name in types:
-            info.type.CopyFrom(types[info.name])
-            missing.discard(info.name)
-    for name in sorted(missing):
-        graph.value_info.add(name=name, type=types[name])
 
 
 def _relaxed(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: bool) -> TypeProto:

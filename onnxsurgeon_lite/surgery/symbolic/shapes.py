@@ -122,14 +122,10 @@ def _onnx_types(index: GraphIndex) -> Types:
     except RejectedError:
         return {}
     types = declared_types(graph, (INPUT, VALUE_INFO, OUTPUT))
-    sequences = [kind for kind in distinct(types).values() if _is_sequence(kind)]
+    sequences = [kind for kind in distinct(types).values() if kind.HasField("sequence_type")]
     for kind in sequences:
         native.open_sizes(kind)
     return _elements_apart(index, types) if sequences else types
-
-
-def _is_sequence(kind: TypeProto) -> bool:
-    return bool(kind.HasField("sequence_type"))
 
 
 def _elements_apart(index: GraphIndex, types: Types) -> Types:
@@ -138,7 +134,7 @@ def _elements_apart(index: GraphIndex, types: Types) -> Types:
     for position, row in enumerate(index.rows):
         inner = position in index.bodied
         if row.domain or not (
-            inner or any(_is_sequence(types[n]) for n in row.needs if n in types)
+            inner or any(types[n].HasField("sequence_type") for n in row.needs if n in types)
         ):
             continue
         for name in row.outputs:
