@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 from onnx import GraphProto, NodeProto, helper
 
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.block_quantized import NAMES, PRODUCT, ROWS, blocks_of
 from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.quantizers import (
@@ -15,12 +18,15 @@ from onnxsurgeon_lite.graph.quantizers import (
     PRODUCTS,
     QUANTIZE,
     QUANTIZERS,
+    computes_quantized,
     constant_of,
     grid_of,
     limits_of,
 )
+from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model, copied, drop, function_key, walk
 from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import fresh, name_apart, node_names, rename_uses, value_names
 from onnxsurgeon_lite.surgery.inlining import inline
@@ -42,6 +48,7 @@ _PLAIN = {f"QLinear{operator}": operator for operator in _LINEAR}
 _PLAIN |= {"QGemm": "Gemm", **PRODUCTS}
 """Operator on integers -> the one on the numbers that they stand for."""
 _QUANTIZED = {*QUANTIZERS, *_PLAIN}
+_FEW = 3  # nodes that a message names
 _INTERNAL = ("channels_last", "opset")
 _Key = tuple[object, object]
 """Scale and zero point: the names of computed ones, the bytes of constants."""
@@ -51,7 +58,8 @@ _Key = tuple[object, object]
 class Dequantize:
     """Compute in float again: weights become the numbers that they stand for, quantizers go; in bodies, in functions.
 
-    QDQ models, QOperator models and dynamically quantized ones are understood. A range that ends at 0 cuts what a
+    QDQ models, QOperator models, dynamically quantized ones and onnxruntime's weights in blocks (MatMulNBits,
+    GatherBlockQuantized) are understood; a node that stays quantized is named. A range that ends at 0 cuts what a
     removed activation cut: it stays as a Clip where the node before can leave it. An integer that something else needs
     is still computed. What the weights lost by rounding stays lost.
 
@@ -78,12 +86,25 @@ class Dequantize:
             if left.issuperset(read):
                 break
             left |= read
-        if not found.changes or result.proto == source.proto:
-            return PassResult(
-                model, False, (*found.notes, "nothing is quantized with constant scales")
-            )
+        changed = bool(found.changes) and result.proto != source.proto
+        quantized = [n for n in walk.with_inner(walk.nodes(walk.graphs(result.proto))) if _stays(n)]
+        notes = [
+            f"{node_title(n)} stays: {found.reasons.get(n.output[0], 'its integers are read')}"
+            for n in quantized
+        ]
+        if not changed:
+            if any(n.op_type == DEQUANTIZE or computes_quantized(n) for n in quantized):
+                raise EditError(
+                    f"nothing can be in float: {first(notes, _FEW)}",
+                    "give the float model that it was made of",
+                )
+            return PassResult(model, False, ("nothing is quantized with constant scales",))
         name_apart(walk.graphs(result.proto), node_names(model.proto))
-        return PassResult.of(model, result, found.lines(), found.notes)
+        return PassResult.of(model, result, found.lines(), notes)
+
+
+def _stays(node: NodeProto) -> bool:
+    return bool(node.output) and (node.op_type in QUANTIZERS or computes_quantized(node))
 
 
 def _without_functions(model: Model) -> Model:
@@ -101,7 +122,7 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) 
         for name, body in walk.bodies(node) if node.attribute else ():
             inner = _graph(InnerGraph.of(index, position, name).index, result, body, left)
             found.changes += inner.changes
-            found.notes += inner.notes
+            found.reasons |= inner.reasons
     nodes = []
     for position in index.order:
         node = graph.node[position]
@@ -114,9 +135,24 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) 
     graph.node.extend(nodes)
     graph.initializer.extend(dtypes.from_array(a, n) for n, a in found.weights.items())
     rename_uses(graph.node, found.renamed)
-    known = {*found.real, *found.real.values(), *found.renamed, *found.weights}
+    known = {
+        *found.real,
+        *found.real.values(),
+        *found.renamed,
+        *found.weights,
+        *chain(*found.joined),
+    }
     _drop_unread(graph, known)
     return found
+
+
+def _make(
+    node: NodeProto, operator: str, inputs: list[str], output: str, **given: int
+) -> NodeProto:
+    """Return a standard node in the place of another: its name and its metadata."""
+    made = helper.make_node(operator, inputs, [output], name=node.name, **given)
+    made.metadata_props.extend(node.metadata_props)
+    return made
 
 
 def _drop_unread(graph: GraphProto, replaced: Set[str]) -> None:
@@ -162,7 +198,8 @@ class _Floats:
     renamed: dict[str, str] = field(default_factory=dict)
     before: list[NodeProto] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    joined: dict[tuple[str, ...], str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         """Return what was changed, a line for each operator."""
@@ -175,6 +212,8 @@ class _Floats:
             QUANTIZE: self._quantize,
             DEQUANTIZE: self._dequantize,
             DYNAMIC: self._dynamic,
+            PRODUCT: self._blocks,
+            ROWS: self._blocks,
         }
         handler = handlers.get(node.op_type)
         if handler is None and node.op_type in _PLAIN:
@@ -253,6 +292,30 @@ class _Floats:
             self.renamed[result] = moved
         self.changes += [node.op_type] if result in self.renamed else []
 
+    def _blocks(self, node: NodeProto) -> Iterator[NodeProto]:
+        """Yield the operator on the numbers that a weight in blocks stands for."""
+        found, made = blocks_of(self.index, node), node.output[0]
+        if isinstance(found, str):
+            self.reasons[made] = found
+            return
+        self.changes.append(node.op_type)
+        is_rows = node.op_type == ROWS
+        own = tuple(
+            name for slot, name in enumerate(node.input) if name and slot in NAMES[node.op_type]
+        )
+        if own not in self.joined:
+            numbers = found.numbers() if is_rows else found.numbers().T
+            self.joined[own] = self._constant(f"{own[0]}_float", numbers)
+        if is_rows:
+            axis = next((a.i for a in node.attribute if a.name == "gather_axis"), 0)
+            yield _make(node, "Gather", [self.joined[own], node.input[1]], made, axis=axis)
+            return
+        bias = [*node.input, "", "", ""][5]
+        product = fresh(f"{made}_product", self.taken) if bias else made
+        yield _make(node, "MatMul", [node.input[0], self.joined[own]], product)
+        if bias:
+            yield _make(node, "Add", [product, bias], made)
+
     def _equals(self, name: str, source: str) -> Iterator[NodeProto]:
         """Let readers of a value read another; an output of the graph keeps its name."""
         if name in self.index.outputs:
@@ -273,7 +336,7 @@ class _Floats:
         integers, scale, zero = node.output
         factors = self._factors(scale) if scale and zero and integers not in self.left else None
         if factors is None:
-            self.notes.append(f"{node.op_type} {node.name!r} stays: something needs its integers")
+            self.reasons[integers] = "something needs its integers"
             return
         self.changes.append(node.op_type)
         self.real[integers], self.factors[integers] = node.input[0], factors
@@ -342,7 +405,7 @@ class _Floats:
         grid = self._grid(result[0], result[1]) if result else None
         known = [name for name in inputs if name is not None]
         if len(known) < len(inputs) or (result and grid is None):
-            self.notes.append(f"{node.op_type} {node.name!r} stays: its scales are not constant")
+            self.reasons[node.output[0]] = "its scales are not constant"
             return
         self.changes.append(node.op_type)
         made = self._like(node, _PLAIN[node.op_type], known)

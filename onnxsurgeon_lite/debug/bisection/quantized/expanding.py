@@ -7,10 +7,11 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.result import BisectResult
+from onnxsurgeon_lite.graph.block_quantized import PRODUCT, Blocks, blocks_of
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, PRODUCTS, QUANTIZE, constant_of
 from onnxsurgeon_lite.graph.text import node_title
-from onnxsurgeon_lite.tensors.dtypes import Array, from_array
+from onnxsurgeon_lite.tensors.dtypes import from_array
 
 _SUFFIX = "_quantized"
 _OPERAND, _BIAS, _FLOAT = "\x01operand ", "\x01bias", "\x01float"
@@ -61,8 +62,7 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
     One that is not known here stays as it is. None if there is no other.
     """
     if not any(
-        _Form.of(node) or node.op_type in PRODUCTS or _Blocks.of(index, node)
-        for node in index.nodes
+        _Form.of(node) or node.op_type in PRODUCTS or _blocks(index, node) for node in index.nodes
     ):
         return None
     result = index.model.copy()
@@ -75,82 +75,46 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
             nodes = list(_parts(index, result.proto, node, form))
         elif node.op_type in PRODUCTS:
             nodes = list(_of_integers(index, result.proto, node))
-        elif (blocks := _Blocks.of(index, node)) is not None:
-            nodes = list(blocks.parts(result.proto, node))
+        elif (blocks := _blocks(index, node)) is not None:
+            nodes = list(_of_blocks(result.proto, node, blocks))
         result.proto.graph.node.extend(nodes)
         behind += [position] * len(nodes)
     return GraphIndex.of(result), behind
 
 
-@dataclass(frozen=True)
-class _Blocks:
-    """The weight of a MatMulNBits: integers of a few bits, with a scale for each block of a column.
-
-    Attributes:
-        columns, rows: of the weight. integers: a row for each block. scales, zeros: a number for each block.
-    """
-
-    columns: int
-    rows: int
-    integers: Array
-    scales: Array
-    zeros: Array
-
-    @classmethod
-    def of(cls, index: GraphIndex, node: NodeProto) -> "_Blocks | None":
-        """Return the weight; None for another operator, and where it is computed or its rows are permuted."""
-        names = [*node.input, *[""] * 5][1:5]
-        if node.op_type != "MatMulNBits" or names[3] or not node.output:
-            return None
-        packed, scales, zeros = (constant_of(index, name) if name else None for name in names[:3])
-        if packed is None or scales is None or (zeros is None) != (not names[2]):
-            return None
-        if scales.dtype != np.float32 and onnx_opset(index.model.proto) < _HALVES:
-            return None
-        sizes = {a.name: a.i for a in node.attribute}
-        columns, rows, block = (sizes.get(name, 0) for name in ("N", "K", "block_size"))
-        bits = sizes.get("bits", 4)
-        if min(columns, rows, block) < 1 or bits not in (2, 4, 8):
-            return None
-        count = -(-rows // block)
-        numbers, packed_zeros = columns * count, columns * -(-count * bits // 8)
-        if scales.size != numbers or 8 * packed.size != numbers * block * bits:
-            return None
-        if zeros is None:
-            zeros = np.full(numbers, 2 ** (bits - 1), np.uint8)
-        elif zeros.dtype == np.uint8 and zeros.size == packed_zeros:
-            zeros = _unpacked(zeros.reshape(columns, -1), bits)[:, :count].reshape(-1)
-        else:
-            return None
-        integers = _unpacked(packed.reshape(numbers, -1), bits)
-        return cls(columns, rows, integers, scales.reshape(-1), zeros)
-
-    def parts(self, model: ModelProto, node: NodeProto) -> Iterator[NodeProto]:
-        """Yield the nodes that compute the same: the blocks are dequantized, and joined to a matrix."""
-        made = node.output[0]
-        weight, bias = f"{made}{_OPERAND}1", [*node.input, "", "", ""][5]
-        arrays = {1: self.integers, 2: self.scales, 3: self.zeros}
-        given = [f"{[*node.input, ''][slot]}{_OPERAND}{slot} of {made}" for slot in arrays]
-        ends = [np.array(n) for n in ([self.columns, -1], [0], [self.rows], [1])]
-        shapes = [f"{weight} {what}" for what in ("shape", "start", "end", "axis")]
-        for name, array in zip([*given, *shapes], [*arrays.values(), *ends], strict=True):
-            model.graph.initializer.append(from_array(array, name))
-        joined = [f"{weight} {what}" for what in ("joined", "cut", "matrix")]
-        yield helper.make_node(DEQUANTIZE, given, [weight], axis=0)
-        yield helper.make_node("Reshape", [weight, shapes[0]], [joined[0]])
-        yield helper.make_node("Slice", [joined[0], *shapes[1:]], [joined[1]])
-        yield helper.make_node("Transpose", [joined[1]], [joined[2]], perm=[1, 0])
-        product = f"{made}{_OPERAND}product" if bias else made
-        yield helper.make_node("MatMul", [node.input[0], joined[2]], [product], name=node.name)
-        if bias:
-            yield helper.make_node("Add", [product, bias], [made], name=node.name)
+def _of_blocks(model: ModelProto, node: NodeProto, blocks: Blocks) -> Iterator[NodeProto]:
+    """Yield the nodes that compute the same: the blocks are dequantized, and joined to a matrix."""
+    made, grid, (columns, rows) = node.output[0], blocks.grid, blocks.integers.shape
+    weight, bias = f"{made}{_OPERAND}1", [*node.input, "", "", ""][5]
+    padded = np.pad(blocks.integers, ((0, 0), (0, -rows % grid.block)))
+    arrays = {
+        1: padded.reshape(-1, grid.block),
+        2: grid.scale.reshape(-1).astype(blocks.dtype),
+        3: grid.zero.reshape(-1).astype(np.uint8),
+    }
+    given = [f"{[*node.input, ''][slot]}{_OPERAND}{slot} of {made}" for slot in arrays]
+    ends = [np.array(n) for n in ([columns, -1], [0], [rows], [1])]
+    shapes = [f"{weight} {what}" for what in ("shape", "start", "end", "axis")]
+    for name, array in zip([*given, *shapes], [*arrays.values(), *ends], strict=True):
+        model.graph.initializer.append(from_array(array, name))
+    joined = [f"{weight} {what}" for what in ("joined", "cut", "matrix")]
+    yield helper.make_node(DEQUANTIZE, given, [weight], axis=0)
+    yield helper.make_node("Reshape", [weight, shapes[0]], [joined[0]])
+    yield helper.make_node("Slice", [joined[0], *shapes[1:]], [joined[1]])
+    yield helper.make_node("Transpose", [joined[1]], [joined[2]], perm=[1, 0])
+    product = f"{made}{_OPERAND}product" if bias else made
+    yield helper.make_node("MatMul", [node.input[0], joined[2]], [product], name=node.name)
+    if bias:
+        yield helper.make_node("Add", [product, bias], [made], name=node.name)
 
 
-def _unpacked(packed: Array, bits: int) -> Array:
-    """Return the numbers of a few bits each that bytes hold, the lowest bits first."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    numbers = (packed.astype(np.uint8)[..., None] >> shifts) & np.uint8(2**bits - 1)
-    return np.asarray(numbers.reshape(len(packed), -1))
+def _blocks(index: GraphIndex, node: NodeProto) -> Blocks | None:
+    """Return the weight of a MatMulNBits, if a DequantizeLinear can make it."""
+    found = blocks_of(index, node) if node.op_type == PRODUCT and node.output else ""
+    if isinstance(found, str) or (found.grid.zero != np.rint(found.grid.zero)).any():
+        return None
+    is_half = found.dtype != np.float32
+    return None if is_half and onnx_opset(index.model.proto) < _HALVES else found
 
 
 def _parts(

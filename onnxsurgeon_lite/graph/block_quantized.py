@@ -1,0 +1,125 @@
+"""Weights of onnxruntime's operators that hold integers of a few bits, with a scale for each block of them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import constant_of, limits_of
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.grid import Grid
+
+PRODUCT, ROWS = "MatMulNBits", "GatherBlockQuantized"
+_BITS = (2, 4, 8)
+NAMES = {PRODUCT: (1, 2, 3), ROWS: (0, 2, 3)}
+"""Operator -> the inputs with its integers, its scales and its zero points."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A weight of integers with a scale and a zero point for each block of one axis.
+
+    Attributes:
+        integers: in the shape of the weight: (columns, rows) of a MatMulNBits.
+        dtype: of the numbers that they stand for.
+    """
+
+    integers: Array
+    grid: Grid
+    dtype: "np.dtype[np.generic]"
+
+    def numbers(self) -> Array:
+        """Return the numbers that the integers stand for."""
+        return self.grid.numbers(self.integers).astype(self.dtype)
+
+
+def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:
+    """Return the weight of a node that has one in blocks, or why it is not known."""
+    slots, names = NAMES.get(node.op_type), [*node.input, *[""] * 6]
+    if slots is None:
+        return "its weight has no blocks"
+    given = [constant_of(index, names[slot]) if names[slot] else None for slot in slots]
+    integers, scales, zeros = given
+    if integers is None or scales is None or (zeros is None) != (not names[slots[2]]):
+        return "its weight, its scales or its zero points are computed"
+    attributes = {a.name: a.i for a in node.attribute}
+    if attributes.get("bits", 4) not in _BITS:
+        return f"bits = {attributes['bits']} is not known"
+    if node.op_type == ROWS:
+        return _rows(integers, scales, zeros, attributes)
+    if names[4]:
+        return f"its rows are permuted by g_idx {names[4]!r}"
+    if attributes.get("weight_prepacked"):
+        return "its weight is packed for one kind of device"
+    return _product(integers, scales, zeros, attributes)
+
+
+def _product(
+    packed: Array, scales: Array, zeros: Array | None, sizes: Mapping[str, int]
+) -> Blocks | str:
+    columns, rows, block = (sizes.get(name, 0) for name in ("N", "K", "block_size"))
+    bits = sizes.get("bits", 4)
+    count = -(-rows // max(block, 1))
+    if min(columns, rows, block) < 1 or 8 * packed.size != columns * count * block * bits:
+        return "its weight does not have the size that N, K and block_size give"
+    if zeros is not None and zeros.dtype == np.uint8:
+        bytes_of_row = -(-count * bits // 8)
+        if zeros.size != columns * bytes_of_row:
+            return "its zero points are not one for each block"
+        zeros = unpacked(zeros.reshape(columns, -1), bits)[:, :count]
+    integers = unpacked(packed.reshape(columns, -1), bits)[:, :rows]
+    return _made(integers, scales, zeros, (columns, count), 1, block, bits)
+
+
+def _rows(
+    data: Array, scales: Array, zeros: Array | None, sizes: Mapping[str, int]
+) -> Blocks | str:
+    bits, block = sizes.get("bits", 4), sizes.get("block_size", 128)
+    if data.dtype == np.uint8:
+        data = unpacked(data, bits)
+        zeros = zeros if zeros is None else unpacked(zeros, bits)
+    elif limits_of(data.dtype) is None:
+        return f"its weight is {data.dtype}"
+    axis = sizes.get("quantize_axis", 1)
+    if not -data.ndim <= axis < data.ndim or block < 1:
+        return "its blocks have no axis"
+    axis %= data.ndim
+    shape = [-(-size // block) if at == axis else size for at, size in enumerate(data.shape)]
+    if zeros is not None and zeros.ndim == len(shape):
+        zeros = zeros[..., : shape[-1]]  # the last byte may hold more than there are
+    if data.dtype != np.uint8 and zeros is None:
+        zeros = np.zeros(shape)
+    return _made(data, scales, zeros, shape, axis, block, bits)
+
+
+def _made(
+    integers: Array,
+    scales: Array,
+    zeros: Array | None,
+    shape: Sequence[int],
+    axis: int,
+    block: int,
+    bits: int,
+) -> Blocks | str:
+    sizes = {scales.size, scales.size if zeros is None else zeros.size}
+    if sizes != {math.prod(shape)}:
+        return "its scales or its zero points are not one for each block"
+    middle = 1 << bits - 1
+    shift = np.full(shape, middle) if zeros is None else zeros.reshape(shape)
+    wide = scales.reshape(shape).astype(np.float64)
+    low, high = limits_of(integers.dtype) or (0, 0)
+    if integers.dtype == np.uint8:
+        low, high = 0, 2 * middle - 1
+    return Blocks(
+        integers, Grid(wide, shift.astype(np.float64), low, high, axis, block), scales.dtype
+    )
+
+
+def unpacked(packed: Array, bits: int) -> Array:
+    """Return the numbers of a few bits each that bytes hold along the last axis, the lowest bits first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    numbers = (packed.astype(np.uint8)[..., None] >> shifts) & np.uint8(2**bits - 1)
+    return np.asarray(numbers.reshape(*packed.shape[:-1], -1))
