@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import ClassVar
 
@@ -146,6 +147,29 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) 
     return found
 
 
+def _of_blocks(floats: "_Floats", node: NodeProto) -> Iterator[NodeProto]:
+    """Yield the operator on the numbers that a weight in blocks stands for."""
+    found, made = blocks_of(floats.index, node), node.output[0]
+    if isinstance(found, str):
+        floats.reasons[made] = found
+        return
+    floats.changes.append(node.op_type)
+    is_rows, slots = node.op_type == ROWS, NAMES[node.op_type]
+    own = tuple(name for slot, name in enumerate(node.input) if name and slot in slots)
+    if own not in floats.joined:
+        numbers = found.numbers() if is_rows else found.numbers().T
+        floats.joined[own] = floats.constant(f"{own[0]}_float", numbers)
+    if is_rows:
+        axis = next((a.i for a in node.attribute if a.name == "gather_axis"), 0)
+        yield _make(node, "Gather", [floats.joined[own], node.input[1]], made, axis=axis)
+        return
+    bias = [*node.input, "", "", ""][5]
+    product = fresh(f"{made}_product", floats.taken) if bias else made
+    yield _make(node, "MatMul", [node.input[0], floats.joined[own]], product)
+    if bias:
+        yield _make(node, "Add", [product, bias], made)
+
+
 def _make(
     node: NodeProto, operator: str, inputs: list[str], output: str, **given: int
 ) -> NodeProto:
@@ -212,8 +236,8 @@ class _Floats:
             QUANTIZE: self._quantize,
             DEQUANTIZE: self._dequantize,
             DYNAMIC: self._dynamic,
-            PRODUCT: self._blocks,
-            ROWS: self._blocks,
+            PRODUCT: partial(_of_blocks, self),
+            ROWS: partial(_of_blocks, self),
         }
         handler = handlers.get(node.op_type)
         if handler is None and node.op_type in _PLAIN:
@@ -262,7 +286,7 @@ class _Floats:
             yield helper.make_node("Clip", [name], [result], min=ends[0], max=ends[1])
             return
         names = [
-            self._constant(f"{result}_{end}", np.asarray(v, self._dtype(scale)))
+            self.constant(f"{result}_{end}", np.asarray(v, self._dtype(scale)))
             for end, v in zip(("min", "max"), ends, strict=True)
         ]
         yield helper.make_node("Clip", [name, *names], [result])
@@ -272,7 +296,8 @@ class _Floats:
         array = constant_of(self.index, scale) if scale else None
         return np.dtype(np.float32) if array is None else array.dtype
 
-    def _constant(self, name: str, array: Array) -> str:
+    def constant(self, name: str, array: Array) -> str:
+        """Add a constant; return the name that it got."""
         name = fresh(name, self.taken)
         self.weights[name] = array
         return name
@@ -287,34 +312,10 @@ class _Floats:
             return
         numbers = self._numbers(node)
         if numbers is not None:
-            self.renamed[result] = self._constant(f"{result}_float", numbers)
+            self.renamed[result] = self.constant(f"{result}_float", numbers)
         elif moved := self._moved_constant(node.input[0], *node.input[1:]):
             self.renamed[result] = moved
         self.changes += [node.op_type] if result in self.renamed else []
-
-    def _blocks(self, node: NodeProto) -> Iterator[NodeProto]:
-        """Yield the operator on the numbers that a weight in blocks stands for."""
-        found, made = blocks_of(self.index, node), node.output[0]
-        if isinstance(found, str):
-            self.reasons[made] = found
-            return
-        self.changes.append(node.op_type)
-        is_rows = node.op_type == ROWS
-        own = tuple(
-            name for slot, name in enumerate(node.input) if name and slot in NAMES[node.op_type]
-        )
-        if own not in self.joined:
-            numbers = found.numbers() if is_rows else found.numbers().T
-            self.joined[own] = self._constant(f"{own[0]}_float", numbers)
-        if is_rows:
-            axis = next((a.i for a in node.attribute if a.name == "gather_axis"), 0)
-            yield _make(node, "Gather", [self.joined[own], node.input[1]], made, axis=axis)
-            return
-        bias = [*node.input, "", "", ""][5]
-        product = fresh(f"{made}_product", self.taken) if bias else made
-        yield _make(node, "MatMul", [node.input[0], self.joined[own]], product)
-        if bias:
-            yield _make(node, "Add", [product, bias], made)
 
     def _equals(self, name: str, source: str) -> Iterator[NodeProto]:
         """Let readers of a value read another; an output of the graph keeps its name."""
@@ -340,7 +341,7 @@ class _Floats:
             return
         self.changes.append(node.op_type)
         self.real[integers], self.factors[integers] = node.input[0], factors
-        self.renamed[scale] = self._constant(f"{scale}_float", np.ones((), np.float32))
+        self.renamed[scale] = self.constant(f"{scale}_float", np.ones((), np.float32))
         self.grids[integers] = self._key(self.renamed[scale], zero)
         yield from ()
 
@@ -462,7 +463,7 @@ class _Floats:
             return self._moved_constant(name, scale, zero)
         if grid is None or not grid.fits(integers.shape):
             return None
-        return self._constant(f"{name}_float", grid.numbers(integers).astype(self._dtype(scale)))
+        return self.constant(f"{name}_float", grid.numbers(integers).astype(self._dtype(scale)))
 
     def _moved_constant(self, name: str, scale: str, zero: str = "") -> str | None:
         """Return what a node moves from a constant of integers, as floats: the rows of an embedding."""
@@ -473,7 +474,7 @@ class _Floats:
         if node.op_type == "Concat" or (integers := constant_of(self.index, node.input[0])) is None:
             return None
         numbers = grid.numbers(integers).astype(self._dtype(scale))
-        source = self._constant(f"{node.input[0]}_float", numbers)
+        source = self.constant(f"{node.input[0]}_float", numbers)
         self.before.append(self._like(node, node.op_type, [source, *node.input[1:]], node.domain))
         return self.real[name]
 
@@ -495,4 +496,4 @@ class _Floats:
         if any(array is None for array in arrays):
             return None
         bias, one, two = (np.asarray(array, np.float64) for array in arrays)
-        return self._constant(f"{name}_float", (bias * one * two).astype(self._dtype(scale)))
+        return self.constant(f"{name}_float", (bias * one * two).astype(self._dtype(scale)))
