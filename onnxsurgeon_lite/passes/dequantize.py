@@ -171,10 +171,10 @@ def _of_blocks(floats: "_Floats", node: NodeProto) -> Iterator[NodeProto]:
 
 
 def _make(
-    node: NodeProto, operator: str, inputs: list[str], output: str, **given: int
+    node: NodeProto, operator: str, inputs: list[str], output: str, axis: int | None = None
 ) -> NodeProto:
     """Return a standard node in the place of another: its name and its metadata."""
-    made = helper.make_node(operator, inputs, [output], name=node.name, **given)
+    made = helper.make_node(operator, inputs, [output], name=node.name, axis=axis)
     made.metadata_props.extend(node.metadata_props)
     return made
 
