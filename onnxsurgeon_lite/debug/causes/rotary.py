@@ -51,7 +51,6 @@ _LEAST = 3  # frequencies: two of them always are a geometric sequence
 def rotary(place: Place) -> Hypotheses:
     """Yield other bases of frequencies, and other pairs of features that are turned together."""
     yield from _other_bases(place)
-    yield from _other_turns(place)
     yield from _other_pairs(place)
 
 
@@ -204,9 +203,6 @@ class _Turn:
             for how, order, first in pairs
         ]
 
-    def of(self, array: Array) -> Array:
-        return np.asarray(array[..., self.order] * self.sign.astype(array.dtype))
-
     def matrix(self, dtype: "np.dtype[np.generic]") -> Array:
         """Return the matrix that turns features."""
         return np.asarray(np.eye(self.order.size)[:, self.order] * self.sign).astype(dtype)
@@ -219,60 +215,43 @@ class _Turn:
         return np.eye(pairs)[:, of_pairs].astype(dtype)
 
 
-def _other_turns(place: Place) -> Hypotheses:
-    """Yield other pairs of features for all values of a region that are turned alike."""
-    found: dict[tuple[int, str], list[tuple[str, str]]] = {}
-    # values that are exact quarter turns of others
-    values = {n: v for n, v in place.values.items() if v.ndim > 1 and is_float(v.dtype)}
-    for (start, read), (end, made) in permutations(values.items(), 2):
-        size = read.shape[-1]
-        if read.shape != made.shape or not _PAIR < size <= _WIDEST or size % _PAIR:
-            continue
-        for turn in _Turn.all_of(size):
-            last, made_last = (array.reshape(-1, size)[-1:] for array in (read, made))
-            is_turned = np.array_equal(turn.of(last), made_last) and last.any()
-            if is_turned and np.array_equal(turn.of(read), made) and _leads(place, start, end):
-                found.setdefault((size, turn.how), []).append((start, end))
-    # all that are turned alike are turned otherwise
-    for (size, how), ends in found.items():
-        for turn in _Turn.all_of(size):
-            if turn.how != how:
-                edits = tuple(_turned(place, turn, *pair) for pair in ends)
-                names = ", ".join(repr(end) for _, end in ends)
-                sentence = f"rotary embeddings turn {how} in {names}; with {turn.how}"
-                yield Hypothesis("rotary pairs", sentence, edits, ("rotary pairs", turn.how))
-
-
-def _turned(place: Place, turn: _Turn, start: str, end: str) -> Pass:
-    """Return the edit that turns one value to another."""
-    made = place.values[start]
-    return composed(
-        place, start, end, made, "y = MatMul(x, turn)", {"turn": turn.matrix(made.dtype)}
-    )
-
-
 def _other_pairs(place: Place) -> Hypotheses:
-    """Yield values that are turned as halves and should be as neighbors, or the other way, all of them at once.
+    """Yield values whose features are turned in other pairs, or the other way, all of them at once.
 
-    A turn keeps the length of each pair, however it is written: where the features stand otherwise before it, and
-    are put back behind it, other pairs are turned by the same angles.
+    A turn keeps the length of each pair, however it is written. If the features are in another order before it, and
+    are put back after it, then other pairs are turned by the same angles, and exchanged pairs the other way.
     """
-    found: dict[str, list[tuple[str, str, Indices]]] = {"halves": [], "neighbors": []}
-    for start, end, how in _turned_pairs(place):
-        if not any(_is_within(place, start, end, *ends) for *ends, _ in found[how]):
-            features = np.arange(place.values[start].shape[-1])
-            apart = np.concatenate([features[::2], features[1::2]])
-            found[how].append((start, end, apart if how == "halves" else np.argsort(apart)))
+    found: dict[str, list[tuple[str, str]]] = {"halves": [], "neighbors": []}
+    # quarter turns last: most are steps of a turn that is found before
+    for _, start, end, how in sorted(_turned_pairs(place), key=lambda turned: turned[0]):
+        if not any(_is_within(place, start, end, *ends) for ends in found[how]):
+            found[how].append((start, end))
     for (how, ends), other in zip(found.items(), reversed(found), strict=True):
-        edits = tuple(e for start, end, order in ends for e in _around(place, start, end, order))
-        if edits:
-            names = ", ".join(repr(end) for _, end, _ in ends)
-            sentence = f"rotary embeddings turn {how} in {names}; with {other}"
-            yield Hypothesis("rotary pairs", sentence, edits, ("rotary pairs", "around", other))
+        names = ", ".join(repr(end) for _, end in ends)
+        others = ((other, ""), (how, " the other way"), (other, " the other way"))
+        for pairs, back in others if ends else ():
+            edits: list[Pass] = []
+            for start, end in ends:
+                size = place.values[start].shape[-1]
+                order = _order_of_pairs(size, how, pairs)
+                order = order[_partners(size, how)] if back else order
+                edits += _around(place, start, end, order)
+            sentence = f"rotary embeddings turn {how} in {names}; with {pairs}{back}"
+            mistake = ("rotary pairs", f"{pairs}{back}")
+            yield Hypothesis("rotary pairs", sentence, tuple(edits), mistake)
 
 
-def _turned_pairs(place: Place) -> Iterator[tuple[str, str, str]]:
-    """Yield (value, what it is turned to, which features are pairs), where angles differ."""
+def _order_of_pairs(size: int, now: str, other: str) -> Indices:
+    """Return the order of features in which other pairs stand where the present ones are."""
+    features = np.arange(size)
+    split = np.concatenate([features[::2], features[1::2]])
+    if now == other:
+        return features
+    return split if now == "halves" else np.argsort(split)
+
+
+def _turned_pairs(place: Place) -> Iterator[tuple[bool, str, str, str]]:
+    """Yield (whether it is a quarter turn, value, what it is turned to, which features are pairs)."""
     rows = {
         name: np.abs(wide(array.reshape(-1, array.shape[-1])[-_ROWS:]))
         for name, array in place.values.items()
@@ -285,11 +264,9 @@ def _turned_pairs(place: Place) -> Iterator[tuple[str, str, str]]:
         for start, end in permutations(rows, 2):
             if place.values[start].shape != place.values[end].shape:
                 continue
-            if not _is_close(lengths[end], lengths[start]):
-                continue
-            same = any(_is_close(rows[end], there[start]) for there in (rows, partners))
-            if not same and _leads(place, start, end):
-                yield start, end, how
+            keeps = _is_close(lengths[end], lengths[start])
+            if keeps and not _is_close(rows[end], rows[start]) and _leads(place, start, end):
+                yield _is_close(rows[end], partners[start]), start, end, how
 
 
 def _is_within(place: Place, start: str, end: str, first: str, last: str) -> bool:
