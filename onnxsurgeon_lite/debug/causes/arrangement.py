@@ -1,12 +1,17 @@
 """Mistakes in arrangement: channels, heads or halves of a value in another order."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, islice, product
+from itertools import chain, combinations, islice, product
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.causes.constants import Order, orders, rotary_orders
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.constants import (
+    Order,
+    interleaved_orders,
+    orders,
+    rotary_orders,
+)
+from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Ints, Place, RegionNode, wide
 from onnxsurgeon_lite.passes import Insert, Pass, Replace, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
@@ -16,12 +21,14 @@ _ORDERS = 64  # orders of an input
 _PAIR = 2
 _HEADS = 1  # the axis of heads
 _REPEATING = ("Tile", "Expand", "Concat", "Gather", "Reshape")
-_TO_THE_END = np.iinfo(np.int64).max
+_TO_THE_END = 2**31 - 1  # the largest index that every dtype of indices holds
 _HUGE = 2.0**31  # a larger index means the end
 _OFF = (1, -1, 2, -2)  # elements by which a slice is off
 _IMAGE = 4  # axes
 _CUTTING = ("Reshape", "Slice", "Add", "Concat")  # of an image to windows
 _FARTHEST = 4  # pixels by which an image is moved
+Bound = int | Array | None
+"""The begin, end or step of a part, along each axis that is cut; None where it stays."""
 
 
 def taken(
@@ -40,12 +47,9 @@ def taken(
 
 def arrangement(place: Place) -> Hypotheses:
     """Yield other orders of what a region computes, of the parts that it takes, and of several inputs together."""
-    slices = [site for site in place.sites if site.op_type == "Slice" and len(site.input) > 2]
-    for site in slices:
-        yield from _slices_of_any_size(site)
+    yield from _slices([s for s in place.sites if s.op_type == "Slice" and len(s.input) > 2])
     yield from _results(place)
-    yield from _slices(slices)
-    yield from _pairs(place)
+    yield from _together(place)
 
 
 def _results(place: Place) -> Hypotheses:
@@ -64,43 +68,35 @@ def _results(place: Place) -> Hypotheses:
                 yield Hypothesis("order of the result", sentence, (edit,), mistake, fixed=fixed)
 
 
-def _pairs(place: Place) -> Hypotheses:
+def _together(place: Place) -> Hypotheses:
     """Yield layouts of rotary embeddings, and of heads that are repeated: several values in the same other order."""
     given = {n: v for n, v in place.inputs.items() if is_array(v) and v.ndim > 2}
-    for one, other in _alike(given):
-        axis = given[one].ndim - 1
-        for how, order in rotary_orders(given[one].shape[axis]):
-            yield _several(place, (one, other), axis, how, order)
-    alike: dict[Ints, list[str]] = {}
-    for name, value in given.items():
-        alike.setdefault(value.shape, []).append(name)
-    for shape, names in alike.items():
-        if len(names) > _PAIR:
-            yield from _interleaved(place, names, len(shape) - 1, shape)
     repeated = {s.output: s.made for s in place.sites if s.op_type in _REPEATING}
     values = {n: v for n, v in repeated.items() if v is not None and v.ndim > _HEADS + 1}
-    for together in (*_alike(values), *((name,) for name in values)):
-        yield from _interleaved(place, together, _HEADS, values[together[0]].shape)
+    alike: dict[Ints, tuple[str, ...]] = {}
+    for name, value in given.items():
+        alike[value.shape] = (*alike.get(value.shape, ()), name)
+    several = [names for names in alike.values() if len(names) > _PAIR]
+    # which values, along which axis, in which orders
+    groups = [(names, -1, rotary_orders) for names in _pairs(given)]
+    groups += [(names, -1, interleaved_orders) for names in several]
+    groups += [(names, _HEADS, interleaved_orders) for names in _pairs(values)]
+    groups += [((name,), _HEADS, interleaved_orders) for name in values]
+    for names, axis, orders_of in groups:
+        shape = {**values, **given}[names[0]].shape
+        axis %= len(shape)
+        for how, order in orders_of(shape[axis]):
+            each = f"{'each' if len(names) > 1 else 'it'} {how.format(axis=axis)}"
+            sentence = f"the order of {' and '.join(map(repr, names))} is another: {each}"
+            edits = tuple(taken(name, axis, order) for name in names)
+            mistake, fixed = ("order of values", how), place.is_open(names[0], axis)
+            yield Hypothesis("order of values", sentence, edits, mistake, fixed=fixed)
 
 
-def _interleaved(place: Place, names: Sequence[str], axis: int, shape: Ints) -> Hypotheses:
-    """Yield values that are interleaved along an axis, all in the same way."""
-    for how, order in orders(shape[axis]):
-        if "interleaved" in how:
-            yield _several(place, names, axis, how, order)
-
-
-def _alike(values: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
+def _pairs(values: Mapping[str, Array]) -> list[tuple[str, ...]]:
+    """Return the pairs of values of one shape."""
     pairs = combinations(values, 2)
-    return ((a, b) for a, b in pairs if values[a].shape == values[b].shape)
-
-
-def _several(place: Place, names: Sequence[str], axis: int, how: str, order: Order) -> Hypothesis:
-    edits = tuple(taken(name, axis, order) for name in names)
-    values, each = " and ".join(map(repr, names)), "each" if len(names) > 1 else "it"
-    sentence = f"the order of {values} is another: {each} {how.format(axis=axis)}"
-    fixed = place.is_open(names[0], axis)
-    return Hypothesis("order of values", sentence, edits, ("order of values", how), fixed=fixed)
+    return [pair for pair in pairs if values[pair[0]].shape == values[pair[1]].shape]
 
 
 def rolled_values(place: Place) -> Hypotheses:
@@ -156,68 +152,92 @@ def rolled(place: Place) -> Hypotheses:
 
 
 def _slices(slices: Sequence[RegionNode]) -> Hypotheses:
-    """Yield slices that take contiguous parts instead of every n-th element, or the other way, or another part."""
+    """Yield slices that take another part: one of them, all of them in the other layout, all moved as far."""
     several: list[Pass] = []
     layouts: dict[str, None] = {}
     for site in slices:
-        for how, edits, layout in _slicings(site):
-            several += edits if layout else ()
-            layouts |= {layout: None} if layout else {}
+        yield from _usual_parts(site)
+        moved = ((f"is off by {abs(by)}; with {{part}}", *_moved(site, by), "") for by in _OFF)
+        for how, begin, end, step, layout in chain(moved, _parts_of_one_size(site)):
+            edits = _taking(site, begin, end, step)
+            how = how.format(part=f"{np.array(begin).tolist()} .. {np.array(end).tolist()}")
             mistake, fixed = ("slice", how), _is_open(site)
-            yield Hypothesis("slice", f"{site.title} {how}", tuple(edits), mistake, fixed=fixed)
+            if edits:
+                yield Hypothesis("slice", f"{site.title} {how}", edits, mistake, fixed=fixed)
+            if layout:
+                several += edits
+                layouts[layout] = None
     if several:
         sentence = f"slices take {' and '.join(layouts)}; changed"
         yield Hypothesis("slices", sentence, tuple(several))
     # all slices off by as much: those of height and width
-    for step in _OFF if len(slices) > 1 else ():
-        moved = (_moved_slice(site, step) for site in slices)
-        edits = [edit for found in moved if found is not None for edit in found[1]]
+    for by in _OFF if len(slices) > 1 else ():
+        edits = tuple(edit for site in slices for edit in _taking(site, *_moved(site, by)))
         titles = " and ".join(site.title for site in slices)
-        sentence = f"{titles} are off by {abs(step)}; moved by {step}"
+        sentence = f"{titles} are off by {abs(by)}; moved by {by}"
         fixed = any(map(_is_open, slices))
-        yield Hypothesis("slices", sentence, tuple(edits), ("slices", step), fixed=fixed)
+        yield Hypothesis("slices", sentence, edits, ("slices", by), fixed=fixed)
 
 
-def _numbers(site: RegionNode) -> tuple[int, int, int, int] | None:
-    """Return the (begin, end, axis, step) of a slice of one axis; None for others."""
+def _taking(site: RegionNode, *part: Bound) -> Edits:
+    """Return the edits that make a slice take another part: its begin, its end, its step."""
+    edits: list[Pass] = []
+    for slot, new in zip((1, 2, 4), part, strict=False):
+        constant = site.constant(slot)
+        if constant is None or new is None or (constant.array == new).all():
+            continue
+        right = np.broadcast_to(new, constant.array.shape)
+        # its constant may be what another slot reads, too
+        shared = site.input.count(constant.name) > 1
+        literal = Rewire(constant.name, str(right.tolist()), site.only, slot)
+        edits.append(literal if shared else constant.edit(right))
+    return tuple(edits)
+
+
+def _moved(site: RegionNode, step: int) -> tuple[Bound, Bound, Bound]:
+    """Return a part whose begin and end are moved together."""
+    starts, ends = site.constant(1), site.constant(2)
+    if starts is None or ends is None:
+        return None, None, None
+    # an end that means the end stays; one that would wrap around means the end
+    moved = ends.numbers + step
+    stays, last = np.abs(moved) > _HUGE, (ends.numbers < 0) & (moved >= 0)
+    end = np.where(stays, ends.array, np.where(last, _TO_THE_END, ends.array + step))
+    return starts.array + step, end, None
+
+
+def _numbers(site: RegionNode) -> tuple[int, ...]:
+    """Return the (begin, end, axis, step) of a slice of one axis; () for others."""
     found = [0, 0, 0, 1]
     for slot, name in enumerate(site.input[1:]):
         constant = site.constant(slot + 1)
         if name and (constant is None or constant.array.size != 1):
-            return None
+            return ()
         if constant is not None:
             found[slot] = int(constant.array.item())
-    return found[0], found[1], found[2], found[3]
+    return tuple(found)
 
 
-def _slices_of_any_size(site: RegionNode) -> Hypotheses:
+def _usual_parts(site: RegionNode) -> Hypotheses:
     """Yield slices of an axis of any size that take another part, counted from its begin or from its end."""
     given, numbers = site.operand(0), _numbers(site)
-    if given is None or numbers is None or not _is_open(site):
+    if given is None or not numbers or not _is_open(site):
         return
     begin, end, axis, step = numbers
-    now, size, first = (begin, end, step), given.shape[axis], site.constant(1)
-    limits = np.iinfo(str(first.array.dtype) if first is not None else "int64")
-    everything = range(size)[slice(*now)]
-    last, count = limits.max, len(everything)
-    ends = [(0, last), (1, last), (0, -1), (0, 1), (-1, last), (-count, last)]
-    ends += [(2, last), (0, -2), (0, 2), (-2, last)]
-    others = [(*each, 1) for each in ends]
-    if len(site.input) > 4:
-        others += [(0, last, 2), (1, last, 2), (-1, limits.min, -1)]
-    for other in others:
-        if range(size)[slice(*other)] != everything:
-            changed = zip((1, 2, 4), other, now, strict=True)
-            edits = [_read(site, slot, np.array([new])) for slot, new, was in changed if new != was]
-            part = _part(*other)
-            sentence = f"{site.title} takes {_part(*now)} of axis {axis}; with {part}"
-            yield Hypothesis("slice", sentence, tuple(edits), ("slice", part))
+    size = given.shape[axis]
+    now = range(size)[begin:end:step]
+    for other in ((-len(now), _TO_THE_END, 1), *MISTAKES["slices"]["parts"]):
+        has_step = len(site.input) > 4 or other[2] == 1
+        if has_step and range(size)[slice(*other)] != now:
+            part, was = _part(*other), _part(begin, end, step)
+            sentence = f"{site.title} takes {was} of axis {axis}; with {part}"
+            yield Hypothesis("slice", sentence, _taking(site, *other), ("slice", part))
 
 
 def _part(begin: int, end: int, step: int) -> str:
     """Return a slice as Python writes it."""
     first = "" if begin == (0 if step > 0 else -1) else str(begin)
-    last = "" if abs(end) > _HUGE else str(end)
+    last = "" if abs(end) >= _TO_THE_END else str(end)
     return f"[{first}:{last}{f':{step}' if step != 1 else ''}]"
 
 
@@ -227,34 +247,10 @@ def _is_open(site: RegionNode) -> bool:
     return site.place.is_open(site.input[0], 0 if axes is None else int(axes.array.flat[0]))
 
 
-def _moved_slice(site: RegionNode, step: int) -> tuple[str, list[Pass]] | None:
-    """Return (begin and end, edits) of a slice whose begin and end are off together."""
-    # an end that means the end stays; one that would wrap around means the end
-    starts, ends = site.constant(1), site.constant(2)
-    if starts is None or ends is None:
-        return None
-    begin, moved = starts.array + step, ends.numbers + step
-    stays, last = np.abs(moved) > _HUGE, (ends.numbers < 0) & (moved >= 0)
-    end = np.where(stays, ends.array, np.where(last, _TO_THE_END, ends.array + step))
-    return f"{begin.tolist()} .. {end.tolist()}", [_read(site, 1, begin), _read(site, 2, end)]
-
-
-def _read(site: RegionNode, slot: int, numbers: Array) -> Pass:
-    """Return the edit that makes a node read other numbers at one slot; its constant may be read at two."""
-    constant = site.constant(slot)
-    if constant is None or site.input.count(constant.name) > 1:
-        return Rewire(site.input[slot], str(numbers.tolist()), site.only, slot)
-    return constant.edit(numbers)
-
-
-def _slicings(site: RegionNode) -> Iterator[tuple[str, list[Pass], str]]:
-    """Yield (what is wrong, edits, the layout if it is the same part in the other one) of a slice of one axis."""
-    for by in _OFF:
-        moved = _moved_slice(site, by)
-        if moved is not None:
-            yield f"is off by {abs(by)}; with {moved[0]}", moved[1], ""
+def _parts_of_one_size(site: RegionNode) -> Iterator[tuple[str, int, int, int, str]]:
+    """Yield (what is wrong, begin, end, step, the layout if it is the same part in the other one)."""
     given, made, numbers = site.operand(0), site.made, _numbers(site)
-    if given is None or made is None or numbers is None or len(site.input) < 5:
+    if given is None or made is None or not numbers or len(site.input) < 5:
         return
     start, _, axis, step = numbers
     size, length = given.shape[axis], made.shape[axis]
@@ -265,16 +261,14 @@ def _slicings(site: RegionNode) -> Iterator[tuple[str, list[Pass], str]]:
     strided = step == parts
     part = start if strided else start // length
     was = f"every {parts}. element from {start}" if strided else f"from {start} on"
-    layout = "split parts instead of interleaved ones"
-    if strided:
-        layout = "interleaved parts instead of split ones"
+    layout = "interleaved parts instead of split ones"
+    if not strided:
+        layout = "split parts instead of interleaved ones"
     for other, strides in product(range(parts), (True, False)):
-        if (other, strides) == (part, strided):
-            continue
-        begin, end, by = other * length, (other + 1) * length, 1
-        which = f"[{begin}:{end}]"
-        if strides:
-            begin, end, by = other, _TO_THE_END, parts
-            which = f"every {parts}. element from {begin}"
-        edits = [_read(site, s, np.array([n])) for s, n in ((1, begin), (2, end), (4, by))]
-        yield f"takes {was}; with {which}", edits, layout if other == part else ""
+        same = layout if other == part else ""
+        begin, end = other * length, (other + 1) * length
+        if strides and not (strided and same):
+            how = f"takes {was}; with every {parts}. element from {other}"
+            yield how, other, _TO_THE_END, parts, same
+        elif not strides and (strided or not same):
+            yield f"takes {was}; with [{begin}:{end}]", begin, end, 1, same

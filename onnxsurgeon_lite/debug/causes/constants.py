@@ -343,15 +343,19 @@ def orders(size: int) -> Ordering:
     yield "is reversed along axis {axis}; turned around", everything[::-1]
     yield from _chunks(everything)
     yield from _of_heads(everything)
-    divisors = [d for d in range(2, size) if size % d == 0][:_MOST_PARTS]
-    for parts in divisors:
-        how = f"is interleaved along axis {{axis}}; taken as {parts} parts of {size // parts}"
-        yield how, everything.reshape(size // parts, parts).T.reshape(-1)
+    yield from interleaved_orders(size)
     yield from rotary_orders(size)
     for step in (1, -1, 2, -2):
         if size > abs(step) + 1:
             how = f"is off by {abs(step)} along axis {{axis}}; moved by {step}"
             yield how, np.roll(everything, step)
+
+
+def interleaved_orders(size: int) -> Ordering:
+    """Yield (sentence, order) of parts that are interleaved instead of one after the other."""
+    for parts in [d for d in range(2, size) if size % d == 0][:_MOST_PARTS]:
+        how = f"is interleaved along axis {{axis}}; taken as {parts} parts of {size // parts}"
+        yield how, np.arange(size).reshape(size // parts, parts).T.reshape(-1)
 
 
 def fused_orders(size: int, parts: int) -> Ordering:
