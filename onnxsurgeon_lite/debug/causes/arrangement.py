@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.causes.constants import (
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Ints, Place, RegionNode, wide
-from onnxsurgeon_lite.passes import Insert, Pass, Replace, Rewire
+from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
 
 _LONGEST = 4096  # elements of an axis that is arranged
@@ -97,27 +97,6 @@ def _pairs(values: Mapping[str, Array]) -> list[tuple[str, ...]]:
     """Return the pairs of values of one shape."""
     pairs = combinations(values, 2)
     return [pair for pair in pairs if values[pair[0]].shape == values[pair[1]].shape]
-
-
-def rolled_values(place: Place) -> Hypotheses:
-    """Yield values that several nodes roll along an axis, as `torch.roll` is exported."""
-    for site in place.sites:
-        made, first, axis = site.made, site.operand(0), site.attributes.get("axis", 0)
-        if site.op_type != "Concat" or made is None or first is None or not isinstance(axis, int):
-            continue
-        makers = [site.maker(slot) for slot in range(len(site.input))]
-        read = {m.input[0] for m in makers if m is not None and m.op_type == "Slice"}
-        cut = all(maker is None or maker.op_type == "Slice" for maker in makers)
-        start = read.pop() if cut and len(read) == 1 else ""
-        given = place.values.get(start)
-        if given is None or given.shape != made.shape:
-            continue
-        step = first.shape[axis]  # what was at the end comes first
-        if np.array_equal(np.roll(given, step, axis), made):
-            back, end = min(step, step - given.shape[axis], key=abs), site.output
-            sentence = f"{end!r} is {start!r} rolled by {back} along axis {axis}; not rolled"
-            edit = Replace((start,), (end,), op_type="Identity")
-            yield Hypothesis("rolled", sentence, (edit,), ("rolled", axis, back))
 
 
 def order_of_inputs(place: Place) -> Hypotheses:

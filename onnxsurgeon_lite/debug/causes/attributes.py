@@ -7,8 +7,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Attribute, Ints, Place, RegionNode
-from onnxsurgeon_lite.passes.rewire import Rewire
-from onnxsurgeon_lite.passes.set_attr import SetAttr
+from onnxsurgeon_lite.passes import Rewire, SetAttr
 from onnxsurgeon_lite.tensors.dtypes import dtype_name, is_float
 
 New = dict[str, Attribute]

@@ -51,7 +51,6 @@ FAMILIES: Sequence[Family] = (
     recurrent.recurrent,
     newton.solved_recurrent,
     norms.missing_together,
-    arrangement.rolled_values,
     wiring.exchanged_operands,
     wiring.exchanged_values,
     constants.weights,

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxsurgeon_lite.names import counted
-from onnxsurgeon_lite.passes.insert import Insert
-from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.passes.replace import Replace
+from onnxsurgeon_lite.passes import Insert, Pass, Replace
 
 Edits = tuple[Pass, ...]
 

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 from itertools import islice, permutations
+from typing import cast
+
+import numpy as np
 
 from onnxsurgeon_lite.debug.causes.formulas import is_undefined
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
@@ -208,4 +211,20 @@ def extra_steps(place: Place) -> Hypotheses:
         if len(place.index.ancestors([end], stop=[start])) > 1 and is_float(made.dtype):
             edit = Replace((start,), (end,), op_type="Identity")
             sentence = f"what computes {end!r} from {start!r} is one too many; without it"
-            yield Hypothesis("extra operations", sentence, (edit,), ("extra", "several"))
+            found = Hypothesis("extra operations", sentence, (edit,), ("extra", "several"))
+            rolled = _rolled(place.sites[place.producer[end]], read)
+            if rolled is not None:
+                by, axis = rolled
+                sentence = f"{end!r} is {start!r} rolled by {by} along axis {axis}; not rolled"
+                found = Hypothesis("rolled", sentence, (edit,), ("rolled", by, axis))
+            yield found
+
+
+def _rolled(site: RegionNode, read: Array) -> tuple[int, int] | None:
+    """Return (by how much, along which axis) a Concat's result is a value rolled, as `torch.roll` is exported."""
+    first, axis = site.operand(0), site.attributes.get("axis", 0)
+    if site.op_type != "Concat" or first is None or not isinstance(axis, int):
+        return None
+    by = first.shape[axis]  # what was at the end comes first
+    is_rolled = np.array_equal(np.roll(read, by, axis), cast(Array, site.made))
+    return (min(by, by - read.shape[axis], key=abs), axis) if is_rolled else None

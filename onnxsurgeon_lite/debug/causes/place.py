@@ -16,10 +16,7 @@ from onnxsurgeon_lite.graph.schemas import constant, schema_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.names import is_glob
-from onnxsurgeon_lite.passes.insert import Insert
-from onnxsurgeon_lite.passes.pipeline import Pipeline
-from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.passes import Insert, Pass, Pipeline, SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import OWN, agrees

@@ -15,8 +15,7 @@ from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed, ways, who
 from onnxsurgeon_lite.debug.causes.place import Constant, Indices, Place, Wide, fits, wide
-from onnxsurgeon_lite.passes.insert import Insert
-from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes import Insert, Pass
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 Wave = Callable[[Wide], Wide]

@@ -24,7 +24,7 @@ from onnxsurgeon_lite.debug.causes.place import (
 )
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.graph.schemas import schema_of
-from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes import Pass
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 Flags = NDArray[np.bool_]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Constant, Place, Wide, small
 from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, unchanged
-from onnxsurgeon_lite.passes.rewire import Rewire
+from onnxsurgeon_lite.passes import Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _LARGEST = 1 << 24  # differences of rows that are compared with each other

@@ -8,9 +8,7 @@ from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.patterns.rule import shipped
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.passes.insert import Insert
-from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.passes.rewrite import Rewrite
+from onnxsurgeon_lite.passes import Insert, Pass, Rewrite
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.tensors.comparison import Comparison
 

@@ -7,9 +7,9 @@ import pytest
 import onnxsurgeon_lite as osl
 from kit.causes import found, model, numbers, references, said
 from onnxsurgeon_lite.debug.causes import finding
-from onnxsurgeon_lite.debug.causes.arrangement import rolled_values
 from onnxsurgeon_lite.debug.causes.attributes import attributes
 from onnxsurgeon_lite.debug.causes.everywhere import merged
+from onnxsurgeon_lite.debug.causes.operators import extra_steps
 from onnxsurgeon_lite.debug.causes.other_model import of_other_model
 from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands
 from onnxsurgeon_lite.passes import SetConstant
@@ -298,7 +298,7 @@ def test_a_kernel_of_one_group_is_not_solved_for_from_the_results_of_the_others(
 
 
 def test_a_value_that_is_rolled_is_said_to_be(monkeypatch):
-    monkeypatch.setattr(finding, "FAMILIES", (rolled_values, exchanged_operands))
+    monkeypatch.setattr(finding, "FAMILIES", (extra_steps, exchanged_operands))
     cut = "l = Slice(x, m, e, a) f = Slice(x, z, m, a) r = Concat <axis = 1> (l, f)"
     ends = {"m": [-1], "e": [99], "z": [0], "a": [1]}
     constants = {name: np.array(numbers) for name, numbers in ends.items()}
