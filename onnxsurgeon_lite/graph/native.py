@@ -115,21 +115,17 @@ def evaluated(model: ModelProto, most: int) -> GraphProto | None:
     return _graph(found) if found else None
 
 
-def together(what: str, work: Callable[[], bytes]) -> bytes:
-    """Return what work returns, in a fork of its own: what it asks of ONNX is done there, not asked for one by one.
-
-    Raises:
-        RejectedError: it raised.
-        RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashed, or reached a limit.
-    """
-    return begin_together(what, work)()
-
-
 def begin_together(what: str, work: Callable[[], bytes], size: int = 0) -> Callable[[], bytes]:
-    """Start work in a fork of its own; return what waits for its result, and raises as `together`.
+    """Start work in a fork of its own; return what waits for its result.
+
+    What the work asks of ONNX is done there, not asked for one by one.
 
     Args:
         size: bytes of the models that it works on; more of them may take more.
+
+    What waits raises:
+        RejectedError: the work raised.
+        RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashed, or reached a limit.
     """
     if hasattr(_forks, "serves") or not HAS_FORK:
         return partial(_here, work)

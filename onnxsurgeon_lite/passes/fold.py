@@ -90,7 +90,7 @@ def fold(
         (changes, notes).
     """
     with ExitStack() as stack:
-        return _fold(result, values, limit, _Count(_Runner(stack)), before)
+        return _fold(result, values, limit, _Count(stack), before)
 
 
 def _fold(
@@ -134,33 +134,26 @@ def fold_positions(index: GraphIndex, positions: set[int]) -> None:
     found = _Constants(index, set(), 0)
     found.runs = positions
     with ExitStack() as stack:
-        made = _computed(index, found, _Runner(stack), None)
+        made = _computed(index, found, _Count(stack), strict=True)
     _replace(index.graph, found, made, _idle(index, found.gone))
 
 
 @dataclass
-class _Runner:
-    """The runtime that computes constants, in a process that starts when it is asked for."""
-
-    stack: ExitStack
-
-    @cached_property
-    def runtime(self) -> "Runtime":
-        """The runtime."""
-        from onnxsurgeon_lite.runtime.options import RuntimeOptions
-        from onnxsurgeon_lite.runtime.session import Runtime
-
-        return self.stack.enter_context(Runtime(RuntimeOptions(opt="none", threads=1)))
-
-
-@dataclass
 class _Count:
-    runner: _Runner
+    stack: ExitStack
     decided: int = 0
     folded: int = 0
     constants: int = 0
     large: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+
+    @cached_property
+    def runtime(self) -> "Runtime":
+        """What computes constants, in a process that starts when it is asked for."""
+        from onnxsurgeon_lite.runtime.options import RuntimeOptions
+        from onnxsurgeon_lite.runtime.session import Runtime
+
+        return self.stack.enter_context(Runtime(RuntimeOptions(opt="none", threads=1)))
 
 
 def _fold_graph(
@@ -171,11 +164,11 @@ def _fold_graph(
     if values is None:
         count.decided += found.decide(graph)
     if found.may_run():
-        count.runner.runtime.begin()
+        count.runtime.begin()
     found.find()
     count.large += map(index.describe, found.large)
     if found.gone:
-        made = _computed(found.index, found, count.runner, count)
+        made = _computed(found.index, found, count)
         idle = _idle(found.index, found.gone)
         for same in (graph, *([] if index.graph is graph else [index.graph])):
             _replace(same, found, made, idle)
@@ -358,11 +351,14 @@ class _Constants:
     def _read(self, name: str) -> Elements | None:
         if name not in self._elements:
             tensor = self._constant(name)
-            integers = tensor is not None and tensor.data_type == TensorProto.INT64
-            few = integers and tensor is not None and math.prod(tensor.dims) <= _SIZES
-            if not few or tensor is None or len(tensor.dims) > 1 or is_external(tensor):
-                self._elements[name] = None
-            else:
+            self._elements[name] = None
+            if (
+                tensor is not None
+                and tensor.data_type == TensorProto.INT64
+                and len(tensor.dims) < 2
+                and sum(tensor.dims) <= _SIZES
+                and not is_external(tensor)
+            ):
                 self._elements[name] = dtypes.to_array(tensor).astype(object)
         return self._elements[name]
 
@@ -410,12 +406,12 @@ def _size(kind: TypeProto | None) -> int | None:
 
 
 def _computed(
-    index: GraphIndex, found: _Constants, runner: _Runner, count: _Count | None
+    index: GraphIndex, found: _Constants, count: _Count, strict: bool = False
 ) -> dict[str, Array]:
     """Return the constants that other nodes read.
 
     Args:
-        count: takes the nodes that the runtime cannot compute, which leave `found`; with None they are an error.
+        strict: what the runtime cannot compute is an error; otherwise such nodes leave `found`, and are counted.
     """
     made: dict[str, Array] = dict(found.shapes)
     pending = [index.in_order(found.runs)] if found.runs else []
@@ -425,12 +421,12 @@ def _computed(
         outputs = index.made_by(group)
         try:
             wanted = outputs if everything else _read_by_others(index, outputs, found)
-            made.update(_run(index, wanted, found, runner))
+            made.update(_run(index, wanted, found, count.runtime))
         except RuntimeFailure as error:
-            if count is None:
+            if strict:
                 raise
             if isinstance(error, RuntimeLost):
-                runner.runtime.restart()
+                count.runtime.restart()
             everything = True  # whichever node stays, what it reads is known
             if len(group) == 1:
                 found.runs.discard(group[0])
@@ -448,7 +444,7 @@ def _read_by_others(index: GraphIndex, names: Iterable[str], found: _Constants) 
 
 
 def _run(
-    index: GraphIndex, wanted: Set[str], found: _Constants, runner: _Runner
+    index: GraphIndex, wanted: Set[str], found: _Constants, runtime: "Runtime"
 ) -> dict[str, Array]:
     from onnxsurgeon_lite.graph.cut import Cut
     from onnxsurgeon_lite.passes.extract import submodel
@@ -461,7 +457,7 @@ def _run(
     index.types.update((name, kind) for name in fed | wanted if (kind := found.type_of(name)))
     part = submodel(index, Cut(tuple(sorted(fed)), tuple(sorted(wanted)), tuple(nodes), ()))
     feeds = {name: found.shapes[name] for name in fed}
-    values = run_model(part, feeds, runtime=runner.runtime)
+    values = run_model(part, feeds, runtime=runtime)
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 

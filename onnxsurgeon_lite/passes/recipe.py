@@ -22,7 +22,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import numpy as np
 
 from onnxsurgeon_lite.errors import SurgeonError, UnknownNameError, UsageError
-from onnxsurgeon_lite.graph.native import RejectedError, together
+from onnxsurgeon_lite.graph.native import RejectedError, begin_together
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.restore import Restore
@@ -50,7 +50,7 @@ def read_toml(path: Path, folder: Path | None = None) -> dict[str, object]:
     text = text_of(path, folder, 1 << 22)
     try:
         # in a fork, with limits: a key of many parts takes Python's parser hours
-        parsed = together("the TOML parser", lambda: pickle.dumps(tomllib.loads(text)))
+        parsed = begin_together("the TOML parser", lambda: pickle.dumps(tomllib.loads(text)))()
         return dict(pickle.loads(parsed))
     except RejectedError as error:  # numbers too long, lists too deep
         raise UsageError(f"cannot read {str(path)!r}: {error}") from error

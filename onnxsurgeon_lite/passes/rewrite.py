@@ -92,10 +92,10 @@ class Rewrite:
         """
         index = GraphIndex.of(model)
         require_schemas(index)
-        return self.edit(index)
+        return self.edit(index, explains=True)
 
-    def edit(self, index: GraphIndex) -> PassResult:
-        """Rewrite an indexed model."""
+    def edit(self, index: GraphIndex, explains: bool = False) -> PassResult:
+        """Rewrite an indexed model; say, if asked, how near a rule without a match comes."""
         changes: list[str] = []
         notes: list[str] = []
         result = index
@@ -103,7 +103,7 @@ class Rewrite:
             rules = read_rules(source)
             rules = reversed_rules(rules) if self.reverse else rules
             done = _Rewriting(result, rules)
-            result = done.run()
+            result = done.run(explains)
             changes += done.changes
             notes += done.notes
         return PassResult.of(index.model, result.model, changes, notes)
@@ -122,7 +122,7 @@ class _Rewriting:
         self.checked: dict[object, list[TypeProto | None]] = {}
         self.stale: dict[str, TypeProto] = {}
 
-    def run(self) -> GraphIndex:
+    def run(self, explains: bool) -> GraphIndex:
         for rule in self.rules:
             if rule.replacement is None:
                 rule.reversed()  # says what is missing
@@ -133,7 +133,7 @@ class _Rewriting:
             shrinks = False
             if any(matches for *_, matches in found):
                 current, shrinks = self._round(current, found)
-        if not self.changes:
+        if explains and not self.changes:
             said = closest(matcher for *_, matchers, _ in found for matcher in matchers)
             nearest = f"; nearest: {said}" if said else ""
             self.notes.append(f"{self.rules[0].name}: no match{nearest}")

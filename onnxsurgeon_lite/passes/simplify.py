@@ -15,7 +15,7 @@ from onnxsurgeon_lite.passes.infer import Infer
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.passes.rewrite import Rewrite
 from onnxsurgeon_lite.passes.skip_noops import SkipNoops
-from onnxsurgeon_lite.surgery.symbolic import begin_types, carry_types
+from onnxsurgeon_lite.surgery.symbolic import carry_types
 
 _RULES = (
     "conv-batch-norm",
@@ -72,9 +72,6 @@ class Simplify:
         repeated = [step for step in steps if not isinstance(step, Infer)]
         for step in cycle(repeated):
             applied.apply(step)
-            # skip-noops comes next, or this may be the last version
-            if isinstance(step, Fold) or applied.idle == 1:
-                begin_types(applied.index)
             if applied.idle >= len(repeated):
                 break
         for step in steps[len(repeated) :]:
@@ -113,5 +110,4 @@ class _Applied:
             carry_types(before, self.index)
         self.idle = 0 if result.changed else self.idle + 1
         self.changes += (f"{step.name}: {change}" for change in result.changes)
-        if step.name != "rewrite":  # that a rule has no match is no news here
-            self.notes[step.name] = result.notes
+        self.notes[step.name] = result.notes

@@ -1,6 +1,6 @@
 """Remove nodes that return their input."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -17,7 +17,7 @@ from onnxsurgeon_lite.model import Model, is_external, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values
-from onnxsurgeon_lite.surgery.symbolic import begin_types, infer_types
+from onnxsurgeon_lite.surgery.symbolic import infer_types
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -93,10 +93,8 @@ class _Noops:
         values: dict[str, str] = {}
         annotations = self.index.graph.quantization_annotation
         fixed = {a.tensor_name for a in annotations} | self.index.outputs.keys()
-        candidates = {name: self._candidates(name) for name in _HANDLED}
-        if any(places and name in _TYPED for name, places in candidates.items()):
-            begin_types(self.index)
-        every = sorted(chain.from_iterable(candidates.values()))
+        candidates = map(self._candidates, _HANDLED)
+        every = sorted(chain.from_iterable(candidates))
         for position in self.index.in_order(every):
             row = self.index.row(position)
             if row.domain or self._uses_more(row.outputs):
@@ -108,7 +106,9 @@ class _Noops:
                 continue
             name, source = row.outputs[0], values.get(returned, returned)
             if name in fixed and (
-                name not in self.index.outputs or not self._can_take(source, fixed)
+                name not in self.index.outputs
+                or source not in self.index.producer
+                or source in fixed
             ):
                 continue
             found[position] = values[name] = source
@@ -126,10 +126,6 @@ class _Noops:
         neutral = {name for name in self.constants if self._is_all(name, number)}
         readers = chain.from_iterable(self.index.readers(neutral).values()) if neutral else ()
         return sorted(set(places).intersection(readers))
-
-    def _can_take(self, source: str, fixed: Container[str]) -> bool:
-        """Return whether a value can take the name of a graph output."""
-        return source in self.index.producer and source not in fixed
 
     def _uses_more(self, outputs: Sequence[str]) -> bool:
         """Return whether anything needs more than the first output."""
@@ -250,7 +246,6 @@ _NEUTRAL = {
     "Xor": (0, (0, 1)),
 }
 """Operator -> the number that changes nothing, and where it can stand."""
-_OF_TYPES = _Noops.keeps_dtype, _Noops.keeps_type, _Noops.takes_all
 _TESTS: dict[str, Callable[[_Noops, NodeProto], bool]] = {
     "Cast": _Noops.keeps_dtype,
     "CastLike": _Noops.keeps_dtype,
@@ -263,6 +258,4 @@ _TESTS: dict[str, Callable[[_Noops, NodeProto], bool]] = {
     ),
 }
 """Operator -> the test that a node returns its first input."""
-_TYPED = {*_NEUTRAL, *(name for name, test in _TESTS.items() if test in _OF_TYPES)}
-"""Operators that return their input only if the types say so."""
 _HANDLED = (*_ONE_INPUT, *_NEUTRAL, *_TESTS)

@@ -155,8 +155,6 @@ def _complete_types(graph: bytes, requested: Set[str]) -> dict[str, TypeProto]:
     types = declared_types(graph, (OUTPUT,), is_complete)
     if not requested <= types.keys():
         types = declared_types(graph, chosen=is_complete)
-    if types.keys() <= requested:
-        return types
     return {name: kind for name, kind in types.items() if name in requested}
 
 

@@ -57,7 +57,7 @@ class Grid:
 
     def clipped(self, array: Array) -> Wide:
         """Return the numbers with those out of range at its ends."""
-        return np.clip(_wide(array), *self.range(array.shape))
+        return np.clip(wide(array), *self.range(array.shape))
 
     def rounded(self, array: Array) -> Wide:
         """Return the nearest numbers of the grid: what a QuantizeLinear and a DequantizeLinear make."""
@@ -72,19 +72,19 @@ class Grid:
     def integers(self, array: Array) -> Wide:
         """Return what a QuantizeLinear makes."""
         with np.errstate(all="ignore"):
-            steps = np.rint(_wide(array) / self.quantum(array.shape))
+            steps = np.rint(wide(array) / self.quantum(array.shape))
             return np.clip(steps + self.origin(array.shape), self.low, self.high)
 
     def numbers(self, integers: Array) -> Wide:
         """Return what a DequantizeLinear makes."""
-        return (_wide(integers) - self.origin(integers.shape)) * self.quantum(integers.shape)
+        return (wide(integers) - self.origin(integers.shape)) * self.quantum(integers.shape)
 
     def outside(self, array: Array) -> NDArray[np.bool_]:
         """Return a mask of the numbers that are more than half a quantum out of range."""
         quantum = self.quantum(array.shape)
         low, high = self.range(array.shape)
-        wide = _wide(array)
-        return np.asarray((wide < low - 0.501 * quantum) | (wide > high + 0.501 * quantum))
+        numbers = wide(array)
+        return np.asarray((numbers < low - 0.501 * quantum) | (numbers > high + 0.501 * quantum))
 
     def _spread(self, parameter: Wide, shape: tuple[int, ...]) -> Wide:
         if not parameter.ndim or not parameter.size:
@@ -108,5 +108,6 @@ def rms(numbers: NDArray[Any]) -> float:
     return float(np.sqrt(np.mean(np.square(numbers)))) if numbers.size else 0.0
 
 
-def _wide(array: NDArray[Any]) -> Wide:
+def wide(array: NDArray[Any]) -> Wide:
+    """Return numbers in float64."""
     return array.astype(np.float64)

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import Expose, GraphIndex, Model
+from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.surgery.symbolic import Expressions
 
@@ -133,6 +134,55 @@ def test_what_depends_on_numbers_gets_a_name_of_its_own():
     result = osl.infer(model)
 
     assert declared(result.model)["at"] == "int64 [2, at_dim1]"
+
+
+EXPANDED = """sums (float[?,?,4] x, float[?,?,4] y, float[?,?,4] z, float[4] w, bool flag) => (float[a,b,4] out) {
+    a = Add(x, y)
+    b = Mul(a, x)
+    c = Where(flag, y, x)
+    d = Sub(c, z)
+    e = Add(y, d)
+    turned = Transpose<perm = [0,2,1]>(a)
+    f = MatMul(b, turned)
+    g = MatMul(f, z)
+    h = MatMul(g, w)
+    out = Relu(e) }"""
+
+
+def test_sizes_that_are_expanded_to_each_other_are_one_size_however_often():
+    model = built(EXPANDED)
+
+    types = declared(osl.infer(model).model)
+
+    assert types["a"] == "float [a_dim0, a_dim1, 4]"
+    assert types["b"] == types["c"] == types["a"]
+    assert types["d"] == types["e"] == "float [d_dim0, d_dim1, 4]"
+    assert types["f"] == "float [a_dim0, a_dim1, a_dim1]"
+    assert types["g"] == "float [d_dim0, a_dim1, 4]"
+    assert types["h"] == "float [d_dim0, a_dim1]"
+
+
+def test_equal_layers_behind_expanded_sizes_are_inferred_once(monkeypatch):
+    asked = []
+    ask = native.infer
+
+    def counted(*words, **options):
+        asked.append(words)
+        return ask(*words, **options)
+
+    def questions(layers):
+        asked.clear()
+        steps = "".join(f"h{n + 1} = Add(h{n}, m) " for n in range(layers))
+        osl.infer(
+            built(
+                f"g (float[?,?] h0, float[?,?] m) => (float[a,b] y) {{ {steps} y = Neg(h{layers}) }}"
+            )
+        )
+        return len(asked)
+
+    monkeypatch.setattr(native, "infer", counted)
+
+    assert questions(20) < 2 * questions(4)
 
 
 def test_a_declared_type_that_says_more_stays_and_a_wrong_one_goes():

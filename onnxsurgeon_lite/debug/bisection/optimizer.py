@@ -22,8 +22,8 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.optimized import RULES
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import smallest
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, types_of
-from onnxsurgeon_lite.tensors.grid import is_biased, rms
+from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array, types_of
+from onnxsurgeon_lite.tensors.grid import is_biased, rms, wide
 
 _SAMPLES = 3
 _RUNS = 8  # with other quanta
@@ -99,12 +99,12 @@ def _explain_rounding(
     if actual.shape != unoptimized.shape or actual.dtype.kind in "OUSb":
         return
     types = types_of(inputs)
-    error = _wide(actual) - _wide(unoptimized)
+    error = wide(actual) - wide(unoptimized)
     quantized = _quantization_rounds(culprit, original.index, error)
     if quantized:
         culprit.findings.append(Finding("rounding", quantized))
         return
-    if _quantizers_round(culprit, original, inputs, _wide(unoptimized), error):
+    if _quantizers_round(culprit, original, inputs, wide(unoptimized), error):
         because = "the error is within what the quantizers before the value round"
         culprit.findings.append(Finding("rounding", because))
         return
@@ -118,7 +118,7 @@ def _explain_rounding(
             return
         if not is_array(shaken):
             return
-        moved = np.abs(_wide(shaken) - _wide(unoptimized))
+        moved = np.abs(wide(shaken) - wide(unoptimized))
         typical = max(typical, rms(moved))
         largest = max(largest, float(moved.max(initial=0.0)))
     off = rms(error)
@@ -162,7 +162,7 @@ def _quantizers_round(
         for found in original.runs(moved, inputs, [culprit.value], noise):
             other = found[culprit.value]
             assert is_array(other)
-            usual.append(Errors.of(_wide(other) - value, value, -1))
+            usual.append(Errors.of(wide(other) - value, value, -1))
     except RuntimeFailure:
         return False
     size = rms(value)
@@ -189,10 +189,6 @@ def _shake(part: ModelProto, index: GraphIndex, positions: Sequence[int], seed: 
             graph.node.extend(noise_like(part, before, noise, (1 - _EPS, 1 + _EPS), drawn))
             graph.node.append(helper.make_node("Mul", [before, noise], [name]))
             break
-
-
-def _wide(array: Array) -> NDArray[np.float64]:
-    return array.astype(np.float64)
 
 
 def blame(

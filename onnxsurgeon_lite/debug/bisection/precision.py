@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.runtime.float64 import convolve
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array
-from onnxsurgeon_lite.tensors.grid import rms
+from onnxsurgeon_lite.tensors.grid import rms, wide
 
 _Wide = NDArray[np.float64]
 
@@ -86,28 +86,24 @@ def _errors(
             return 0.0, left
         read.append(value)
     made = result.tensors[culprit.value][side]
-    exact = product(node, [_wide(array) for array in read])
-    scale = product(node, [np.abs(_wide(array)) for array in read])
+    exact = product(node, [wide(array) for array in read])
+    scale = product(node, [np.abs(wide(array)) for array in read])
     if not is_array(made) or exact is None or scale is None:
         return 0.0, left
-    error = _wide(made) - exact
+    error = wide(made) - exact
     for name, (_, rounded) in _FORMATS.items() if error.any() else ():
         coarse = [rounded(array) for array in read[:2]] + read[2:]
-        again = product(node, [_wide(array) for array in coarse])
+        again = product(node, [wide(array) for array in coarse])
         assert again is not None
-        kept = _wide(rounded(again))  # by a device that keeps results so, too
-        sizes = [rms(_wide(made) - each) for each in (again, kept)]
+        kept = wide(rounded(again))  # by a device that keeps results so, too
+        sizes = [rms(wide(made) - each) for each in (again, kept)]
         left[name] = min(sizes) / rms(error)
     return float((np.abs(error) / np.maximum(scale, _TINY)).max()), left
 
 
-def _wide(array: Array) -> _Wide:
-    return array.astype(np.float64)
-
-
 def _conv(node: NodeProto, read: Sequence[_Wide]) -> _Wide | None:
     made = convolve(node, *read)
-    return None if made is None else _wide(made)
+    return None if made is None else wide(made)
 
 
 def _matmul(node: NodeProto, read: Sequence[_Wide]) -> _Wide:

@@ -110,6 +110,15 @@ def tensor_state(
     return State(types, tuple((size,) for size in sizes), data, any(map(varies, sizes)))
 
 
+def node_key(node: NodeProto, reads: tuple[Hashable, ...]) -> Hashable:
+    """Return a key that is equal for nodes which make the same of the same inputs, given keys of what they read."""
+    attributes = [attribute.SerializeToString() for attribute in node.attribute]
+    if attributes and walk.bodies(node):
+        return object()  # which captures values: it is equal to none
+    made = tuple(map(bool, node.output[:]))
+    return node.op_type, node.domain, node.overload, tuple(attributes), reads, made
+
+
 class SizeInference:
     """Shape inference on single nodes of one model."""
 
@@ -121,17 +130,8 @@ class SizeInference:
 
     def states(self, node: NodeProto, reads: Mapping[str, State]) -> list[State]:
         """Return the states of the node's outputs; equal nodes with equal inputs are inferred once."""
-        attributes = [attribute.SerializeToString() for attribute in node.attribute]
-        if attributes and walk.bodies(node):
-            return self._states(node, reads)
-        key = (
-            node.op_type,
-            node.domain,
-            node.overload,
-            tuple(attributes),
-            tuple(reads[name].key if name in reads else name == "" for name in node.input[:]),
-            tuple(map(bool, node.output[:])),
-        )
+        known = [reads[name].key if name in reads else name == "" for name in node.input[:]]
+        key = node_key(node, tuple(known))
         states = self.known.get(key)
         if states is None:
             states = self.known[key] = self._states(node, reads)

@@ -35,11 +35,12 @@ class Expressions:
         self.live = list(range(TRIALS))
         self._symbols: dict[str, Size] = {}
         self._known: dict[str, Size] = {}
+        self._joined: dict[frozenset[str], str] = {}
 
     def copy(self) -> "Expressions":
         """Return a copy, for a graph that must not change what others know."""
         copy = Expressions()
-        copy.live, copy._symbols, copy._known = list(self.live), {**self._symbols}, {**self._known}
+        vars(copy).update((name, each.copy()) for name, each in vars(self).items())
         return copy
 
     def size(self, text: str) -> Size:
@@ -61,6 +62,14 @@ class Expressions:
         else:
             self._known[text] = size
         return text
+
+    def joined(self, sizes: frozenset[str], name: str) -> str:
+        """Return the symbol of the largest of sizes of which all others are 1; this name for a new one."""
+        parts = {text: among for among, text in self._joined.items()}
+        every = frozenset(chain.from_iterable(parts.get(text, (text,)) for text in sizes))
+        if len(every) > 1 and every not in self._joined:
+            self._joined[every] = self.symbol(name)
+        return self._joined.get(every) or next(iter(every))
 
     def text(self, size: Size) -> int | str | None:
         """Return the number or expression of a size; None if none fits."""

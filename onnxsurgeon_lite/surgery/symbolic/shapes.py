@@ -6,11 +6,11 @@ are evaluated on the way; no weight is read.
 """
 
 from collections.abc import Hashable, Iterable, Sequence, Set
-from functools import lru_cache
+from functools import cache
 from math import prod
 from weakref import WeakKeyDictionary
 
-from onnx import GraphProto, ModelProto, TensorProto, TensorShapeProto, TypeProto
+from onnx import GraphProto, NodeProto, TensorProto, TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.declared import INPUT, OUTPUT, VALUE_INFO, declared_types
@@ -24,13 +24,14 @@ from onnxsurgeon_lite.graph.index import (
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.graph.table import FEW
-from onnxsurgeon_lite.model import copied, drop, is_external, walk
+from onnxsurgeon_lite.model import copied, drop, is_external, is_standard
 from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
     InferenceFailed,
     SizeInference,
     State,
+    node_key,
 )
 from onnxsurgeon_lite.surgery.resizing.sizes import Size
 from onnxsurgeon_lite.surgery.symbolic.expressions import FEWEST, TRIALS, Expressions
@@ -48,6 +49,11 @@ _begun: WeakKeyDictionary[GraphIndex, tuple[bytes, bool]] = WeakKeyDictionary()
 _DECLARED = "onnxsurgeon_lite.declared"
 """The domain of operators whose outputs have the types that they declare."""
 _UNKNOWN = "unk__"  # how ONNX's inference names a size that it does not know
+_BROADCASTING = frozenset((
+    "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Max", "Min", "Sum", "Mean", "Where", "MatMul",
+    "And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
+))  # fmt: skip
+"""Operators that expand sizes of 1 to those of other inputs; of MatMul the last two axes are not among them."""
 _NUMBERS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL, TensorProto.FLOAT)
 
 
@@ -180,22 +186,15 @@ def _undeclared(index: GraphIndex) -> tuple[bytes, bool]:
 def _completed(
     index: GraphIndex, types: Types, expressions: Expressions
 ) -> tuple[Types, Expressions]:
-    """Resolve unknown sizes, from the start again where the model refuses some of the numbers."""
-    source = index.model.proto
-    header = ModelProto(opset_import=source.opset_import, functions=source.functions)
-    inference = _inference(header.SerializeToString(deterministic=True))
+    """Resolve unknown sizes; from the start again where the model refuses numbers by which a size got a mere name."""
+    inference = SizeInference(index.model.proto, 1)
     start = expressions.copy()
     while True:
         attempt = _Resolving(index, types, start.copy(), inference)
         attempt.run()
-        if attempt.expressions.live == start.live:
+        if not attempt.again:
             return attempt.types, attempt.expressions
         start.live = attempt.expressions.live
-
-
-@lru_cache(maxsize=1)  # the steps of an edit ask for the same nodes again
-def _inference(header: bytes) -> SizeInference:
-    return SizeInference(ModelProto.FromString(header), 1)
 
 
 class _Resolving:
@@ -205,6 +204,8 @@ class _Resolving:
         types: as known so far.
         open: the values whose types were not complete; they have types of their own.
         made: what equal nodes make of equal inputs.
+        named: a size has a name of its own because no expression fits it.
+        again: since then there are fewer trials to fit, so one may.
     """
 
     def __init__(
@@ -215,18 +216,19 @@ class _Resolving:
         self.types = types | {name: copied(types[name]) for name in self.open & types.keys()}
         self.expressions = expressions
         self.inference = inference
+        self.named = self.again = False
         self.names: dict[str, int | str] = {}  # of onnx's unknown sizes
         self.data: dict[str, dict[int, Array]] = {}  # value -> trial -> its numbers
         self.initializers = {
             tensor.name: tensor for tensor in index.model.structure().graph.initializer
         }
-        self.constants: dict[str, State | None] = {}
+        self.constant = cache(self._constant)
+        self.known = cache(self._known)
         self.made: dict[Hashable, _Made] = {}
-        self.keys: dict[str, Hashable] = {}
 
     def run(self) -> None:
         for name in self.index.inputs:
-            self._settle(name, [])
+            self._settle(name, [], None)
         places = self.index.places
         open_at = {self.index.producer[name] for name in self.open & self.index.producer.keys()}
         traced = self._unknown(sorted(open_at, key=places.__getitem__))
@@ -234,6 +236,8 @@ class _Resolving:
         for position in sorted(open_at | makers, key=places.__getitem__):
             if position in makers:
                 self._visit(position, position in traced)
+            if self.again:
+                return
             for name in self.open.intersection(self.index.rows[position].outputs):
                 for dim in dims_of(self.types.get(name)):
                     if dim.dim_param in self.names:
@@ -273,7 +277,7 @@ class _Resolving:
     def _visit(self, position: int, is_traced: bool) -> None:
         """Infer a node at every trial that is left; equal nodes with equal inputs are inferred once."""
         node = self.index.nodes[position]
-        key = self._key(position)
+        key = node_key(node, tuple(map(self.known, node.input[:])))
         made = self.made.get(key)
         if made is None:
             made = self.made[key] = self._at_trials(position)
@@ -281,26 +285,13 @@ class _Resolving:
             if data is not None:
                 self.data[name] = data
             if name and is_traced:
-                self._settle(name, types)
-
-    def _key(self, position: int) -> Hashable:
-        """Return a key that is equal for nodes which make the same of the same inputs."""
-        node = self.index.nodes[position]
-        attributes = [attribute.SerializeToString() for attribute in node.attribute]
-        if attributes and walk.bodies(node):
-            return position
-        reads = tuple(map(self._known, node.input[:]))
-        made = tuple(map(bool, node.output[:]))
-        return node.op_type, node.domain, node.overload, tuple(attributes), reads, made
+                self._settle(name, types, node)
 
     def _known(self, name: str) -> Hashable:
         """Return a key that is equal for values about which the same is known."""
-        if name not in self.keys:
-            kind, tensor = self.types.get(name), self._constant(name) if name else None
-            encoded = None if kind is None else kind.SerializeToString(deterministic=True)
-            known = encoded, id(self.data.get(name))
-            self.keys[name] = known if tensor is None else tensor.key
-        return self.keys[name]
+        kind, tensor = self.types.get(name), self.constant(name) if name else None
+        encoded = None if kind is None else kind.SerializeToString(deterministic=True)
+        return (encoded, id(self.data.get(name))) if tensor is None else tensor.key
 
     def _at_trials(self, position: int) -> "_Made":
         """Infer a node at every trial that is left; trials that it alone refuses are none for the model."""
@@ -313,6 +304,7 @@ class _Resolving:
         at = [(trial, found) for trial, found in states.items() if found is not None]
         if FEWEST <= len(at) < len(live):
             self.expressions.live = [trial for trial, _ in at]
+            self.again |= self.named
         elif len(at) < len(live):  # of sizes that may have to be equal, onnx tells the rank
             ranked = [(trial, self._states(position, trial, sized=False)) for trial in live]
             at = [(trial, found) for trial, found in ranked if found is not None]
@@ -334,11 +326,10 @@ class _Resolving:
             return None
 
     def _state(self, name: str, trial: int, sized: bool) -> State:
-        constant = self._constant(name)
+        constant = self.constant(name)
         if constant is not None:
             return constant
-        kind = TypeProto()
-        kind.CopyFrom(self.types.get(name, kind))
+        kind = copied(self.types.get(name, TypeProto()))
         for dim in dims_of(kind):
             if sized and dim.dim_param and not is_unknown(dim):
                 _put(dim, self.expressions.size(dim.dim_param)[trial])
@@ -346,11 +337,6 @@ class _Resolving:
         return State((kind,), None, None if data is None else (data,))
 
     def _constant(self, name: str) -> State | None:
-        if name not in self.constants:
-            self.constants[name] = self._constant_state(name)
-        return self.constants[name]
-
-    def _constant_state(self, name: str) -> State | None:
         tensor = self.initializers.get(name)
         if tensor is None and name in self.index.producer:
             tensor = constant_of(self.index.nodes[self.index.producer[name]])
@@ -363,7 +349,9 @@ class _Resolving:
             (tensor_type(tensor),), None, (array,) if array is not None and known else None
         )
 
-    def _settle(self, name: str, at: Sequence[tuple[int, TypeProto]]) -> None:
+    def _settle(
+        self, name: str, at: Sequence[tuple[int, TypeProto]], node: NodeProto | None
+    ) -> None:
         """Give a value's unknown sizes the expressions that fit what its node made at the trials."""
         kind = self.types.get(name)
         if (kind is None or not has_shape(kind)) and not self._take_rank(name, at):
@@ -376,7 +364,11 @@ class _Resolving:
             unknown = dim.dim_param
             text = self.names.get(unknown)
             if text is None:
-                text = self._text(_size(axis, at), f"{name}_dim{axis}")
+                size, own = _size(axis, at), f"{name}_dim{axis}"
+                from_right = len(dims_of(self.types[name])) - axis
+                among = self._among(node, from_right) if size is None and node else frozenset()
+                text = self.expressions.joined(among, own) if among else self._text(size, own)
+                self.named |= text == own and not among and node is not None
             _put(dim, text)
             if unknown:
                 self.names[unknown] = text
@@ -391,6 +383,19 @@ class _Resolving:
             if is_unknown(dim) or not dim.dim_param:
                 dim.Clear()
         return True
+
+    def _among(self, node: NodeProto, from_right: int) -> frozenset[str]:
+        """Return the sizes of which an axis has the largest, all others being 1; none if they are not known."""
+        least = 2 * (node.op_type == "MatMul")  # axes that are not expanded
+        kinds = [self._state(name, 0, sized=False).types[0] for name in node.input]
+        shapes = list(map(dims_of, kinds))
+        known = all(map(has_shape, kinds)) and least < from_right
+        if node.op_type not in _BROADCASTING or not is_standard(node) or not known:
+            return frozenset()
+        dims = [shape[-from_right] for shape in shapes if len(shape) >= from_right]
+        texts = frozenset(dim.dim_param for dim in dims if dim.dim_value != 1)
+        unclear = "" in texts or any(map(is_unknown, dims)) or min(map(len, shapes)) < least
+        return frozenset() if unclear else texts
 
     def _text(self, size: Size | None, name: str) -> int | str:
         """Return the number or expression of a size, else a new symbol."""
@@ -429,11 +434,7 @@ def _complete(types: Types) -> set[str]:
 
 def _says_all(types: Types, index: GraphIndex) -> bool:
     """Return whether the types of all values that nodes make or that come in are complete."""
-    needed = index.producer.keys(), index.inputs.keys()
-    if not all(names <= types.keys() for names in needed):
-        return False
-    complete = all(map(_is_complete, distinct(types).values()))  # one by one takes longer
-    return complete or all(names <= _complete(types) for names in needed)
+    return index.producer.keys() | index.inputs.keys() <= _complete(types)
 
 
 def _is_complete(kind: TypeProto) -> bool:
