@@ -1,6 +1,9 @@
 """What several tests need: a model from text, a runtime, the command, a browser; what is left out without torch."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import onnx
 import pytest
@@ -131,3 +134,32 @@ def visit(browser):
     with Visit(browser) as visit:
         yield visit
     assert visit.complaints == []
+
+
+@pytest.fixture(scope="session")
+def older():
+    """The interpreter of an environment with onnxruntime 1.20.1, made once."""
+    folder = Path(__file__).parents[1] / ".venv-ort-1.20.1"
+    python = folder / "bin/python"
+    if not (folder / "ready").exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        try:
+            subprocess.run([*pip, "onnxruntime==1.20.1"], check=True, capture_output=True)
+        except subprocess.CalledProcessError:
+            pytest.skip("onnxruntime 1.20.1 cannot be installed here")
+        (folder / "ready").touch()
+    return python
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Write an executable; return what names it as a runtime."""
+
+    def write(text: str, name: str = "program") -> str:
+        path = tmp_path / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return f"command:{path}"
+
+    return write

@@ -1,5 +1,6 @@
 """Make a failing model smaller: reduce."""
 
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -7,19 +8,25 @@ from typing import TYPE_CHECKING, Unpack
 
 from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, OptLevel
 from onnxsurgeon_lite.api.page import Place
-from onnxsurgeon_lite.api.spelling import spelled
+from onnxsurgeon_lite.api.spelling import DEFAULTS, spelled
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
-from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.names import is_function
-from onnxsurgeon_lite.runtime.options import Settings, settings_text, with_settings, words_of
+from onnxsurgeon_lite.runtime.options import Settings, settings_text, with_settings
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.reduction.conditions import Fails
     from onnxsurgeon_lite.debug.reduction.folder import Reduction
+    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.model import ModelLike
-    from onnxsurgeon_lite.tensors.references import Tensors
+    from onnxsurgeon_lite.runtime.feeds import Feeds
+    from onnxsurgeon_lite.runtime.session import Runtime
+    from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
 
 _SECONDS = 60.0  # that a run may take
+_RIGHT = "opt=none"  # the settings that a mismatch is one with
+_ALONE = "write --fails mismatch --reference REFS, without --a or --command"
+_OF_FEEDS = ("seed", "dim", "fill", "progress")  # what a written folder says by itself
 
 
 @spelled
@@ -31,9 +38,11 @@ def reduce(
     says: str = "",
     code: int | None = None,
     feeds: "Tensors | None" = None,
-    a: Settings = "opt=none",
+    reference: "Tensors | None" = None,
+    a: Settings | None = None,
     b: Settings | None = None,
     runs: int = 1,
+    jobs: int = 0,
     output: Place = None,
     journal: Place = None,
     resume: bool = False,
@@ -49,9 +58,11 @@ def reduce(
         command: A program that fails instead: `PROGRAM {model} {feeds}`.
         says: What its output holds when it fails, a regular expression.
         code: Its exit code when it fails; any but 0 by default.
-        a: Settings that a mismatch is one with, or that are faster.
+        reference: Tensors by name that a mismatch is one with, or a path; only nodes leave then.
+        a: Settings that a mismatch is one with, or that are faster; `opt=none` by default.
         b: Settings that may fail.
         runs: How often each model runs, where it fails now and then.
+        jobs: How many questions are asked at a time, by runtimes with one thread each; 0 for one with all threads.
         output: The folder to write; without it none is written.
         journal: A file that keeps the answers.
         resume: Go on from the journal.
@@ -68,8 +79,8 @@ def reduce(
         >>> osl.reduce(chain, "nan", feeds={"x": np.ones(4, np.float32)}).after.nodes
         1
     """
-    with Call(opt=opt, force=force, **how) as call:
-        from onnxsurgeon_lite.debug.reduction import conditions, folder, shrinking
+    with Call(opt=opt, force=force, jobs=jobs, **how) as call:
+        from onnxsurgeon_lite.debug.reduction import asking, conditions, folder, shrinking
         from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
         from onnxsurgeon_lite.graph.summary import model_text
         from onnxsurgeon_lite.model import require_replaceable
@@ -77,9 +88,17 @@ def reduce(
         if output is not None:
             require_replaceable(Path(output), force)
         index, seconds = call.index(model), call.timeout or _SECONDS
-        first = Failing(index.model, call.feeds(index, feeds))
         usual = replace(call.options(lean=False), timeout=seconds)
-        sides = with_settings(usual, b), with_settings(usual, a)
+        sides = with_settings(usual, b), with_settings(usual, a or _RIGHT)
+        unoptimized = call.runtime_of(replace(sides[0], opt="none", lean=True))
+        stored = None
+        if reference is None:
+            first = Failing(index.model, call.feeds(index, feeds))
+        elif fails != "mismatch" or command is not None or a is not None:
+            raise UsageError("references are one side of a mismatch", _ALONE)
+        else:
+            stored, given = _stored(call, index, reference, feeds, unoptimized)
+            first = Failing(index.model, given)
         named = fails if isinstance(fails, str) else getattr(fails, "__name__", "function")
         ask: conditions.Ask
         if command is not None:
@@ -88,16 +107,19 @@ def reduce(
             ask = conditions.FailingFunction.of(fails)
         else:
             kind, _, pattern = fails.partition("=")
-            ask = conditions.Condition(call.runtime_of, *sides, call.allowed(), kind, pattern)
+            allowed = call.allowed()
+            ask = conditions.Condition(call.runtime_of, *sides, allowed, kind, pattern, stored)
 
         # why it fails, then the search
-        reason, failed = shrinking.measured(ask, first, runs)
-        unoptimized = call.runtime_of(replace(usual, opt="none", lean=True))
-        seen, kept = SeenValues(unoptimized, call.recipe()), Journal()
+        reason, failed = asking.measured(ask, first, runs)
+        seen, kept = SeenValues(unoptimized, call.recipe(), stored), Journal()
         if journal is not None:
-            asked = named, command, says, code, sides, runs
-            kept = Journal.at(Path(journal), digest(first.key.encode(), asked, {}), resume)
-        search = shrinking.Shrinking(ask, reason, runs, seen, kept, first, call.progress, runs)
+            right = {n: stored.read(n) for n in index.outputs if n in stored} if stored else {}
+            asked = named, command, says, code, sides, runs, call.allowed()
+            kept = Journal.at(Path(journal), digest(first.key.encode(), asked, right), resume)
+        asks = [ask, *(conditions.another(ask) for _ in range(1, jobs))]
+        questions = asking.Questions(asks, reason, runs, runs)
+        search = shrinking.Shrinking(questions, reason, seen, kept, first, call.progress)
         complete = False
         with suppress(KeyboardInterrupt), closing(kept):
             search.best, complete = search.run(), True
@@ -106,12 +128,12 @@ def reduce(
             text = model_text(best.model)
         found = folder.Reduction(
             command or named,
-            reason,
+            search.reason,
             failed,
             runs,
             first.extent,
             best.extent,
-            search.calls,
+            questions.asked,
             search.found,
             tuple(step.name for step in best.steps),
             complete,
@@ -120,7 +142,38 @@ def reduce(
             best.feeds,
         )
         if output is not None:
-            options = ["--fails", named, "--a", settings_text(a), "--b", settings_text(b)]
-            options = options + words_of(usual) if isinstance(fails, str) else []
-            found = folder.written(found, ask, best, Path(output), options)
+            settings = {"fails": named, "a": a and settings_text(a), "b": b and settings_text(b)}
+            again = _words({**settings, "opt": opt, **how}) if isinstance(fails, str) else []
+            found = folder.written(found, ask, best, Path(output), again)
         return call.done(found)
+
+
+def _stored(
+    call: Call,
+    index: "GraphIndex",
+    reference: "Tensors",
+    feeds: "Tensors | None",
+    runtime: "Runtime",
+) -> "tuple[ReferenceSet, Feeds]":
+    """Return the references under the model's names, and the feeds that they belong to."""
+    from onnxsurgeon_lite.api.bisecting import first_sample, judging
+    from onnxsurgeon_lite.matching.values import alignment
+
+    job = judging(call, index, reference, feeds)
+    if job.several:
+        raise UsageError("there are several samples", "give the references of one that fails")
+    stored, given = first_sample(call, index, job)
+    return alignment(stored, index, given, runtime).of(stored, index), given
+
+
+def _words(given: Mapping[str, object]) -> list[str]:
+    """Return what the command needs to ask the same of the written feeds."""
+    words = list[str]()
+    for name, value in given.items():
+        if name in _OF_FEEDS or value in (None, DEFAULTS.get(name)):
+            continue
+        if isinstance(value, Mapping):
+            value = [f"{key}:{number}" for key, number in value.items()]
+        for each in value if isinstance(value, list | tuple) else [value]:
+            words += [f"--{name.replace('_', '-')}", str(each)]
+    return words

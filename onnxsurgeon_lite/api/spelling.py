@@ -54,7 +54,7 @@ _MEANING = {
     "ops": "A Python file whose `OPS` maps `domain::Op` to a function of arrays: operators that the runtime lacks.",
     "progress": "Called with a sentence when the work goes on.",
 }
-_DEFAULTS = {f.name: f.default for f in fields(Call) if f.init}
+DEFAULTS = {f.name: f.default for f in fields(Call) if f.init}
 _SECTION = re.compile(r"\n\n(Args|Returns|Raises|Example):\n")
 _ARGUMENT = re.compile(r"^    (\w+): ", re.MULTILINE)
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -95,7 +95,7 @@ def spelled(function: Callable[P, R]) -> Callable[P, R]:
 def options(shared: Mapping[str, object], taken: Iterable[str] = ()) -> list[inspect.Parameter]:
     """Return shared options as parameters, without those of names that are taken."""
     return [
-        inspect.Parameter(name, KEYWORD, default=_DEFAULTS[name], annotation=annotation)
+        inspect.Parameter(name, KEYWORD, default=DEFAULTS[name], annotation=annotation)
         for name, annotation in shared.items()
         if name not in taken
     ]

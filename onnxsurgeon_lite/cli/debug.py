@@ -138,9 +138,11 @@ def reduce(
         command: Program that fails; {model} is the model's file, {feeds} a folder with its inputs.
         says: What the program's output holds when it fails, a regular expression.
         code: The program's exit code when it fails; any but 0 by default.
-        a: Settings that a mismatch is one with, or that are faster.
+        reference: Tensors that a mismatch is one with: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.
+        a: Settings that a mismatch is one with, or that are faster; opt=none by default.
         b: Settings that may fail.
         runs: How often each model runs, where it fails now and then.
+        jobs: Questions that are asked at a time, by runtimes with one thread each; 0 for one with all threads.
         journal: File that keeps the answers; by default one beside the output, until the search is complete.
         resume: Go on from the journal of a search that was cut short.
     """

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import exp, hypot, inf, log
 from typing import TypeVar
 
@@ -13,7 +13,10 @@ _MOST = 60  # questions
 
 
 def smallest(
-    items: Iterable[Item], holds: Callable[[list[Item]], bool], most: float = inf
+    items: Iterable[Item],
+    holds: Callable[[list[Item]], bool],
+    most: float = inf,
+    soon: Callable[[Iterator[list[Item]]], None] = lambda _: None,
 ) -> list[Item]:
     """Return a subset for which `holds`, from which no single item can be left out; empty if all items do not hold.
 
@@ -23,6 +26,7 @@ def smallest(
         items: in the order that the subsets keep; equal items count separately.
         holds: asked about all items first, then about ever smaller subsets, never about the empty one.
         most: questions; after them, the smallest subset so far is returned.
+        soon: told before each question which ones follow while none holds, the question itself first.
 
     Source: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002 (ddmin), complements alone.
     """
@@ -35,6 +39,7 @@ def smallest(
     pending = [list(kept)]
     needed: set[int] = set()
     while pending and asked < most:
+        soon(_without_each(kept, pending))
         group = pending.pop()
         left_out = set(group)
         rest = {place: item for place, item in kept.items() if place not in left_out}
@@ -45,13 +50,28 @@ def smallest(
         elif len(group) == 1:
             needed.add(group[0])
         else:
-            middle = len(group) // 2
-            pending += [group[middle:], group[:middle]]
+            pending += _halves(group)
 
         # what was needed before another item was left out may not be needed any more
         if not pending:
             pending = [[place] for place in kept if place not in needed]
     return list(kept.values())
+
+
+def _halves(group: list[int]) -> list[list[int]]:
+    middle = len(group) // 2
+    return [group[middle:], group[:middle]]
+
+
+def _without_each(kept: Mapping[int, Item], pending: Iterable[list[int]]) -> Iterator[list[Item]]:
+    """Yield what is left without each group, as if each could not be left out."""
+    pending = [*pending]
+    while pending:
+        group = pending.pop()
+        if rest := [item for place, item in kept.items() if place not in {*group}]:
+            yield rest
+        if len(group) > 1:
+            pending += _halves(group)
 
 
 def shortest_run(items: Sequence[Item], holds: Callable[[list[Item]], bool]) -> list[Item]:

@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.debug.reduction import shrinking
+from onnxsurgeon_lite.debug.reduction.asking import Questions
 from onnxsurgeon_lite.debug.reduction.conditions import Reason, alike
 from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
 from onnxsurgeon_lite.errors import UsageError
@@ -60,15 +62,16 @@ def test_a_planted_failure_is_reduced_to_its_smallest_size_and_proved(name, tmp_
     assert found.reason.kind in (tmp_path / "small" / "README.md").read_text()
 
 
-def searched(failing: Failing, fails, runtime: Runtime, asked: list) -> Failing:
+def searched(failing: Failing, fails, runtime: Runtime, asked: list, jobs: int = 1) -> Failing:
     """Reduce a model with a condition that is a function."""
 
     def ask(case: Failing) -> Reason | None:
         asked.append(case)
         return Reason("fails") if fails(case) else None
 
-    seen = SeenValues(runtime, Recipe())
-    search = shrinking.Shrinking(ask, Reason("fails"), 1, seen, Journal(), failing, lambda _: None)
+    seen, reason = SeenValues(runtime, Recipe()), Reason("fails")
+    questions = Questions([ask] * jobs, reason, 1)
+    search = shrinking.Shrinking(questions, reason, seen, Journal(), failing, lambda _: None)
     return search.run()
 
 
@@ -111,6 +114,32 @@ def test_what_was_refused_is_not_asked_again_after_an_unrelated_step(model_of, r
 
     keys = [case.key for case in asked]
     assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize("jobs", [2, 4])
+def test_several_questions_at_a_time_give_the_same_result(jobs, model_of, runtime):
+    lines = [f"a{i} = Softsign (b{i})  b{i + 1} = Neg (a{i})" for i in range(6)]
+    text = f"g (float[2] b0) => (float[2] b6) {{ {' '.join(lines)} }}"
+    first = Failing(model_of(text), {"b0": np.ones(2, np.float32)})
+    at_once, most, lock = 0, 0, threading.Lock()
+
+    def fails(case: Failing) -> bool:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.02)
+        with lock:
+            at_once -= 1
+        return operators(case).count("Softsign") == 6
+
+    alone = searched(first, fails, runtime, [])
+    assert most == 1
+    together = searched(first, fails, runtime, [], jobs)
+
+    assert most == jobs
+    assert together.key == alone.key
+    assert [step.name for step in together.steps] == [step.name for step in alone.steps]
 
 
 def test_a_model_that_does_not_fail_is_refused():

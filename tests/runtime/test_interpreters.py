@@ -1,6 +1,5 @@
 """onnxruntime of another interpreter: `runtime=ort:python=PATH`."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, with_settings, words_of
 
-ROOT = Path(__file__).parents[2]
 POOLED = """<ir_version: 9, opset_import: ["" : 19]>
 pooled (float[1,2,8,8] x) => (float[1,2,H,W] y) {
     a = Relu(x)
@@ -60,22 +58,6 @@ def test_what_is_no_interpreter_or_has_no_onnxruntime_is_said(model_of, tmp_path
         osl.run(model, runtime=f"ort:python={bare}")
 
     assert caught.value.hint == f"{bare} -m pip install onnxruntime"
-
-
-@pytest.fixture(scope="session")
-def older():
-    """The interpreter of an environment with onnxruntime 1.20.1, made once."""
-    folder = ROOT / ".venv-ort-1.20.1"
-    python = folder / "bin/python"
-    if not (folder / "ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        try:
-            subprocess.run([*pip, "onnxruntime==1.20.1"], check=True, capture_output=True)
-        except subprocess.CalledProcessError:
-            pytest.skip("onnxruntime 1.20.1 cannot be installed here")
-        (folder / "ready").touch()
-    return python
 
 
 @pytest.mark.parametrize("guilty", ["a", "b"])

@@ -1,6 +1,5 @@
 """Runtimes other than onnxruntime, each behind the same functions; operators that a runtime lacks."""
 
-import sys
 from functools import partial
 from importlib.util import find_spec
 
@@ -12,6 +11,7 @@ import torch
 
 import onnxsurgeon_lite as osl
 from kit.bisecting import parsed
+from kit.faulty_runtime import FAULTY
 from onnxsurgeon_lite.debug.causes.workarounds import work_around
 from onnxsurgeon_lite.errors import (
     NoKernel,
@@ -34,45 +34,6 @@ BFLOAT16 = """
     }
 """
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
-
-FAULTY = f"""#!{sys.executable}
-import json, sys
-from pathlib import Path
-import numpy as np, onnx
-from onnx.reference import ReferenceEvaluator
-from onnx.reference.ops.op_sqrt import Sqrt as Right
-
-class Sqrt(Right):
-    op_domain = ""
-    def _run(self, x):
-        return (Right._run(self, x)[0] * np.float32(1.01),)
-
-folder = Path(sys.argv[1])
-wanted = json.loads((folder / "request.json").read_text())["wanted"]
-listed = json.loads((folder / "feeds/index.json").read_text())["values"]
-raw = (folder / "feeds/values.bin").read_bytes()
-feeds = {{}}
-for v in listed:
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(v["dtype"].upper()))
-    flat = np.frombuffer(raw, dtype, int(np.prod(v["shape"])), v["offset"])
-    feeds[v["name"]] = flat.reshape(v["shape"])
-model = onnx.load(folder / "model.onnx")
-values = ReferenceEvaluator(model, new_ops=[Sqrt]).run(wanted, feeds)
-np.savez(folder / "values.npz", **dict(zip(wanted, values)))
-"""
-
-
-@pytest.fixture
-def program(tmp_path):
-    """Write an executable; return what names it as a runtime."""
-
-    def write(text: str, name: str = "program") -> str:
-        path = tmp_path / name
-        path.write_text(text)
-        path.chmod(0o755)
-        return f"command:{path}"
-
-    return write
 
 
 def test_settings_and_a_runtime_are_written_alike():

@@ -5,28 +5,37 @@ import re
 import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from onnxsurgeon_lite.debug.bisection import Search, bisect, computed_references
 from onnxsurgeon_lite.debug.reduction.failing import Failing
-from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, UsageError
+from onnxsurgeon_lite.debug.result import Culprit
+from onnxsurgeon_lite.errors import (
+    RuntimeCrash,
+    RuntimeFailure,
+    RuntimeTimeout,
+    SurgeonError,
+    UsageError,
+)
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.judge import ValueRule
 from onnxsurgeon_lite.model import Model, movable, save, walk
 from onnxsurgeon_lite.names import calling, command, function_at
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.options import RuntimeOptions
+from onnxsurgeon_lite.runtime.options import RuntimeOptions, words_of
 from onnxsurgeon_lite.runtime.script import run_to_end
 from onnxsurgeon_lite.runtime.session import Runtime, run_model
 from onnxsurgeon_lite.surgery.edits import names_in
-from onnxsurgeon_lite.tensors.comparison import Tolerance
+from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, gap
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in, has_floats
-from onnxsurgeon_lite.tensors.references import write_test_data
+from onnxsurgeon_lite.tensors.references import ReferenceSet, write_test_data
 
 _DIED = re.compile(r"process died: (\w+)")
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`")
@@ -45,7 +54,7 @@ class Reason:
     Attributes:
         kind: `crash`, `hang`, `error`, `mismatch`, `nan`, `inf`, `invalid`, `exit code 3`, or what a function
             says.
-        text: what else is the same: the signal, the message without names and numbers.
+        text: what else is the same: the signal, the message without names and numbers, the culprit's verdict.
         said: the message as it was.
     """
 
@@ -93,6 +102,7 @@ class Condition:
     Attributes:
         start: returns a runtime that ends with the call.
         usual: the settings that may fail. other: those that a mismatch is one with.
+        references: stored values that a mismatch is one with instead; their names must stay.
         kind: of `KINDS`. pattern: a regular expression that the message must have; of `slower`, how many times.
 
     Raises:
@@ -105,6 +115,7 @@ class Condition:
     tolerance: Tolerance | None
     kind: str
     pattern: str = ""
+    references: ReferenceSet | None = None
     _started: dict[RuntimeOptions, Runtime] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -133,19 +144,61 @@ class Condition:
             ratio = self._seconds(failing, self.usual) / self._seconds(failing, self.other)
             said = f"{ratio:.3g} times as long"
             return Reason("slower", "", said) if ratio >= float(self.pattern) else None
-        values = self.ran(failing, self.usual)
         if self.kind == "mismatch":
-            rule = ValueRule.of(failing.index, self.tolerance)
-            for name, value in self.ran(failing, self.other).items():
-                for compared in rule.each(name, values[name], value, ()).values():
-                    if not compared.match:
-                        return Reason("mismatch", compared.reason)
+            return self._mismatch(failing)
+        values = self.ran(failing, self.usual)
         if found := _NOT_FINITE.get(self.kind):
             fed, made = (
                 any(found(a).any() for a in _floats(held)) for held in (failing.feeds, values)
             )
             return Reason(self.kind) if made and not fed else None
         return None
+
+    def _mismatch(self, failing: Failing) -> Reason | None:
+        """Return how an output differs, and the verdict on the first culprit: of another one it is another failure."""
+        for name, _, compared in self.compared(failing):
+            if not compared.match:
+                said = [f"{name!r}: {gap(compared)}"]
+                kinds = [compared.reason]
+                for culprit in self._culprits(failing)[:1]:
+                    kinds += [finding.verdict for finding in culprit.findings[:1]]
+                    said += [f"culprit {culprit.op_type} {culprit.id}"]
+                    said += [finding.because for finding in culprit.findings[:1]]
+                return Reason("mismatch", ", ".join(kinds), "; ".join(said))
+        return None
+
+    def compared(self, failing: Failing) -> Iterator[tuple[str, RunValue, Comparison]]:
+        """Yield each tensor of the outputs with what it should be, as far as that is known."""
+        values, stored = self.ran(failing, self.usual), self.references
+        rule = ValueRule.of(failing.index, self.tolerance)
+        if stored is None:
+            expected = self.ran(failing, self.other)
+        else:
+            rule = rule.beside(stored)
+            expected = {n: stored.read(n) for n in failing.index.outputs if n in stored}
+        for name, value in expected.items():
+            for compared in rule.each(name, values[name], value, ()).values():
+                yield name, value, compared
+
+    def _culprits(self, failing: Failing) -> list[Culprit]:
+        """Return where the sides part; none where that cannot be searched."""
+        sides = list[tuple[Runtime, Runtime | None]]()
+        for options in (self.usual, self.other):
+            plain = self.started(replace(options, opt="none", lean=True))
+            optimized = options.opt != "none" and plain.abilities.optimized_graph
+            sides.append((plain, self.started(options) if optimized else None))
+        named = tuple(
+            (words_of(side) or ["", f"opt={side.opt}"])[1] for side in (self.other, self.usual)
+        )
+        apart = self.references is None
+        search = Search(self.tolerance, settings=apart, sides=named if apart else ())
+        model, feeds = failing.model, failing.feeds
+        with suppress(SurgeonError):
+            if self.references is not None:
+                return bisect(model, self.references, feeds, *sides[0], search).culprits
+            with computed_references(failing.index, feeds, *sides[1]) as references:
+                return bisect(model, references, feeds, *sides[0], search).culprits
+        return []
 
     def _seconds(self, failing: Failing, options: RuntimeOptions) -> float:
         """Return how long the fastest of some runs takes, after a first one."""
@@ -157,11 +210,15 @@ class Condition:
             taken.append(time.perf_counter() - start)
         return min(taken)
 
-    def ran(self, failing: Failing, options: RuntimeOptions) -> dict[str, RunValue]:
-        """Run a model; a process that died or hangs is replaced."""
+    def started(self, options: RuntimeOptions) -> Runtime:
+        """Return a runtime of some options, started once."""
         if options not in self._started:
             self._started[options] = self.start(options)
-        runtime = self._started[options]
+        return self._started[options]
+
+    def ran(self, failing: Failing, options: RuntimeOptions) -> dict[str, RunValue]:
+        """Run a model; a process that died or hangs is replaced."""
+        runtime = self.started(options)
         runtime.about()  # its start takes none of the model's time
         try:
             return run_model(failing.model, failing.feeds, runtime=runtime)
@@ -255,3 +312,8 @@ class FailingFunction:
             said = self.function(failing.model, failing.feeds)
         text = "" if said is True else alike(str(said), failing.model)
         return Reason("function", text, str(said)) if said else None
+
+
+def another(ask: Ask) -> Ask:
+    """Return a condition that can be asked at the same time, by runtimes of its own."""
+    return replace(ask, _started={}) if isinstance(ask, Condition) else ask

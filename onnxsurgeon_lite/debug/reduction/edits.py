@@ -98,11 +98,16 @@ def guesses(failing: Failing, message: str) -> Iterator[set[int]]:
 
 @dataclass(frozen=True)
 class ShrinkingEdit:
-    """One way to make a model smaller: what it can be done to, and what does it, with values seen in a run."""
+    """One way to make a model smaller: what it can be done to, and what does it, with values seen in a run.
+
+    Attributes:
+        exact: the values that are left keep their names, and what is right for them.
+    """
 
     name: str
     targets: Callable[[Failing], Iterable[Target]]
     apply: Callable[[Failing, Target, SeenValues], Failing]
+    exact: bool = False
 
 
 def _once(_: Failing) -> list[Target]:
@@ -180,14 +185,19 @@ def _plainer(how: str) -> ShrinkingEdit:
 STRUCTURE = (
     (
         ShrinkingEdit(
-            "outputs", lambda f: zip(f.index.outputs), lambda f, t, _: f.edited(RemoveOutput(t))
+            "outputs",
+            lambda f: zip(f.index.outputs),
+            lambda f, t, _: f.edited(RemoveOutput(t)),
+            exact=True,
         ),
-        ShrinkingEdit("inputs", lambda f: zip(f.feeds), lambda f, t, _: f.edited(RemoveInput(t))),
-        ShrinkingEdit("functions", _once, lambda f, *_: f.edited(Inline())),
+        ShrinkingEdit(
+            "inputs", lambda f: zip(f.feeds), lambda f, t, _: f.edited(RemoveInput(t)), exact=True
+        ),
+        ShrinkingEdit("functions", _once, lambda f, *_: f.edited(Inline()), exact=True),
     ),
     (ShrinkingEdit("bodies as models", _bodies, _hoisted),),
     (ShrinkingEdit("nodes bypassed", _made, lambda f, t, _: f.edited(Remove(t))),),
-    (ShrinkingEdit("values as constants", _made, _constant),),
+    (ShrinkingEdit("values as constants", _made, _constant, exact=True),),
 )
 """Edits that leave out nodes; those in a row are tried together."""
 
@@ -208,6 +218,7 @@ LAST = (
             "notes",
             _notes,
             lambda f, t, _: f.edited(Set(tuple(zip(t[1:], repeat(""))), t[0])),
+            exact=True,
         ),
         ShrinkingEdit("names", _once, _short_names),
     ),

@@ -12,11 +12,12 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes import Clean, Pass, Pipeline
-from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds, required_inputs
+from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, as_declared, make_feeds, required_inputs
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in, type_of
+from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 
 @dataclass(frozen=True, order=True)
@@ -75,6 +76,7 @@ class Failing:
 
         Raises:
             EditError: nothing changes, or an input has no feed.
+            FeedsError: a feed does not fit its input.
         """
         result = Pipeline((step, Clean())).apply(self.model)
         if not result.changed:
@@ -87,7 +89,7 @@ class Failing:
             feeds[name] = value
             if index.inputs[name].type.WhichOneof("value") is None:
                 index.inputs[name].type.CopyFrom(type_of(value))
-        return Failing(result.model, feeds, (*self.steps, step, Clean()))
+        return Failing(result.model, as_declared(index, feeds), (*self.steps, step, Clean()))
 
     def fed(self, name: str, value: Array) -> "Failing":
         """Return the model with another feed."""
@@ -98,14 +100,17 @@ class Failing:
 class SeenValues:
     """Values of a model, computed when they are asked for: they take the place of nodes that are left out.
 
-    What is downstream of the failure cannot be computed: it is made from its type.
+    What is downstream of the failure cannot be computed: it is made from its type. Where references are what the model
+    should compute, only they take the place of nodes.
 
     Attributes:
         runtime: computes them without optimization. recipe: how others are made.
+        references: what is right for the model's values, where that is stored.
     """
 
     runtime: Runtime
     recipe: Recipe
+    references: ReferenceSet | None = None
     _key: str = ""
     _known: dict[str, RunValue] = field(default_factory=dict)
 
@@ -123,6 +128,8 @@ class SeenValues:
         graph.learn_types(places)
         for name, place in places.items():
             if (value := found.get(place)) is None:
+                if self.references is not None:
+                    raise EditError(f"{place!r} has no reference")
                 proto.graph.input.append(graph.value_info(name))
             else:
                 feeds[name] = value
@@ -130,6 +137,8 @@ class SeenValues:
 
     def computed(self, failing: Failing, names: Iterable[str]) -> dict[str, RunValue]:
         """Return values of a run, or what is known without it where it fails."""
+        if (stored := self.references) is not None:
+            return {name: stored.read(name) for name in names if name in stored}
         if self._key != failing.key:
             self._key, self._known = failing.key, {}
         try:

@@ -2,31 +2,38 @@
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from textwrap import indent
 
 from onnxsurgeon_lite.atomic import NewFolder, write_text
-from onnxsurgeon_lite.debug.reduction.conditions import Ask, Condition, FailingProgram, Reason
+from onnxsurgeon_lite.debug.reduction.conditions import (
+    Ask,
+    Condition,
+    FailingProgram,
+    Reason,
+    another,
+)
 from onnxsurgeon_lite.debug.reduction.failing import Extent, Failing
 from onnxsurgeon_lite.model import Model, movable, save
 from onnxsurgeon_lite.names import command, shown
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.options import ORT, provider_name
+from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, provider_name
 from onnxsurgeon_lite.runtime.script import running_script
 from onnxsurgeon_lite.shown import HIDDEN, Shown, made_with
-from onnxsurgeon_lite.tensors.comparison import Tolerance
+from onnxsurgeon_lite.tensors.dtypes import Stored
 from onnxsurgeon_lite.tensors.references import write_test_data
+from onnxsurgeon_lite.tensors.statistics import magnitude
 
-_FILES = (
-    r"model\.(onnx|data)|repro\.py|recipe\.(toml|\d+\.npy)|README\.md|test_data_set_0/input_\d+\.pb"
-)
+_FILES = r"model\.(onnx|data)|repro\.py|recipe\.(toml|\d+\.npy)|README\.md|test_data_set_0/(in|out)put_\d+\.pb"
 _SECONDS = 120.0  # that a script may take
+_RUNS = "python", "repro.py"
+_UNSAID = ("opt", "lean", "timeout", "runtime")
 
 _HEAD = '''\
 """Run model.onnx on test_data_set_0; it exits with 1, or dies, if the model fails as README.md says, else with 0."""
-import glob, os, subprocess, sys, threading
+import glob, json, os, signal, subprocess, sys, tempfile, threading
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 os.chdir(os.path.dirname(os.path.abspath(__file__)))
 
@@ -36,7 +43,31 @@ def end(fails):
 
 '''
 _RUN = """\
-import numpy as np, onnx, onnxruntime as ort
+import numpy as np
+
+USUAL, OTHER = {usual!r}, {other!r}
+LIMITS = {limits!r}  # output -> rtol, atol
+started = []
+
+def values_of(side, feeds):
+    import onnxruntime as ort
+    names = {{"none": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED", "all": "ENABLE_ALL"}}
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, "ORT_" + names[side["opt"]])
+    options.intra_op_num_threads = side["threads"]
+    for library in side["libraries"]:
+        options.register_custom_ops_library(library)
+    provider, disabled = side["provider"], side["disabled"]
+    session = ort.InferenceSession("model.onnx", options, providers=[provider], disabled_optimizers=disabled)
+    return dict(zip([output.name for output in session.get_outputs()], session.run(None, feeds)))
+
+if len(sys.argv) == 4:  # with the onnxruntime of another interpreter
+    with np.load(sys.argv[2], allow_pickle=True) as stored:
+        found = values_of(json.loads(sys.argv[1]), dict(stored))
+    np.savez(sys.argv[3], **found)
+    sys.exit()
+
+import onnx
 
 def read(kind):
     found = {{}}
@@ -51,35 +82,48 @@ def read(kind):
             found[tensors.name] = onnx.numpy_helper.to_list(tensors)
     return found
 
-def run(level={usual.opt!r}):
-    names = {{"none": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED", "all": "ENABLE_ALL"}}
-    options = ort.SessionOptions()
-    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, "ORT_" + names[level])
-    options.intra_op_num_threads = {usual.threads}
-    for library in {usual.ops_libraries!r}:
-        options.register_custom_ops_library(library)
-    session = ort.InferenceSession("model.onnx", options, providers=[{provider!r}])
-    values = session.run(None, read("input"))
-    return dict(zip([output.name for output in session.get_outputs()], values))
+def run(side=USUAL):
+    if not side["python"]:
+        return values_of(side, read("input"))
+    with tempfile.TemporaryDirectory() as place:
+        given, made = os.path.join(place, "given.npz"), os.path.join(place, "made.npz")
+        np.savez(given, **read("input"))
+        words = [side["python"], os.path.basename(__file__), json.dumps(side), given, made]
+        started.append(subprocess.Popen(words, stderr=subprocess.PIPE))
+        said = started[-1].communicate()[1].decode(errors="replace")
+        if started[-1].returncode < 0:
+            os.kill(os.getpid(), -started[-1].returncode)
+        if started[-1].returncode:
+            raise RuntimeError(said)
+        with np.load(made, allow_pickle=True) as stored:
+            return dict(stored)
 
 def any_in(values, found):
     arrays = [a for value in values.values() for a in (value if isinstance(value, list) else [value])]
     return any(found(a).any() for a in arrays if a.dtype.kind == "f")
 
+def same(a, b, limits):
+    if isinstance(b, list):
+        return len(a) == len(b) and all(same(*pair, limits) for pair in zip(a, b))
+    if np.shape(a) != np.shape(b):
+        return False
+    if np.asarray(b).dtype.kind in "OUSbiu":
+        return np.array_equal(a, b)
+    wide = complex if np.asarray(b).dtype.kind == "c" else float
+    return np.allclose(np.asarray(a).astype(wide), np.asarray(b).astype(wide), *limits, equal_nan=True)
+
 def differ(actual, expected):
-    return any(
-        np.shape(actual[name]) != np.shape(value)
-        or not np.allclose(actual[name], value, {allowed.rtol}, {allowed.atol}, equal_nan=True)
-        for name, value in expected.items()
-    )
+    return not all(same(actual[name], expected[name], limits) for name, limits in LIMITS.items())
 
 """
 _STOPS = """\
 def late():
-    print("it does not end within {usual.timeout:g} seconds")
+    print("it does not end within {seconds:g} seconds")
+    for process in started:
+        process.kill()
     end(True)
 
-threading.Timer({usual.timeout:g}, late).start()
+threading.Timer({seconds:g}, late).start()
 try:
     run()
 except Exception as error:
@@ -90,7 +134,8 @@ end(False)
 _ENDS = {
     "nan": "end(any_in(run(), np.isnan))\n",
     "inf": "end(any_in(run(), np.isinf))\n",
-    "mismatch": "end(differ(run(), run({other.opt!r})))\n",
+    "mismatch": "end(differ(run(), run(OTHER)))\n",
+    "stored": 'end(differ(run(), read("output")))\n',
 }
 _INVALID = """\
 import onnx
@@ -132,7 +177,7 @@ _EXPECTED = {
     "error": "The model runs.",
     "nan": "Outputs without NaN: the inputs have none.",
     "inf": "Finite outputs: the inputs are finite.",
-    "mismatch": "The same outputs with both settings.",
+    "mismatch": "The same outputs on both sides.",
     "invalid": "The checker accepts the model.",
     "slower": "Both settings take about as long.",
     "function": "The function finds nothing.",
@@ -141,7 +186,7 @@ _README = """\
 # {found.reason.kind}
 
 `model.onnx` has {found.after} of constants and inputs; it was reduced from
-{found.before}. It fails {found.failed} of {found.runs} times:
+{found.before}, which fails {found.failed} of {found.runs} times:
 
     {said}
 
@@ -149,17 +194,19 @@ _README = """\
 
 **Reproduce:** {shows}
 
+**Settings:** {settings}
+
 **Versions:** {versions}
 
 {text}
 
 Edits: {steps}.
 """
-_BY_SCRIPT = (
-    "`{command}` exits with 1, or dies of a signal, if the model fails so; with 0 if it does not."
-)
+_BY_SCRIPT = "`{command}`, in this folder, exits with 1, or dies, if the model fails so; with 0 if it does not."
 _BY_FUNCTION = "the function says so of `model.onnx` with `test_data_set_0`."
-_BY_COMMAND = "`{command}` says why the model fails, and exits with 2 if it does not."
+_BY_COMMAND = (
+    "`{command}`, in this folder, says why the model fails, and exits with 2 if it does not."
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,30 +258,32 @@ def written(
     Args:
         options: what the command needs to ask the same; none if it cannot.
     """
-    kind = found.reason.kind
+    kind, right = found.reason.kind, _right(ask, best)
     with NewFolder(target, _FILES) as new:
         save(found.model, new.path / "model.onnx", movable(found.model))
-        write_test_data(new.path / "test_data_set_0", found.feeds, {})
-        files = str(target / "model.onnx"), "--feeds", str(target / "test_data_set_0")
-        words = ("onnxdbg", "reduce", *files, *options) if options else ()
-        shows = _BY_COMMAND if options else _BY_FUNCTION
-        proved: bool | None
-        if script := _script(kind, ask):
+        write_test_data(new.path / "test_data_set_0", found.feeds, right)
+        words, shows = list(_RUNS), _BY_SCRIPT
+        proved: bool | None = None  # a function of this process
+        if script := _script(kind, ask, best):
             write_text(new.path / "repro.py", script)
-            words, shows = ("python", str(target / "repro.py")), _BY_SCRIPT
             proved = any(_fails(new.path / "repro.py", kind) for _ in range(found.runs))
-        elif isinstance(ask, Condition):
-            again = replace(ask, _started={})
+        if isinstance(ask, Condition) and not proved:  # only this package sees it
+            (new.path / "repro.py").unlink(missing_ok=True)
+            script, again = "", another(ask)
             proved = any(again(best) == found.reason for _ in range(found.runs))
-        else:
-            proved = None  # a function of this process
-        found = replace(found, proved=proved, folder=str(target), command=words)
+        if not script:
+            given = "model.onnx", "--reference" if right else "--feeds", "test_data_set_0"
+            words = ["onnxdbg", "reduce", *given, *options] if options else []
+            shows = _BY_COMMAND if options else _BY_FUNCTION
+        placed = (str(target / w) if (new.path / w).exists() else w for w in words)
+        found = replace(found, proved=proved, folder=str(target), command=tuple(placed))
         readme = _README.format(
             found=found,
             text=indent(found.text, "    "),
             said=shown(found.reason.said or str(found.reason)),
             expected=_EXPECTED.get(kind, "The command ends as it should."),
             shows=shows.format(command=command(*words)),
+            settings=_settings(ask),
             versions=f"{made_with()}; {platform.platform()}",
             steps=", ".join(found.steps),
         )
@@ -245,18 +294,61 @@ def written(
     return found
 
 
-def _script(kind: str, ask: Ask) -> str:
+def _right(ask: Ask, best: Failing) -> dict[str, Stored]:
+    """Return the stored references of the outputs."""
+    stored = ask.references if isinstance(ask, Condition) else None
+    return {} if stored is None else {n: stored.read(n) for n in best.index.outputs if n in stored}
+
+
+def _settings(ask: Ask) -> str:
+    """Return what ran, and what it is compared with."""
+    if not isinstance(ask, Condition):
+        return "those of the command"
+    sides = [ask.usual]
+    sides += [ask.other] if ask.kind in ("mismatch", "slower") and ask.references is None else []
+    said = list[str]()
+    for options in sides:
+        runtime, own = ask.started(options), [f"opt={options.opt}"]
+        for each in fields(options):
+            value = getattr(options, each.name)
+            if each.name not in _UNSAID and value != each.default:
+                own.append(f"{each.name}={value}")
+        said.append(f"{runtime.title} {runtime.about().get('version', '')} with {', '.join(own)}")
+    return shown(" beside ".join(said))
+
+
+def _script(kind: str, ask: Ask, best: Failing) -> str:
     """Return a script that shows the failure; '' where only this package can."""
     if isinstance(ask, FailingProgram):
         return _HEAD + _PROGRAM.format(words=ask.words(Path()), program=ask)
     if not isinstance(ask, Condition) or kind == "slower":
         return ""
-    usual, other = ask.usual, ask.other
-    if kind == "invalid" or {usual.runtime, other.runtime} != {ORT} or usual.settings:
-        return _HEAD + _INVALID if kind == "invalid" else ""
-    allowed, provider = ask.tolerance or Tolerance(1e-5, 1e-4), provider_name(usual.provider)
-    run = _RUN.format(usual=usual, allowed=allowed, provider=provider)
-    return _HEAD + run + _ENDS.get(kind, _STOPS).format(usual=usual, other=other)
+    if kind == "invalid":
+        return _HEAD + _INVALID
+    kind = "stored" if ask.references is not None else kind
+    sides = [ask.usual, *([ask.other] if kind == "mismatch" else [])]
+    if any(side.runtime != ORT or side.settings or side.ops or side.otherwise for side in sides):
+        return ""
+    limits = dict[str, tuple[float, float]]()
+    for name, right, compared in ask.compared(best) if kind in ("mismatch", "stored") else ():
+        allowed = compared.tolerance
+        if allowed.ulp or allowed.allow or allowed.limit:
+            return ""
+        limits[name] = allowed.rtol, allowed.absolute(magnitude(right))
+    usual, other = (_for_script(side) for side in (ask.usual, ask.other))
+    run = _RUN.format(usual=usual, other=other, limits=limits)
+    return _HEAD + run + _ENDS.get(kind, _STOPS.format(seconds=ask.usual.timeout))
+
+
+def _for_script(side: RuntimeOptions) -> dict[str, object]:
+    return {
+        "python": side.python and str(Path(side.python).absolute()),
+        "opt": side.opt,
+        "threads": side.threads,
+        "libraries": side.ops_libraries,
+        "disabled": side.disabled,
+        "provider": provider_name(side.provider),
+    }
 
 
 def _fails(script: Path, kind: str) -> bool:

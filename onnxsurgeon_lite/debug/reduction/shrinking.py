@@ -1,13 +1,13 @@
 """Make a failing model smaller as long as it fails for the same reason."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from onnxsurgeon_lite.debug.bisection.journal import Journal
-from onnxsurgeon_lite.debug.reduction.conditions import Ask, Reason
+from onnxsurgeon_lite.debug.reduction.asking import Questions
+from onnxsurgeon_lite.debug.reduction.conditions import Reason
 from onnxsurgeon_lite.debug.reduction.edits import (
     DETAILS,
     LAST,
@@ -18,7 +18,7 @@ from onnxsurgeon_lite.debug.reduction.edits import (
     keeping,
 )
 from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
-from onnxsurgeon_lite.errors import SurgeonError, UsageError
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.search.subsets import shortest_run, smallest
 
 Item = tuple[str, tuple[str, ...]]
@@ -30,41 +30,23 @@ Edited = Callable[[Sequence[Item]], Failing]
 _STATE = ("reduce",)  # of the answers in a journal
 
 
-def measured(ask: Ask, failing: Failing, runs: int) -> tuple[Reason, int]:
-    """Return why a model fails most often, and how often in so many runs.
-
-    Raises:
-        UsageError: it never does.
-    """
-    reasons = Counter(reason for _ in range(runs) if (reason := ask(failing)) is not None)
-    if reasons:
-        return reasons.most_common(1)[0]
-    raise UsageError(
-        f"the model does not fail (number of runs: {runs})",
-        "see that the condition and the feeds are right; if it fails now and then: --runs 10",
-    )
-
-
 @dataclass
 class Shrinking:
     """A reduction under way.
 
     Attributes:
-        ask: why a model fails. reason: why the first one does; a smaller one must do so once in so many `runs`.
+        questions: whether a model fails as the first one does. reason: why that does.
         seen: values of models. journal: keeps the answers.
-        best: the smallest model that failed so far. calls: how often the condition was asked.
-        found: the call that found the fewest nodes.
+        best: the smallest model that failed so far. found: the call that found the fewest nodes.
         refused: what could not be done, with the nodes around it.
     """
 
-    ask: Ask
+    questions: Questions
     reason: Reason
-    runs: int
     seen: SeenValues
     journal: Journal
     best: Failing
     progress: Callable[[str], None] = print
-    calls: int = 0
     found: int = 0
     refused: set[tuple[Item, int]] = field(default_factory=set)
 
@@ -92,9 +74,10 @@ class Shrinking:
     def _rows(self, failing: Failing, rows: Iterable[Sequence[ShrinkingEdit]]) -> Failing:
         """Apply as many edits of each row as possible."""
         for row in rows:
-            edits = {edit.name: edit for edit in row}
+            any_edit = self.seen.references is None
+            edits = {edit.name: edit for edit in row if any_edit or edit.exact}
             items = list[Item]()
-            for edit in row:
+            for edit in edits.values():
                 with suppress(SurgeonError):  # a malformed constant cannot become plainer
                     items += [(edit.name, target) for target in edit.targets(failing)]
             failing = self._smaller(failing, items, partial(self._edited, edits, failing))
@@ -121,33 +104,13 @@ class Shrinking:
         `guessed` are left undone in the first tries; the items then follow one another in the graph.
         """
         items = [item for item in items if (item, _around(failing, item)) not in self.refused]
-        done = set[Item]()
-
-        def made(left: Sequence[Item]) -> Failing:
-            chosen = [item for item in items if item not in set(left)]
-            return edited(chosen) if chosen else failing
-
-        def holds(left: list[Item]) -> bool:
-            nonlocal done
-            with suppress(SurgeonError):
-                candidate, more = made(left), {*items}.difference(left)
-                if candidate.key == failing.key:
-                    return True
-                new = {(item, _around(candidate, item)) for item in more - done}
-                # what was refused alone is refused after a step that has nothing to do with it
-                if len(new) == 1 and new <= self.refused:
-                    return False
-                if self.fails(candidate):
-                    done = more
-                    return True
-                self.refused |= new if len(new) == 1 else set()
-            return False
-
+        row = _Row(self, failing, items, edited)
         left: list[Item] = []
-        if items and not holds([]):
-            first = next(filter(holds, guessed), items) if guessed else items
-            left = smallest(shortest_run(first, holds) if guessed else first, holds)
-        result = made(left)
+        if items and not row.holds([]):
+            first = next(filter(row.holds, guessed), items) if guessed else items
+            run = shortest_run(first, row.holds) if guessed else first
+            left = smallest(run, row.holds, soon=row.ask_ahead)
+        result = row.made(left)
         self.refused |= {(item, _around(result, item)) for item in left}
         return result
 
@@ -156,18 +119,71 @@ class Shrinking:
         known = self.journal.known(_STATE, [failing.key])
         fails = known.get(failing.key, False)
         if not known:
-            fails = any(self._asked(failing) for _ in range(self.runs))
+            self.progress(f"{self.best.extent}; asked {self.questions.asked} times")
+            reason = self.questions.answer(failing)
+            fails = reason == self.reason
             self.journal.add(_STATE, failing.key, fails)
+            self.reason = reason if fails and reason else self.reason  # with names of what is left
         if fails and failing.extent <= self.best.extent:
             if failing.extent.nodes < self.best.extent.nodes:
-                self.found = self.calls
+                self.found = self.questions.asked
             self.best = failing
         return fails
 
-    def _asked(self, failing: Failing) -> bool:
-        self.calls += 1
-        self.progress(f"{self.best.extent}; asked {self.calls} times")
-        return self.ask(failing) == self.reason
+
+@dataclass
+class _Row:
+    """Items of which as many as possible are done to a model.
+
+    Attributes:
+        done: those after which it failed last.
+    """
+
+    search: Shrinking
+    failing: Failing
+    items: Sequence[Item]
+    edited: Edited
+    done: set[Item] = field(default_factory=set)
+
+    def made(self, left: Sequence[Item]) -> Failing:
+        """Return the model with all but some of the items done."""
+        chosen = [item for item in self.items if item not in set(left)]
+        return self.edited(chosen) if chosen else self.failing
+
+    def holds(self, left: Sequence[Item]) -> bool:
+        """Return whether it fails then; a step that was refused alone is not asked about."""
+        with suppress(SurgeonError):
+            candidate = self.made(left)
+            if candidate.key == self.failing.key:
+                return True
+            new = self._new(candidate, left)
+            if self._refused(new):
+                return False
+            if self.search.fails(candidate):
+                self.done = {*self.items}.difference(left)
+                return True
+            self.search.refused |= new if len(new) == 1 else set()
+        return False
+
+    def ask_ahead(self, lefts: Iterator[Sequence[Item]]) -> None:
+        """Ask about what comes next while nothing holds, where several can be asked."""
+        self.search.questions.ahead(self._unknown(lefts))
+
+    def _unknown(self, lefts: Iterator[Sequence[Item]]) -> Iterator[Failing]:
+        for left in lefts:
+            with suppress(SurgeonError):
+                candidate = self.made(left)
+                refused = self._refused(self._new(candidate, left))
+                if not refused and not self.search.journal.known(_STATE, [candidate.key]):
+                    yield candidate
+
+    def _new(self, candidate: Failing, left: Sequence[Item]) -> set[tuple[Item, int]]:
+        more = {*self.items}.difference(left) - self.done
+        return {(item, _around(candidate, item)) for item in more}
+
+    def _refused(self, new: set[tuple[Item, int]]) -> bool:
+        # what was refused alone is refused after a step that has nothing to do with it
+        return len(new) == 1 and new <= self.search.refused
 
 
 def _around(failing: Failing, item: Item) -> int:
