@@ -202,11 +202,11 @@ _README = """\
 
 Edits: {steps}.
 """
-_BY_SCRIPT = "`{command}`, in this folder, exits with 1, or dies, if the model fails so; with 0 if it does not."
-_BY_FUNCTION = "the function says so of `model.onnx` with `test_data_set_0`."
-_BY_COMMAND = (
-    "`{command}`, in this folder, says why the model fails, and exits with 2 if it does not."
+_BY_SCRIPT = (
+    "`{}`, in this folder, exits with 1, or dies, if the model fails so; with 0 if it does not."
 )
+_BY_FUNCTION = "the function says so of `model.onnx` with `test_data_set_0`."
+_BY_COMMAND = "`{}`, in this folder, says why the model fails, and exits with 2 if it does not."
 
 
 @dataclass(frozen=True, repr=False)
@@ -277,21 +277,25 @@ def written(
             shows = _BY_COMMAND if options else _BY_FUNCTION
         placed = (str(target / w) if (new.path / w).exists() else w for w in words)
         found = replace(found, proved=proved, folder=str(target), command=tuple(placed))
-        readme = _README.format(
-            found=found,
-            text=indent(found.text, "    "),
-            said=shown(found.reason.said or str(found.reason)),
-            expected=_EXPECTED.get(kind, "The command ends as it should."),
-            shows=shows.format(command=command(*words)),
-            settings=_settings(ask),
-            versions=f"{made_with()}; {platform.platform()}",
-            steps=", ".join(found.steps),
-        )
-        write_text(new.path / "README.md", readme)
+        write_text(new.path / "README.md", _readme(found, ask, shows.format(command(*words))))
         new.commit()
     # not in the new folder: it names its arrays by their final paths
     write_recipe(best.steps, target / "recipe.toml")
     return found
+
+
+def _readme(found: Reduction, ask: Ask, shows: str) -> str:
+    """Return the text of an issue."""
+    return _README.format(
+        found=found,
+        text=indent(found.text, "    "),
+        said=shown(found.reason.said or str(found.reason)),
+        expected=_EXPECTED.get(found.reason.kind, "The command ends as it should."),
+        shows=shows,
+        settings=_settings(ask),
+        versions=f"{made_with()}; {platform.platform()}",
+        steps=", ".join(found.steps),
+    )
 
 
 def _right(ask: Ask, best: Failing) -> dict[str, Stored]:
