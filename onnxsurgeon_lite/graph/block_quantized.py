@@ -25,11 +25,13 @@ class Blocks:
     Attributes:
         integers: in the shape of the weight: (columns, rows) of a MatMulNBits.
         dtype: of the numbers that they stand for.
+        bits: of each integer.
     """
 
     integers: Array
     grid: Grid
     dtype: "np.dtype[np.generic]"
+    bits: int
 
     def numbers(self) -> Array:
         """Return the numbers that the integers stand for."""
@@ -113,9 +115,8 @@ def _made(
     low, high = limits_of(integers.dtype) or (0, 0)
     if integers.dtype == np.uint8:
         low, high = 0, 2 * middle - 1
-    return Blocks(
-        integers, Grid(wide, shift.astype(np.float64), low, high, axis, block), scales.dtype
-    )
+    grid = Grid(wide, shift.astype(np.float64), low, high, axis, block)
+    return Blocks(integers, grid, scales.dtype, bits)
 
 
 def unpacked(packed: Array, bits: int) -> Array:

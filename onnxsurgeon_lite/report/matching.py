@@ -62,6 +62,7 @@ def show_weights(result: WeightsResult) -> None:
     differing = [weight for weight in result.weights if not weight.comparison.match]
     for weight in differing:
         say(shown(f"differs: {weight.name!r} from {weight.parameter!r}, {weight.how}"))
+        say_all([f"  {weight.finding}"] if weight.finding else [])
         say_all(explain(weight.name, weight.comparison)[1:])
     found = [weight for weight in result.weights if weight.finding and weight.comparison.match]
     for weight in found:

@@ -3,13 +3,23 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, permutations
 
 import numpy as np
 from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.graph.block_quantized import blocks_of
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.weights.belonging import Belonging
+from onnxsurgeon_lite.matching.weights.blocks import (
+    Head,
+    beside,
+    block_finding,
+    block_nodes,
+    find_blocks,
+)
 from onnxsurgeon_lite.matching.weights.folding import (
     BatchNorm,
     FoldedWeight,
@@ -31,8 +41,10 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _FOLDED = Tolerance(1e-5, 1e-4, scaled=True)
 COUNTER = "num_batches_tracked"  # only training uses it
+_NEAR = Tolerance(allow=1.0)  # what is wrong with a block is said in words
 _FOLDING = "Conv", "ConvTranspose", "Gemm"  # a BatchNorm behind them is folded into them
 _MOVERS = {"Concat", "Expand", "Pad", "Reshape", "Slice", "Tile", "Transpose", "Where"}
+_MATRIX = 2  # axes
 _MAX_AXES = 4
 _CLEAR = (
     0.5  # the largest distance (1 - cosine) of an order of axes, relative to that of another order
@@ -124,8 +136,15 @@ class _WeightSearch:
     def __post_init__(self) -> None:
         self.places = Places(self.index, self.checkpoint.entries.keys())
         self.norms = batch_norms(self.checkpoint)
+        self.in_blocks = block_nodes(self.index)
+        apart = set(chain.from_iterable(map(beside, self.in_blocks.values())))
+        self.heads: dict[str, Head] = {}
+        self.parts: dict[str, tuple[str, ...]] = {}
+        self.belonging = Belonging(self.index, {p: self._shape(p) for p in self.checkpoint})
         self.floats = {
-            n: t for n, t in _floats(self.index) if np.prod(t.dims) > 1 or self.places.called(n)
+            n: t
+            for n, t in _floats(self.index)
+            if n not in apart and (np.prod(t.dims) > 1 or self.places.called(n))
         }
         self.found: dict[str, Weight] = {}
         self.folds: dict[str, tuple[FoldedWeight, str]] = {}
@@ -152,16 +171,19 @@ class _WeightSearch:
                 self._as_others(name)
         self.used.update(chain.from_iterable(equal.values()))
         self._place(equal)
+        self._find_blocks()
         if not self.found:
             raise ReferenceSetError(
                 f"{self.checkpoint.place!r} has no weight of the model",
                 "give the checkpoint that the model was exported from",
             )
         self._find_turned()
+        self._find_misplaced()
+        names = [*self.floats, *self.in_blocks]
         left = [p for p in self.checkpoint if p not in self.used and not p.endswith(COUNTER)]
         return WeightsResult(
-            [self.found[name] for name in self.floats if name in self.found],
-            [name for name in self.floats if name not in self.found],
+            [self.found[name] for name in names if name in self.found],
+            [name for name in names if name not in self.found],
             left,
             self.epsilon,
         )
@@ -174,6 +196,8 @@ class _WeightSearch:
             self.progress(f"{number} parameters read")
             array = self._read(name)
             if array.size > 1 and tensors.is_float(array.dtype):
+                if self.in_blocks and array.ndim == _MATRIX:
+                    self.heads[name] = Head.of(array)
                 for dtype in {array.dtype, *dtypes}:
                     with np.errstate(over="ignore"):
                         found[digest(array.astype(dtype, copy=False))].append(name)
@@ -331,12 +355,46 @@ class _WeightSearch:
             array = self.index.model.array(self.floats[name])
             elsewhere = any(self._holds(array, p) for p in equal[name])
             is_folded = name in self.found and self.found[name].fold is not None
-            pieces = None if elsewhere or is_folded else table.find(array)
+            pieces = (
+                None
+                if elsewhere or is_folded
+                else table.find(array, partial(self._is_elsewhere, name))
+            )
             if pieces is not None:
                 parameter = ", ".join(pieces.parameters)
                 same = compare(array, array, EXACT)
                 self.found[name] = Weight(name, parameter, "pieces", same, pieces=pieces)
                 self.used.update(pieces.parameters)
+
+    def _find_blocks(self) -> None:
+        """Find what the weights in blocks were rounded from."""
+        for name, node in self.in_blocks.items():
+            self.progress(f"{len(self.found)} weights compared")
+            blocks = blocks_of(self.index, node)
+            if isinstance(blocks, str):
+                continue
+            weight = find_blocks(name, blocks, self.heads, self._read, self.belonging)
+            if weight is not None:
+                same = compare(blocks.numbers(), weight.stored.astype(blocks.dtype), _NEAR)
+                listed, finding = ", ".join(weight.parameters), block_finding(weight)
+                self.found[name] = Weight(
+                    name, listed, f"rounded with {blocks.bits} bits", same, finding
+                )
+                self.parts[name] = weight.parameters
+                self.used.update(weight.parameters)
+
+    def _find_misplaced(self) -> None:
+        """Find weights that hold what belongs elsewhere."""
+        known = {name: weight for name, weight in self.found.items() if weight.comparison.match}
+        runs = {name: w.pieces.runs() for name, w in known.items() if w.pieces is not None}
+        packed = {name: runs.get(name) or self.parts.get(name, ()) for name in known}
+        whole = {name: (w.parameter, *w.equal) for name, w in known.items() if not packed[name]}
+        for name, finding in self.belonging.misplaced(whole, packed).items():
+            weight = known[name]
+            weight.finding = "; ".join(filter(None, [finding, weight.finding]))
+
+    def _is_elsewhere(self, name: str, parameter: str) -> bool:
+        return bool(self.belonging.rival(name, parameter))
 
     def _holds(self, array: Array, parameter: str) -> bool:
         layouts = _layouts(self._read(parameter), array.shape)
@@ -350,6 +408,8 @@ class _WeightSearch:
             weight.is_placed = self._is_placed(name, weight.parameter)
             if not weight.comparison.match and weight.fold is None:
                 weight.rivals += tuple(self._foldable(name))
+                if equal[name] and weight.parameter not in equal[name]:
+                    weight.finding = f"holds {equal[name][0]!r} where {weight.parameter!r} belongs"
 
     def _is_placed(self, name: str, parameter: str) -> bool:
         own = self.places.called(name) or self.places.own(name)

@@ -1,9 +1,10 @@
 """Find weights that an export made of pieces of parameters: rows of an embedding, gates of a recurrent node."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
+from itertools import chain, groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,13 @@ class Pieces:
     length: int
     places: NDArray[np.intp]
     is_turned: bool
+
+    def runs(self) -> tuple[str, ...]:
+        """Return the parameters in the order of their pieces, one again where it goes on after another."""
+        names = list(self.parameters)
+        counts = [math.prod(shape) // self.length for shape in self.parameters.values()]
+        which = np.repeat(np.arange(len(names)), counts)[self.places].tolist()
+        return tuple(names[at] for at, _ in groupby(which))
 
     def joined(self, read: Callable[[str], Array], shape: Shape) -> Array:
         """Return the weight, made of the parameters' numbers."""
@@ -62,12 +70,41 @@ class PieceTable:
         self._read = read
         self._of = cache(self._table)
 
-    def find(self, array: Array) -> Pieces | None:
-        """Return the pieces that an array is made of, None if one of them is not known."""
+    def find(self, array: Array, order: Callable[[str], bool] = lambda _: False) -> Pieces | None:
+        """Return the pieces that an array is made of, None if one of them is not known.
+
+        Args:
+            order: of parameters with the same numbers, those for which it is False come first.
+        """
         if array.size < 2 or (array == array.flat[0]).all():
             return None
         found = (p for p in self._ways(array) if self._makes(p, array))
-        return next(found, None)
+        return next(found, None) or (self._joined(array, order) if array.ndim == 1 else None)
+
+    def _joined(self, array: Array, order: Callable[[str], bool]) -> Pieces | None:
+        """Return whole parameters in a row: packed biases."""
+        known = {
+            name: self._read(name).astype(array.dtype)
+            for name in sorted(self._parameters, key=order)
+            if len(self._parameters[name]) == 1
+        }
+
+        def parts(start: int) -> list[str] | None:
+            if start == array.size:
+                return []
+            for name, each in known.items():
+                end = start + each.size
+                rest = parts(end) if each.size and np.array_equal(array[start:end], each) else None
+                if rest is not None:
+                    return [name, *rest]
+            return None
+
+        names = parts(0)
+        if not names or len(set(names)) < len(names):
+            return None
+        shapes = {name: self._parameters[name] for name in names}
+        length = math.gcd(*(shape[0] for shape in shapes.values()))
+        return Pieces(shapes, length, np.arange(array.size // length), False)
 
     def _ways(self, array: Array) -> Iterator[Pieces]:
         lengths = set(chain.from_iterable(map(_lengths, self._parameters.values())))

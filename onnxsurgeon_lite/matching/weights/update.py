@@ -89,6 +89,11 @@ class _Update:
     def fitting(self, weight: Weight, tensor: TensorProto) -> Array | None:
         """Return a parameter as the model holds it: in its layout, folded, in its dtype; None if nothing changes."""
         dtype, shape = dtypes.numpy_dtype(tensor.data_type), tuple(tensor.dims)
+        if not dtypes.is_float(dtype):
+            raise ReferenceSetError(
+                f"{weight.name!r} holds integers in blocks",
+                "update the float model, and quantize that again",
+            )
         before = self.index.model.array(tensor)
         if not weight.comparison.match:
             self._require_known(weight)

@@ -1,0 +1,167 @@
+"""Find the parameters that weights in blocks were rounded from, and the blocks that were not."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxsurgeon_lite.graph.block_quantized import NAMES, Blocks
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.weights.belonging import Belonging
+from onnxsurgeon_lite.names import first
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.grid import Wide
+
+_ALIKE = 0.5  # the least cosine similarity of a rounded parameter
+_ROUNDED = 0.52  # quanta: half a quantum, and what a narrow scale rounds
+_CUT = 1.02  # quanta: at the ends of the range, where the largest number may be cut off
+_USUAL = 0.05  # the share of blocks that may be worse, where each is rounded by itself
+_OUTLIER = 4.0  # times the usual error of a block
+_SHOWN = 3
+_MATRIX = 2  # axes
+
+
+@dataclass(frozen=True)
+class Head:
+    """A row of a parameter by which it is recognized."""
+
+    shape: tuple[int, int]
+    place: int
+    row: Wide
+
+    @classmethod
+    def of(cls, array: Array) -> "Head":
+        """Return the largest row: that of a padding token may be 0."""
+        wide = array.astype(np.float32)
+        place = int(np.argmax(np.square(wide).sum(1)))
+        return cls((wide.shape[0], wide.shape[1]), place, wide[place].astype(np.float64))
+
+
+@dataclass(frozen=True)
+class BlockWeight:
+    """A weight in blocks, and the parameters that it was rounded from, joined by rows."""
+
+    blocks: Blocks
+    parameters: tuple[str, ...]
+    stored: Wide
+
+
+def block_nodes(index: GraphIndex) -> dict[str, NodeProto]:
+    """Return the first node that reads each weight in blocks, by the name of its integers."""
+    found: dict[str, NodeProto] = {}
+    for operator, slots in NAMES.items():
+        for at in index.operators.get(operator, ()):
+            name = [*index.nodes[at].input, ""][slots[0]]
+            if name in index.initializers:
+                found.setdefault(name, index.nodes[at])
+    return found
+
+
+def beside(node: NodeProto) -> list[str]:
+    """Return the names of the scales and zero points of a weight in blocks."""
+    return [node.input[slot] for slot in NAMES[node.op_type][1:] if slot < len(node.input)]
+
+
+def find_blocks(
+    name: str,
+    blocks: Blocks,
+    heads: Mapping[str, Head],
+    read: Callable[[str], Array],
+    belonging: Belonging,
+) -> BlockWeight | None:
+    """Return the parameters whose numbers are nearest to the rows of a weight; None if there are none."""
+    numbers = blocks.numbers().astype(np.float64)
+    if numbers.ndim != _MATRIX:
+        return None
+
+    def joined(start: int) -> list[str] | None:
+        if start == len(numbers):
+            return []
+        near = []
+        for each, head in heads.items():
+            end = start + head.shape[0]
+            if head.shape[1] == numbers.shape[1] and end <= len(numbers):
+                alike = _cosine(numbers[start + head.place], head.row)
+                near += [(-round(alike, 3), bool(belonging.rival(name, each)), each)]
+        for alike, _, each in sorted(near):
+            rest = joined(start + heads[each].shape[0]) if -alike > _ALIKE else None
+            if rest is not None:
+                return [each, *rest]
+        return None
+
+    parameters = joined(0)
+    if not parameters:
+        return None
+    stored = np.concatenate([read(each).astype(np.float64) for each in parameters])
+    return BlockWeight(blocks, tuple(parameters), stored)
+
+
+def block_finding(weight: BlockWeight) -> str:
+    """Return which blocks are not rounded from the parameter, and what of them is wrong; '' if none."""
+    parts = _Parted.of(weight)
+    error = np.abs(parts.error)
+    bad = (error > parts.allowed).any(-1)
+    if bad.mean() > _USUAL:  # not rounded one by one: a block is bad by what is usual here
+        size = np.sqrt(np.square(error).mean(-1))
+        bad = size > max(_OUTLIER * float(np.median(size)), 1.0)
+        if np.median(size) > 1.0:
+            return f"half of its blocks are more than {np.median(size):.3g} quanta off"
+    places = np.argwhere(bad).tolist()
+    return first([parts.named(row, block) for row, block in places], _SHOWN)
+
+
+@dataclass(frozen=True)
+class _Parted:
+    """A weight as (row, block, element): integers without their zero points, and what they are rounded from."""
+
+    integers: Wide
+    stored: Wide
+    scale: Wide
+    zero: Wide
+    is_end: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
+
+    @classmethod
+    def of(cls, weight: BlockWeight) -> "_Parted":
+        grid, turn = weight.blocks.grid, weight.blocks.grid.axis % 2 == 0
+        arrays = (weight.blocks.integers, weight.stored, grid.scale, grid.zero)
+        integers, stored, scale, zero = (
+            np.asarray(array.T if turn else array, np.float64) for array in arrays
+        )
+        rows, columns = integers.shape
+        pad = ((0, 0), (0, -columns % grid.block))
+        parted = [np.pad(each, pad).reshape(rows, -1, grid.block) for each in (integers, stored)]
+        filled = np.pad(np.ones((rows, columns)), pad).reshape(parted[0].shape) > 0
+        wide = np.where(scale == 0, 1.0, scale)
+        is_end = (parted[0] <= grid.low) | (parted[0] >= grid.high)
+        moved = np.where(filled, parted[0] - zero[..., None], 0.0)
+        return cls(moved, parted[1], wide, zero, is_end)
+
+    @property
+    def error(self) -> Wide:
+        """The distance to the parameter, in quanta."""
+        return np.asarray(self.integers - self.stored / self.scale[..., None])
+
+    @property
+    def allowed(self) -> Wide:
+        return np.where(self.is_end, _CUT, _ROUNDED)
+
+    def named(self, row: int, block: int) -> str:
+        """Say what of a block is wrong: its zero point, its scale, or its integers."""
+        integers, stored = self.integers[row, block], self.stored[row, block]
+        scale, allowed = self.scale[row, block], self.allowed[row, block]
+        where = f"block {block} of row {row}"
+        shift = float(np.rint(np.median(integers - stored / scale)))
+        if shift and (np.abs(integers - shift - stored / scale) <= allowed).all():
+            zero = self.zero[row, block]
+            return f"the zero point of {where} is {zero:g}, {zero + shift:g} fits"
+        square = float(integers @ integers)
+        fits = float(integers @ stored) / square if square else 0.0
+        if fits and (np.abs(integers - stored / fits) <= allowed + 0.1).all():
+            return f"the scale of {where} is {scale:.6g}, {fits:.6g} fits"
+        return f"{where} holds other numbers"
+
+
+def _cosine(one: Wide, other: Wide) -> float:
+    size = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / size if size else 0.0

@@ -1,0 +1,199 @@
+"""The weights of language model packages: packed, in blocks, and each in the place that names say."""
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+
+import onnxsurgeon_lite as osl
+from kit import packages
+from onnxsurgeon_lite.errors import ReferenceSetError
+
+QKV = "model.layers.{}.attn.qkv_proj.MatMul.weight"
+BIAS = "model.layers.{}.attn.qkv_proj.Add.bias"
+SELF = "model.layers.{}.self_attn.{}_proj.{}"
+Q, K, V = (slice(0, 64), slice(64, 96), slice(96, 128))
+
+
+def found(model, tmp_path, **changed):
+    """The result against the checkpoint that the package is made of, and the findings of its weights."""
+    osl.save_tensors(tmp_path / "checkpoint.npz", packages.checkpoint() | changed)
+    result = osl.weights(model, tmp_path / "checkpoint.npz")
+    return result, {w.name: w.finding for w in result.weights if w.finding}
+
+
+def decoder(bits=0):
+    model = packages.decoder(packages.checkpoint())
+    return packages.quantized(source=model, bits=bits) if bits else model
+
+
+def edit(model, name, change):
+    """Change the numbers of an initializer in place."""
+    tensor = next(t for t in model.proto.graph.initializer if t.name == name)
+    array = numpy_helper.to_array(tensor).copy()
+    changed = change(array)
+    tensor.CopyFrom(numpy_helper.from_array(array if changed is None else changed, name))
+
+
+def exchange_parts(array):
+    array[..., K], array[..., V] = array[..., V].copy(), array[..., K].copy()
+
+
+@pytest.mark.parametrize("bits", [0, 2, 4, 8])
+def test_all_weights_of_a_healthy_package_are_found(bits, tmp_path):
+    result, findings = found(decoder(bits), tmp_path)
+
+    assert result.match
+    assert not findings
+    assert len(result.weights) == 19
+    assert result.only_model == ["cos_cache", "sin_cache"]  # no parameter holds them
+    assert result.only_checkpoint == []
+
+
+@pytest.mark.parametrize(("kind", "what"), [(QKV, "weight"), (BIAS, "bias")])
+def test_exchanged_keys_and_values_are_named(kind, what, tmp_path):
+    model = decoder()
+    edit(model, kind.format(1), exchange_parts)
+
+    result, findings = found(model, tmp_path)
+
+    key, value = (SELF.format(1, part, what) for part in "kv")
+    assert not result.match
+    assert findings == {
+        kind.format(
+            1
+        ): f"holds {value!r} where {key!r} belongs, holds {key!r} where {value!r} belongs"
+    }
+
+
+@pytest.mark.parametrize("kind", [QKV, BIAS])
+def test_packed_projections_of_two_layers_in_each_other_s_place_are_named(kind, tmp_path):
+    model = decoder()
+    tensors = {tensor.name: tensor for tensor in model.proto.graph.initializer}
+    one, other = tensors[kind.format(0)], tensors[kind.format(1)]
+    one.name, other.name = other.name, one.name
+
+    result, findings = found(model, tmp_path)
+
+    assert not result.match
+    assert set(findings) == {kind.format(0), kind.format(1)}
+    assert "holds 'model.layers.1.self_attn.q_proj" in findings[kind.format(0)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj"),
+        ("model.layers.0.attn.o_proj", "model.layers.1.attn.o_proj"),
+    ],
+)
+@pytest.mark.parametrize("bits", [0, 4])
+def test_whole_weights_in_each_other_s_place_are_named(bits, one, other, tmp_path):
+    ends = ["MatMul.weight"] if not bits else ["MatMul.weight_Q4", "MatMul.weight_scales"]
+    model = decoder(bits)
+    tensors = {tensor.name: tensor for tensor in model.proto.graph.initializer}
+    for end in ends:
+        a, b = tensors[f"{one}.{end}"], tensors[f"{other}.{end}"]
+        a.name, b.name = b.name, a.name
+
+    result, findings = found(model, tmp_path)
+
+    assert not result.match
+    a, b = (f"{name.replace('.attn', '.self_attn')}.weight" for name in (one, other))
+    assert findings[f"{one}.{ends[0]}"].startswith(f"holds {b!r} where {a!r} belongs")
+    assert findings[f"{other}.{ends[0]}"].startswith(f"holds {a!r} where {b!r} belongs")
+
+
+def test_exchanged_keys_and_values_in_blocks_are_named(tmp_path):
+    model = decoder(4)
+    for end in ("Q4", "scales"):
+        edit(model, f"{QKV.format(0)}_{end}", lambda array: exchange_parts(array.T))
+
+    result, findings = found(model, tmp_path)
+
+    assert not result.match
+    assert (
+        "v_proj.weight' where 'model.layers.0.self_attn.k_proj" in findings[f"{QKV.format(0)}_Q4"]
+    )
+
+
+def test_weights_with_equal_numbers_are_where_they_belong(tmp_path):
+    same = {
+        SELF.format(layer, part, what): packages.checkpoint()[SELF.format(0, "k", what)]
+        for layer in (0, 1)
+        for part in "kv"
+        for what in ("weight", "bias")
+    }
+
+    result, findings = found(packages.decoder(packages.checkpoint() | same), tmp_path, **same)
+
+    assert not findings
+    assert result.match
+
+
+def test_one_wrong_scale_of_one_block_is_named(tmp_path):
+    model = decoder(4)
+    edit(
+        model,
+        "model.layers.1.mlp.up_proj.MatMul.weight_scales",
+        lambda s: s.__setitem__((9, 2), 2 * s[9, 2]),
+    )
+
+    result, findings = found(model, tmp_path)
+
+    assert not result.match
+    (finding,) = findings.values()
+    assert list(findings) == ["model.layers.1.mlp.up_proj.MatMul.weight_Q4"]
+    assert finding.startswith("the scale of block 2 of row 9 is ")
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_one_wrong_zero_point_of_one_block_is_named(bits, tmp_path):
+    model = decoder(bits)
+    name = "model.layers.0.mlp.down_proj.MatMul.weight"
+    rows, blocks, middle = 64, 8, 1 << bits - 1
+    zeros = np.full((rows, blocks), middle, np.uint8)
+    zeros[5, 3] += 1
+    packed = sum(zeros[:, place :: 8 // bits] << place * bits for place in range(8 // bits))
+    model.proto.graph.initializer.append(numpy_helper.from_array(packed.astype(np.uint8), "zeros"))
+    node = next(n for n in model.proto.graph.node if f"{name}_Q4" in n.input)
+    node.input.append("zeros")
+
+    _, findings = found(model, tmp_path)
+
+    assert findings == {
+        f"{name}_Q4": f"the zero point of block 3 of row 5 is {middle + 1}, {middle} fits"
+    }
+
+
+def test_other_numbers_in_a_block_are_named(tmp_path):
+    model = decoder(4)
+    name = "lm_head.MatMul.weight_Q4"
+    edit(model, name, lambda q: q.__setitem__((7, 1), q[7, 1][::-1].copy()))
+
+    _, findings = found(model, tmp_path)
+
+    assert findings == {name: "block 1 of row 7 holds other numbers"}
+
+
+def test_a_model_that_counts_its_layers_in_another_way_is_healthy(tmp_path):
+    def renamed(name):
+        name = name.replace("model/layers.1", "blocks/2").replace("model/layers.0", "blocks/1")
+        return name.replace("model.layers.1.", "blocks.2.").replace("model.layers.0.", "blocks.1.")
+
+    model = decoder()
+    for each in (*model.proto.graph.node, *model.proto.graph.initializer):
+        each.name = renamed(each.name)
+    for node in model.proto.graph.node:
+        node.input[:] = map(renamed, node.input)
+
+    result, findings = found(model, tmp_path)
+
+    assert not findings
+    assert result.match
+
+
+def test_integers_in_blocks_are_not_updated_with_floats(tmp_path):
+    checkpoint = packages.checkpoint()
+
+    with pytest.raises(ReferenceSetError, match="holds integers in blocks"):
+        osl.weights(decoder(4), checkpoint, update=packages.checkpoint(seed=1))
