@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any, cast
 
@@ -95,11 +96,17 @@ def _suggest(error: Any) -> None:
 
 
 def _suggest_group(error: Any, app: TyperGroup, given: Sequence[str]) -> None:
-    """Name the group that has a command which was typed without it: `onnxdbg simplify`."""
-    for name, group in app.commands.items():
-        word = given[0] if given and given[0] not in app.commands else ""
-        if word in getattr(group, "commands", ()):
-            error.message = f"No such command {word!r}; try: {command('onnxdbg', name, *given)}"
+    """Name the group that has a command which was typed without it, rightly or nearly: `onnxdbg simplify`."""
+    groups = {
+        verb: name
+        for name, group in app.commands.items()
+        for verb in getattr(group, "commands", ())
+    }
+    word = given[0] if given and given[0] not in app.commands else ""
+    for near in get_close_matches(word, [*app.commands, *groups], 1):
+        if near not in app.commands:
+            meant = command("onnxdbg", groups[near], near, *given[1:])
+            error.message = f"No such command {word!r}; try: {meant}"
 
 
 def _keep_output(error: BaseException, given: Sequence[str]) -> None:

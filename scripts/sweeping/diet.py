@@ -126,6 +126,11 @@ _TEXTS = {
         c = Relu(a) y = Add(c, b) }""",
     "optional": """g (float[2] x) => (float[2] y) { o = Optional(x) g = OptionalGetElement(o) y = Relu(g) }""",
     "sequences": """g (float[2] x) => (seq(float[2]) y) { a = Relu(x) y = SequenceConstruct(a, x) }""",
+    "optionals": """g (float[2] x) => (optional(float[2]) y) { a = Relu(x) y = Optional(a) }""",
+    "optional-sequences": """g (float[2] x) => (optional(seq(float[2])) y) {
+        a = Relu(x) s = SequenceConstruct(a, x) y = Optional(s) }""",
+    "inner-sequences": """g (float[2] x) => (float[2] y) <int64 one = {1}> {
+        a = Relu(x) s = SequenceConstruct(a, x) t = SequenceInsert(s, a, one) b = SequenceAt(t, one) y = Neg(b) }""",
     "conv": """g (float[1,2,4,4] x) => (float[1,3,4,4] y)
         <float[3,2,1,1] w = {1,2,3,4,5,6}, float[3] b = {1,2,3}, float[3] v = {1,1,2}> {
         c = Conv(x, w) n = BatchNormalization(c, b, b, b, v) r = Relu(n) y = Add(r, r) }""",

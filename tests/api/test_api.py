@@ -371,3 +371,28 @@ def test_what_is_appended_takes_the_place_of_the_output_that_it_reads(folder):
     appended = osl.append(three, text, links).model
 
     assert [v.name for v in appended.proto.graph.output] == ["p", "top", "at", "25", "free"]
+
+
+CHAINED = "g (float[4] x) => (float[4] y) { a = Neg(x) y = Abs(a) }"
+ON_RESULTS = {
+    "another edit": lambda edited, model: osl.set_op(edited, "op:Relu", "Exp"),
+    "an edit with a second model": lambda edited, model: osl.merge(model, edited, prefix="b/"),
+    "a cut": lambda edited, model: osl.extract(edited, outputs="a"),
+    "a look": lambda edited, model: osl.inspect(edited),
+    "a check": lambda edited, model: osl.check(edited),
+    "its text": lambda edited, model: osl.text(edited),
+    "a diff": lambda edited, model: osl.diff(model, edited),
+    "a run": lambda edited, model: osl.run(edited, {"x": np.ones(4, np.float32)}),
+    "a conversion": lambda edited, model: osl.convert(edited, to="float16"),
+    "a search": lambda edited, model: osl.bisect(edited, against=model),
+    "the model to compare with": lambda edited, model: osl.bisect(model, against=edited),
+    "a match": lambda edited, model: osl.match(edited, model),
+}
+
+
+@pytest.mark.parametrize("asked", ON_RESULTS.values(), ids=ON_RESULTS)
+def test_a_result_is_accepted_wherever_a_model_is(asked):
+    model = osl.build(CHAINED)
+    edited = osl.insert(model, "a", "Relu")
+
+    assert str(asked(edited, model)) == str(asked(edited.model, model))

@@ -694,6 +694,8 @@ def test_an_unknown_option_is_told_with_those_that_begin_alike(typed):
     ("words", "said"),
     [
         (["simplify", "a model.onnx"], "try: onnxdbg edit simplify 'a model.onnx'"),
+        (["simplfy", "a.onnx"], "No such command 'simplfy'; try: onnxdbg edit simplify a.onnx"),
+        (["extrat", "a.onnx"], "No such command 'extrat'. Did you mean 'extract'"),
         (["ls", "model.onnx"], "try: onnxdbg data ls model.onnx"),
         (["bisect", "a.onnx", "b.onnx"], "another model to compare with is --against MODEL"),
     ],

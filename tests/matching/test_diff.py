@@ -369,7 +369,15 @@ def untype(proto: ModelProto) -> None:
     proto.graph.input[0].type.tensor_type.elem_type = TensorProto.DOUBLE
 
 
-@pytest.mark.parametrize("edit", [annotate, train, unknown, untype])
+def spread(proto: ModelProto) -> None:
+    proto.configuration.add(name="two", num_devices=2)
+
+
+def spread_node(proto: ModelProto) -> None:
+    proto.graph.node[3].device_configurations.add(configuration_id="two")
+
+
+@pytest.mark.parametrize("edit", [annotate, train, unknown, untype, spread, spread_node])
 def test_nothing_that_is_lost_goes_unseen(edit):
     edited = whole()
     edit(edited.proto)

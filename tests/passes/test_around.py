@@ -85,6 +85,20 @@ def test_a_name_that_is_read_and_assigned_goes_over_to_what_is_new(runtime):
     assert ran(runtime, both, x=np.array([1, 3], np.float32))["y"].tolist() == [0.5, -3.5]
 
 
+def test_an_output_that_is_read_behind_a_model_stays_one_where_that_is_asked_for(runtime):
+    model = parse_text("g (float[2] x) => (float[2] y, float[2] z) { y = Neg(x) z = Abs(x) }")
+    text = "sum = y + z"
+
+    kept = osl.append(model, text, keep="y").model
+
+    found = ran(runtime, kept, x=np.array([1, -3], np.float32))
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "y": [-1, 3],
+        "sum": [0, 6],
+    }
+    assert [value.name for value in osl.append(model, text).model.proto.graph.output] == ["sum"]
+
+
 def test_text_files_and_models_stand_before_and_behind_too(tmp_path, runtime):
     model = parse_text(NET)
     (tmp_path / "tail.txt").write_text(
