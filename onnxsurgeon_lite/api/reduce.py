@@ -12,10 +12,10 @@ from onnxsurgeon_lite.api.spelling import DEFAULTS, spelled
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.names import is_function
-from onnxsurgeon_lite.runtime.options import Settings, settings_text, with_settings
+from onnxsurgeon_lite.runtime.options import RuntimeOptions, Settings, settings_text, with_settings
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.reduction.conditions import Fails
+    from onnxsurgeon_lite.debug.reduction.conditions import Ask, Fails
     from onnxsurgeon_lite.debug.reduction.folder import Reduction
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.model import ModelLike
@@ -81,9 +81,10 @@ def reduce(
     """
     with Call(opt=opt, force=force, jobs=jobs, **how) as call:
         from onnxsurgeon_lite.debug.reduction import asking, conditions, folder, shrinking
-        from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
+        from onnxsurgeon_lite.debug.reduction.failing import MANY, Failing, SeenValues
         from onnxsurgeon_lite.graph.summary import model_text
         from onnxsurgeon_lite.model import require_replaceable
+        from onnxsurgeon_lite.runtime.feeds import make_feeds
 
         if output is not None:
             require_replaceable(Path(output), force)
@@ -100,15 +101,10 @@ def reduce(
             stored, given = _stored(call, index, reference, feeds, unoptimized)
             first = Failing(index.model, given)
         named = fails if isinstance(fails, str) else getattr(fails, "__name__", "function")
-        ask: conditions.Ask
         if command is not None:
-            ask = conditions.FailingProgram(command, says, code, seconds)
-        elif not isinstance(fails, str) or is_function(fails):
-            ask = conditions.FailingFunction.of(fails)
+            ask: conditions.Ask = conditions.FailingProgram(command, says, code, seconds)
         else:
-            kind, _, pattern = fails.partition("=")
-            allowed = call.allowed()
-            ask = conditions.Condition(call.runtime_of, *sides, allowed, kind, pattern, stored)
+            ask = _condition(call, fails, sides, stored)
 
         # why it fails, then the search
         reason, failed = asking.measured(ask, first, runs)
@@ -117,8 +113,12 @@ def reduce(
             right = {n: stored.read(n) for n in index.outputs if n in stored} if stored else {}
             asked = named, command, says, code, sides, runs, call.allowed()
             kept = Journal.at(Path(journal), digest(first.key.encode(), asked, right), resume)
+        if first.extent.bytes > MANY:
+            with suppress(SurgeonError):
+                others, _ = make_feeds(index, replace(seen.recipe, seed=call.seed + 1))
+                seen.any_fit = ask(replace(first, feeds=others)) == reason
         asks = [ask, *(conditions.another(ask) for _ in range(1, jobs))]
-        questions = asking.Questions(asks, reason, runs, runs)
+        questions = asking.Questions(asks, reason, runs, runs + (first.extent.bytes > MANY))
         search = shrinking.Shrinking(questions, reason, seen, kept, first, call.progress)
         complete = False
         with suppress(KeyboardInterrupt), closing(kept):
@@ -146,6 +146,20 @@ def reduce(
             again = _words({**settings, "opt": opt, **how}) if isinstance(fails, str) else []
             found = folder.written(found, ask, best, Path(output), again)
         return call.done(found)
+
+
+def _condition(
+    call: Call,
+    fails: "str | Fails",
+    sides: tuple[RuntimeOptions, RuntimeOptions],
+    stored: "ReferenceSet | None",
+) -> "Ask":
+    from onnxsurgeon_lite.debug.reduction.conditions import Condition, FailingFunction
+
+    if not isinstance(fails, str) or is_function(fails):
+        return FailingFunction.of(fails)
+    kind, _, pattern = fails.partition("=")
+    return Condition(call.runtime_of, *sides, call.allowed(), kind, pattern, stored)
 
 
 def _stored(

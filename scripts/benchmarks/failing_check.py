@@ -9,7 +9,7 @@ import time
 import onnx
 
 what, path = sys.argv[1:]
-nodes = list(onnx.load(path).graph.node)
+nodes = list(onnx.load(path, load_external_data=False).graph.node)
 operators = {node.op_type for node in nodes}
 made = {name: node for node in nodes for name in node.output}
 kind, _, rest = what.partition("-")

@@ -96,6 +96,30 @@ def cnn(blocks: int = 50) -> ModelProto:
     return helper.make_model(graph, opset_imports=imports, ir_version=9)
 
 
+def large(folder: Path, side: int = 4096, layers: int = 36) -> Path:
+    """Write a model of 2.4 GB of weights, a hole in a file, with an operator that no runtime has; return its path."""
+    lines, last = [], "x"
+    for layer in range(layers):
+        lines.append(f"m{layer} = MatMul ({last}, w{layer})  r{layer} = Relu (m{layer})")
+        last = f"r{layer}"
+        if layer == layers * 2 // 3:
+            lines.append(f"bad = planted.Nope ({last})  t = Tanh (bad)")
+            last = "t"
+    border = f"large (float[1,{side}] x) => (float[1,{side}] {last})"
+    model = parsed(f"{border} {{ {' '.join(lines)} }}", more=', "planted" : 1')
+    size = 4 * side * side
+    with (folder / "weights").open("wb") as file:
+        file.truncate(layers * size)
+    for layer in range(layers):
+        weight = model.graph.initializer.add(name=f"w{layer}", dims=[side, side], data_type=1)
+        weight.data_location = TensorProto.EXTERNAL
+        place = {"location": "weights", "offset": str(layer * size), "length": str(size)}
+        for key, value in place.items():
+            weight.external_data.add(key=key, value=value)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    return folder / "model.onnx"
+
+
 def quantized() -> ModelProto:
     return parsed(
         """q (float[1,4,8,8] x) => (float[1,4,8,8] y)

@@ -468,3 +468,90 @@ def test_a_program_that_prints_without_end_is_kept_in_part():
 
     assert found.reason.kind == "hang"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18  # KiB
+
+
+@pytest.mark.parametrize(
+    "condition", [("--fails", "error"), ("--command", MODULE.program("both-Nope"))]
+)
+def test_a_model_of_2_4_gb_is_reduced_within_300_mb(condition, tmp_path):
+    path = MODULE.large(tmp_path)
+    assert (tmp_path / "weights").stat().st_size > 2.3e9
+    watched = (
+        "import resource, subprocess, sys; done = subprocess.run(sys.argv[1:]);"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(done.returncode)"
+    )
+    command = [sys.executable, "-m", "onnxsurgeon_lite", "reduce", str(path), *condition]
+
+    done = subprocess.run(
+        [sys.executable, "-c", watched, *command, "-o", "small"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "-> 1 node, 4 bytes" in done.stdout
+    assert int(done.stdout.split()[-1]) * 1024 < 300e6  # the largest process
+    assert sum(f.stat().st_size for f in (tmp_path / "small").rglob("*.*")) < 100_000
+
+
+def test_an_opset_becomes_the_oldest_that_defines_what_is_left_as_it_is():
+    model = osl.build(
+        """<ir_version: 10, opset_import: ["" : 21, "unused" : 3]>
+        g (float[4] x) => (float[4] y) { a = Neg (x)  b = Softplus (a)  y = Abs (b) }"""
+    )
+
+    found = osl.reduce(model, command=MODULE.program("both-Softplus"))
+
+    assert [(each.domain, each.version) for each in found.model.proto.opset_import] == [("", 1)]
+    onnx.checker.check_model(found.model.proto)
+
+
+def test_an_opset_that_the_failure_needs_stays():
+    def fails(model: osl.Model, feeds: dict) -> bool:
+        return any(each.version == 21 for each in model.proto.opset_import)
+
+    found = osl.reduce(osl.build(CHAIN.replace("g (", "g (", 1)), fails)
+
+    assert found.model.proto.opset_import[0].version == 21
+
+
+def test_a_failure_that_comes_and_goes_says_how_often_it_came(tmp_path):
+    """A program that fails at each question but every third."""
+    (tmp_path / "check.py").write_text(
+        "import pathlib, sys\n"
+        f"log = pathlib.Path({str(tmp_path / 'asked')!r})\n"
+        "count = len(log.read_text()) if log.exists() else 0\n"
+        "log.write_text('x' * (count + 1))\n"
+        "sys.exit(7 if count % 3 and b'Log' in open(sys.argv[1], 'rb').read() else 0)\n"
+    )
+
+    found = osl.reduce(
+        osl.build(CHAIN),
+        command=f"{sys.executable} {tmp_path}/check.py {{model}}",
+        runs=10,
+        output=tmp_path / "small",
+    )
+
+    assert (found.failed, found.runs, found.after.nodes) == (6, 10, 1)
+    assert "(6 of 10 times)" in str(found)
+    assert "fails 6 of 10 times" in (tmp_path / "small" / "README.md").read_text()
+
+
+def test_progress_says_the_size_so_far():
+    told: list[str] = []
+
+    osl.reduce(FAILURES["missing operator"].make(), "error", progress=told.append)
+
+    assert told[0].startswith("26 nodes, ")
+    assert told[-1].startswith("1 node, ")
+    assert all(line.endswith(" times") for line in told)
+
+
+def test_a_short_model_is_in_the_text_for_an_issue_as_onnx_text(tmp_path):
+    osl.reduce(FAILURES["NaN"].make(), "nan", feeds=FAILURES["NaN"].feeds, output=tmp_path / "s")
+
+    text = (tmp_path / "s" / "README.md").read_text()
+    assert "= Sqrt (" in text
+    assert max(map(len, text.splitlines())) < 300

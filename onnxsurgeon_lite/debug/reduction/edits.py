@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
 from onnxsurgeon_lite.debug.reduction.plainer import axes, not_plain, plainer, shortened
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import python
 from onnxsurgeon_lite.passes import (
@@ -162,13 +163,27 @@ def _without_attribute(failing: Failing, target: Target, _: SeenValues) -> Faili
 def _notes(failing: Failing) -> Iterator[Target]:
     """Yield what a model and its nodes say of themselves: (node, fields)."""
     kept = ("ir_version", "graph.name", "opset_import")
-    yield ("", *(name for name in header(failing.model.proto) if not name.startswith(kept)))
+    fields = header(failing.model.proto)
+    yield ("", *(name for name in fields if not name.startswith(kept)))
     nodes = {failing.index.node_id(place): node for place, node in enumerate(failing.index.nodes)}
     for body in failing.index.inner_bodies:
         nodes |= {body.node_id(place): node for place, node in enumerate(body.nodes)}
+    used = {f"opset_import.{node.domain}" for node in nodes.values()} | {"opset_import."}
+    imports = (name for name in fields if name.startswith("opset_import."))
+    yield from (("", name) for name in imports if name not in used)
     for node_id, node in nodes.items():
         entries = (f"metadata.{entry.key}" for entry in node.metadata_props)
         yield (node_id, "name", "doc_string", *entries)
+
+
+def _oldest(failing: Failing) -> Iterator[Target]:
+    """Yield the oldest opset that defines the operators as they are."""
+    index = failing.index
+    bodies = (body.nodes for body in index.inner_bodies)
+    schemas = [schema_of(index, node) for node in chain(index.nodes, *bodies)]
+    needed = [schema.since_version for schema in schemas if schema and not schema.domain]
+    if needed:
+        yield "", str(max(needed))
 
 
 def _short_names(failing: Failing, *_: object) -> Failing:
@@ -219,6 +234,9 @@ LAST = (
             _notes,
             lambda f, t, _: f.edited(Set(tuple(zip(t[1:], repeat(""))), t[0])),
             exact=True,
+        ),
+        ShrinkingEdit(
+            "opset", _oldest, lambda f, t, _: f.edited(Set((("opset_import.", t[1]),))), exact=True
         ),
         ShrinkingEdit("names", _once, _short_names),
     ),

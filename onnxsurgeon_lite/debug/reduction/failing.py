@@ -19,6 +19,8 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
+MANY = 1 << 28  # bytes of constants: it takes long to compute with them
+
 
 @dataclass(frozen=True, order=True)
 class Extent:
@@ -106,11 +108,13 @@ class SeenValues:
     Attributes:
         runtime: computes them without optimization. recipe: how others are made.
         references: what is right for the model's values, where that is stored.
+        any_fit: the failure needs no certain values: none is computed while that would read many weights.
     """
 
     runtime: Runtime
     recipe: Recipe
     references: ReferenceSet | None = None
+    any_fit: bool = False
     _key: str = ""
     _known: dict[str, RunValue] = field(default_factory=dict)
 
@@ -139,6 +143,8 @@ class SeenValues:
         """Return values of a run, or what is known without it where it fails."""
         if (stored := self.references) is not None:
             return {name: stored.read(name) for name in names if name in stored}
+        if self.any_fit and failing.extent.bytes > MANY:
+            return {}
         if self._key != failing.key:
             self._key, self._known = failing.key, {}
         try:
