@@ -60,6 +60,9 @@ def usual_dims(index: GraphIndex, dims: Mapping[str, int]) -> dict[str, int]:
     fixed = {**cache_sizes(index), **dims}
     mask, tokens = (_last(index, name) for name in ("attention_mask", "input_ids"))
     past = _past(index)
+    windows = [sizes[2] for sizes in _caches(index).values() if sizes.get(2)]
+    if past and windows:  # a window that is not full holds numbers that nobody wrote
+        fixed.setdefault(past, max(windows))
     if past and mask not in ("", tokens, past):
         fixed.setdefault(mask, fixed.get(past, 1) + fixed.get(tokens, 1))
     return fixed

@@ -29,6 +29,7 @@ Family = Callable[[Place], Iterable[Hypothesis]]
 Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 
 FAMILIES: Sequence[Family] = (
+    other_model.settings_of_other_model,
     settings.in_training,
     recurrent.shared_gates,
     attributes.attributes,
@@ -92,6 +93,7 @@ OF_A_CONSTANT: Sequence[Family] = (
 """Families for a value that is a constant itself."""
 
 WIDER: Sequence[Family] = (
+    other_model.settings_of_other_model,
     attributes.attributes,
     norms.other_groups,
     operators.other_parts,
@@ -106,6 +108,7 @@ WIDER: Sequence[Family] = (
 """Families for a region with the nodes before it that only arrange what it reads."""
 
 TOGETHER: Sequence[Family] = (
+    other_model.settings_of_other_model,
     attributes.attributes,
     operators.extra_operations,
     operations.operations,
@@ -116,6 +119,7 @@ TOGETHER: Sequence[Family] = (
 """Families for two regions, where one reads the other."""
 
 FORKED: Sequence[Family] = (
+    other_model.settings_of_other_model,
     attributes.attributes,
     wiring.exchanged_operands,
     operators.extra_operations,

@@ -1,10 +1,11 @@
-"""Constants that have other numbers in the model that computed the references."""
+"""Constants and attributes that are others in the model that computed the references."""
 
 from dataclasses import replace
 
 import numpy as np
 from onnx import TensorProto
 
+from onnxsurgeon_lite.debug.causes.attributes import changed
 from onnxsurgeon_lite.debug.causes.constants import variants
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted
@@ -39,6 +40,15 @@ def of_other_model(place: Place) -> Hypotheses:
             told += f", {AS_FOLDED}" if _SCALED in told else ""
             sentence = f"{len(found_here)} constants of {site.title} differ: {told}; {_WITH}"
             yield replace(found_here[0][0], sentence=sentence, edits=every)
+
+
+def settings_of_other_model(place: Place) -> Hypotheses:
+    """Yield each attribute of a node as the other model has it, then all those of the node together."""
+    for site in place.sites:
+        right = site.other_settings
+        yield from (changed(site, {name: value}) for name, value in right.items())
+        if len(right) > 1:
+            yield changed(site, right)
 
 
 def _told(constant: Constant, right: Array) -> str:

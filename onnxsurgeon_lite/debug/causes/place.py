@@ -59,6 +59,26 @@ class RegionSample:
     recorded: Callable[[str], RunValue]
 
 
+def settings_of(index: GraphIndex, node: NodeProto) -> dict[str, Attribute]:
+    """Return a node's attributes, with the defaults of those that it leaves out."""
+    # defaults first, then what the node has
+    found: dict[str, Attribute] = {}
+    try:
+        schema = schema_of(index, node)
+    except SurgeonError:
+        schema = None
+    for name, attribute in schema.attributes.items() if schema is not None else ():
+        is_list = attribute.type == defs.OpSchema.AttrType.INTS
+        if attribute.default_value.name:
+            found[name] = _plain(helper.get_attribute_value(attribute.default_value))
+        elif is_list or attribute.type == defs.OpSchema.AttrType.INT:
+            found[name] = [] if is_list else 0
+    for own in node.attribute:
+        if not own.HasField("g") and not own.HasField("t"):
+            found[own.name] = _plain(helper.get_attribute_value(own))
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class RegionNode:
     """A node of a place: what it reads, what it makes, and what it should make."""
@@ -131,22 +151,22 @@ class RegionNode:
     @cached_property
     def attributes(self) -> dict[str, Attribute]:
         """The node's attributes, with the defaults of those that it leaves out."""
-        # defaults first, then what the node has
-        found: dict[str, Attribute] = {}
-        try:
-            schema = schema_of(self.place.index, self.node)
-        except SurgeonError:
-            schema = None
-        for name, attribute in schema.attributes.items() if schema is not None else ():
-            is_list = attribute.type == defs.OpSchema.AttrType.INTS
-            if attribute.default_value.name:
-                found[name] = _plain(helper.get_attribute_value(attribute.default_value))
-            elif is_list or attribute.type == defs.OpSchema.AttrType.INT:
-                found[name] = [] if is_list else 0
-        for own in self.node.attribute:
-            if not own.HasField("g") and not own.HasField("t"):
-                found[own.name] = _plain(helper.get_attribute_value(own))
-        return found
+        return settings_of(self.place.index, self.node)
+
+    @cached_property
+    def other_settings(self) -> dict[str, Attribute]:
+        """What other attributes have the node that makes the same value in the model that computed the references."""
+        other, name = self.place.other, self.output
+        if other is None:
+            return {}
+        name = self.place.stored_as.get(name, "") or name
+        if name not in other.producer:
+            return {}
+        node = other.nodes[other.producer[name]]
+        if (node.op_type, node.domain) != (self.op_type, self.node.domain):
+            return {}
+        found = settings_of(other, node).items()
+        return {key: value for key, value in found if self.attributes.get(key) != value}
 
     def ints(self, name: str) -> list[int]:
         """Return an attribute that has several integers; none if it has not."""
@@ -244,6 +264,7 @@ class Place:
         beside: constants from elsewhere that the region could read; initializers of `index` too.
         lacking: references nearby that no value of the model has.
         changed: initializers that have other numbers in the model that computed the references: name -> those.
+        other: that model. stored_as: the names that values of `index` have there, where they are others.
         module: the class of the module that computed the reference of the value; '' if that is not known.
         left_out: what was not looked into, a sentence each.
     """
@@ -259,6 +280,8 @@ class Place:
     beside: Sequence[str] = ()
     lacking: Mapping[str, Array] = field(default_factory=dict)
     changed: Mapping[str, Array] = field(default_factory=dict)
+    other: GraphIndex | None = None
+    stored_as: Mapping[str, str] = field(default_factory=dict)
     module: str = ""
     left_out: list[str] = field(default_factory=list)
 

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.debug.causes.layers import is_sum
 from onnxsurgeon_lite.debug.causes.masks import shown
 from onnxsurgeon_lite.debug.causes.operations import RESHAPING
 from onnxsurgeon_lite.debug.causes.place import Ints, Place, RegionSample, fits
+from onnxsurgeon_lite.debug.computed_references import ChangedInitializers
 from onnxsurgeon_lite.debug.judge import cast_like
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit
 from onnxsurgeon_lite.errors import RuntimeFailure
@@ -135,6 +136,10 @@ class Surroundings:
         observer = Observer(index, self.case.runtime)
         place = Place.at(observer, positions, culprit.value, there, self.case.judge, nearby)
         place.changed, references = self.case.changed, self.first.references
+        if isinstance(place.changed, ChangedInitializers):
+            place.other = place.changed.theirs
+            made = index.made_by(positions) & references.entries.keys()
+            place.stored_as = {name: references.entries[name].stored_as for name in made}
         lacking = {name: references.read(name) for name in culprit.lacking if name in references}
         place.lacking = {name: value for name, value in lacking.items() if is_array(value)}
         place.module = references.entries[culprit.value].class_name

@@ -1,0 +1,73 @@
+"""Mistakes in the attributes of onnxruntime's operators, as packages of language models have them."""
+
+import pytest
+from onnx import helper
+
+import onnxsurgeon_lite as osl
+from kit import packages
+
+DIMS = {"past_sequence_length": 5, "sequence_length": 4, "total_sequence_length": 9}
+
+
+def decoder(**attributes):
+    """A package, with other attributes of the attention of its second layer."""
+    model = packages.decoder(packages.checkpoint())
+    node = [n for n in model.proto.graph.node if n.op_type == "GroupQueryAttention"][1]
+    set_attributes(node, attributes)
+    return model
+
+
+def set_attributes(node, attributes):
+    kept = [a for a in node.attribute if a.name not in attributes]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    node.attribute.extend(helper.make_attribute(n, v) for n, v in attributes.items())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ({"softcap": 2.0}, {"softcap": 0.7}),
+        ({"scale": 0.5}, {"scale": 0.31}),
+        ({"local_window_size": -1}, {"local_window_size": 3}),
+        ({"rotary_interleaved": 1}, {"rotary_interleaved": 0}),
+        ({"do_rotary": 0}, {"do_rotary": 1}),
+        ({"scale": 0.5, "softcap": 1.0}, {"scale": 0.31, "softcap": 3.0}),
+    ],
+)
+def test_an_attribute_that_the_other_model_has_otherwise_is_the_cause(wrong, right):
+    result = osl.bisect(decoder(**wrong), against=decoder(**right), dim=DIMS)
+
+    (culprit,) = result.culprits
+    sentence = culprit.causes[0].sentence
+    for name, value in right.items():
+        assert name in sentence
+        assert f"{value:g}" in sentence.partition("; with")[2]
+
+
+def test_the_same_attribute_of_every_layer_is_one_sentence():
+    right, wrong = (packages.decoder(packages.checkpoint()) for _ in range(2))
+    for node in wrong.proto.graph.node:
+        if node.op_type == "SkipSimplifiedLayerNormalization":
+            set_attributes(node, {"epsilon": 0.07})
+
+    result = osl.bisect(wrong, against=right, dim=DIMS)
+
+    assert "epsilon of all 4 SkipSimplifiedLayerNormalization nodes is 0.07; with 1e-06" in str(
+        result
+    )
+
+
+def test_a_window_that_is_not_full_is_not_fed():
+    wrong, right = (
+        decoder(sliding_window_cache=1, local_window_size=4, softcap=cap) for cap in (2.0, 0.0)
+    )
+    for model in (wrong, right):
+        for info in (*model.proto.graph.input, *model.proto.graph.output):
+            if ".1." in info.name:
+                info.type.tensor_type.shape.dim[2].dim_param = f"sliding_{info.name[:4]}"
+
+    result = osl.bisect(wrong, against=right)
+
+    assert [c.findings[0].verdict for c in result.culprits] == ["wrong node"]
+    assert result.culprits[0].causes[0].sentence.startswith("softcap of ")
