@@ -5,7 +5,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, RegionNode, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.place import (
+    Constant,
+    Indices,
+    Ints,
+    Place,
+    RegionNode,
+    Wide,
+    small,
+    wide,
+)
 from onnxsurgeon_lite.runtime.float64 import windows_of
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -28,7 +37,8 @@ class Linear:
 
     Attributes:
         matrix: the constant as it is stored -> [groups, inputs, outputs]. stored: the way back.
-        rows: [groups, rows, inputs]. wanted: [groups, rows, outputs].
+        rows: [groups, rows, inputs]; of a table [1, rows, 0]. wanted: [groups, rows, outputs].
+        taken: of a table the index of each row.
     """
 
     constant: Constant
@@ -36,6 +46,11 @@ class Linear:
     stored: Callable[[Wide], Wide]
     rows: Wide
     wanted: Wide
+    taken: Indices | None = None
+
+    def times(self, weight: Wide, at: Indices) -> Wide:
+        """Return what a weight makes of some rows."""
+        return self.rows[:, at] @ weight if self.taken is None else weight[:, self.taken[at]]
 
     @property
     def weight(self) -> Wide:
@@ -47,9 +62,9 @@ class Linear:
 
     def close(self, right: Array) -> bool:
         """Return whether other numbers give what is wanted, in a few rows and outputs."""
-        rows, outputs = (_some(size, _CHECKED) for size in self.wanted.shape[1:])
+        rows, outputs = (some(size, _CHECKED) for size in self.wanted.shape[1:])
         try:
-            made = self.rows[:, rows] @ wide(self.matrix(right)[:, :, outputs])
+            made = self.times(wide(self.matrix(right)[:, :, outputs]), rows)
         except (ValueError, IndexError):
             return False
         wanted = self.wanted[:, rows][:, :, outputs]
@@ -58,11 +73,11 @@ class Linear:
 
     def factor(self, right: Array) -> Wide | None:
         """Return the factor by output with which other numbers give what is wanted; None if none does, or it is 1."""
-        rows = _some(self.rows.shape[1], 8 * _CHECKED)
+        rows = some(self.rows.shape[1], 8 * _CHECKED)
         matrix = self.matrix(right)
         if matrix.shape != self.weight.shape or len(rows) < _CHECKED:
             return None
-        made, wanted = self.rows[:, rows] @ wide(matrix), self.wanted[:, rows]
+        made, wanted = self.times(wide(matrix), rows), self.wanted[:, rows]
         factor = fitted(made, wanted, 1)[0]
         is_close = small(made * factor - wanted, wanted)
         return factor if is_close and (np.abs(factor - 1) > 1e-4).any() else None
@@ -92,7 +107,7 @@ class Linear:
         return np.repeat(scale / scale[:, None], matrix.shape[1], axis=0)
 
 
-def _some(size: int, most: int) -> np.ndarray:
+def some(size: int, most: int) -> Indices:
     """Return some positions, spread evenly."""
     return np.linspace(0, size - 1, min(most, size)).astype(int)
 
@@ -125,7 +140,7 @@ def stacked(place: Place, view: Linear) -> Linear:
     return replace(view, rows=np.concatenate(rows, 1), wanted=np.concatenate(wanted, 1))
 
 
-def without_bias(site: RegionNode, result: Wide) -> Wide:
+def _without_bias(site: RegionNode, result: Wide) -> Wide:
     """Return the result of a MatMul, a Gemm or a convolution without its bias."""
     bias = site.operand(2)
     if bias is None or site.op_type == "MatMul":
@@ -141,13 +156,15 @@ def _number(site: RegionNode, name: str) -> float:
 
 
 def _view(site: RegionNode) -> Linear | None:
-    """Return a node as matrices; None if it is not linear in its second input."""
+    """Return a node as matrices; None if it is not linear in its second input, or in a table."""
+    if site.op_type == "Gather":
+        return _lookup(site)
     constant, given, wanted = site.constant(1), site.operand(0), site.wanted
     if constant is None or given is None or wanted is None or constant.array.dtype.kind not in "fV":
         return None
     if site.op_type not in ("MatMul", "Gemm", "Conv") or site.node.domain not in ("", "ai.onnx"):
         return None
-    out = without_bias(site, wanted)
+    out = _without_bias(site, wanted)
     if site.op_type == "Conv":
         return _convolution(constant, out)
     weight, transposed = constant.array, bool(site.attributes.get("transB"))
@@ -163,6 +180,19 @@ def _view(site: RegionNode) -> Linear | None:
         return None
     rows, out = wide(given).reshape(1, -1, inputs), out.reshape(1, -1, outputs) / alpha
     return Linear(constant, matrix, lambda m: m[0].T if transposed else m[0], rows, out)
+
+
+def _lookup(site: RegionNode) -> Linear | None:
+    """Return a Gather of rows as a table."""
+    table, taken, wanted = site.constant(0), site.operand(1), site.wanted
+    if table is None or taken is None or wanted is None or site.attributes.get("axis"):
+        return None
+    width = table.array.shape[-1] if table.array.ndim == 2 else 0
+    if not table.is_float or wanted.shape != (*taken.shape, width):
+        return None
+    every = np.asarray(taken.reshape(-1) % max(1, len(table.array)), np.intp)
+    rows, wanted = np.zeros((1, every.size, 0)), wanted.reshape(1, -1, width)
+    return Linear(table, lambda array: array[None], lambda m: m[0], rows, wanted, every)
 
 
 def _convolution(constant: Constant, wanted: Wide) -> Linear | None:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.causes.attributes import changed, text
-from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.linear import Linear, fitted, linears, stacked, without_bias
+from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypotheses, Hypothesis
+from onnxsurgeon_lite.debug.causes.linear import Linear, fitted, linears, some, stacked
 from onnxsurgeon_lite.debug.causes.operations import as_size
 from onnxsurgeon_lite.debug.causes.place import (
     Constant,
@@ -24,7 +24,6 @@ from onnxsurgeon_lite.debug.causes.place import (
 )
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.graph.schemas import schema_of
-from onnxsurgeon_lite.passes import Pass
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 Flags = NDArray[np.bool_]
@@ -36,6 +35,7 @@ _LEAST = 1e-4  # a smaller change, relative to the largest number, is none
 _WIDEST = 1024  # inputs of a weight that is solved for as a whole
 _SEVERAL = 6  # numbers in a sentence
 _STEPS = (-1, 1, -2, 2)  # by which the rows of a table are off
+_ROWS_OF_A_SCALE = 256  # rows that show how a weight is scaled
 _LEAST_ROWS = 4  # rows of it for each that is not known
 _FEW = 16  # integers that are shown
 _SMALL = 1 << 16  # elements of a constant that is scaled
@@ -153,6 +153,8 @@ def _role(place: Place) -> str:
 def solved_weights(place: Place, _: Bench) -> Hypotheses:
     """Yield weights that are solved for by least squares."""
     for view in linears(place):
+        if view.taken is not None:
+            continue
         every = stacked(place, view)
         yield from _some_rows(every)
         yield from _some_outputs(every)
@@ -161,6 +163,8 @@ def solved_weights(place: Place, _: Bench) -> Hypotheses:
 def sparse_weights(place: Place) -> Hypotheses:
     """Yield weights in which a few rows or outputs differ, or kernels of groups, where the references prove it."""
     for view in linears(place):
+        if view.taken is not None:
+            continue
         every = stacked(place, view)
         found = (*_some_rows(every), *_some_outputs(every, 0.5 if view.groups == 1 else 1.0))
         yield from (hypothesis for hypothesis in found if hypothesis.proves)
@@ -168,63 +172,38 @@ def sparse_weights(place: Place) -> Hypotheses:
 
 def scaled_weights(place: Place) -> Hypotheses:
     """Yield weights and tables that are scaled: as a whole, by output, or with a shifted bias, as by folding."""
-    for site in place.sites:
-        is_table = site.op_type == "Gather"
-        constant = site.constant(0 if is_table else 1)
-        if constant is None or not constant.is_float or site.made is None or site.wanted is None:
-            continue
-        axis = _axis_of_outputs(constant)
-        if axis is None:
-            continue
-        made, wanted = wide(site.made), site.wanted
-        if not is_table:
-            made, wanted = without_bias(site, made), without_bias(site, wanted)
-        size, channels = constant.array.shape[axis], 1 if site.op_type == "Conv" else -1
-        x, y = (np.moveaxis(a, channels, -1) for a in (made, wanted))
-        if x.shape[-1] == size:
-            yield from _scaled(constant, axis, x.reshape(-1, size), y.reshape(-1, size))
+    for view in linears(place):
+        yield from _scaled(view)
 
 
-def _axis_of_outputs(constant: Constant) -> int | None:
-    """Return the axis of a weight, or of a table, that the channels of the result are of; None for others."""
-    site, rank = constant.site, constant.array.ndim
-    match site.op_type:
-        case "MatMul" | "Gather" if rank == 2 and not site.attributes.get("axis"):
-            return 1
-        case "Gemm" if rank == 2:
-            return 0 if site.attributes.get("transB") else 1
-        case "Conv":
-            return 0
-    return None
-
-
-def _scaled(constant: Constant, axis: int, made: Wide, wanted: Wide) -> Hypotheses:
-    """Yield a weight with the factor, and the shift of its bias, that give what is wanted: [rows, channels]."""
-    site, bias = constant.site, constant.site.constant(2)
-    is_table, along = site.op_type == "Gather", [1] * constant.array.ndim
-    along[axis] = -1
-    for columns, shifts in ((None, False), (0, False), (0, True)):
-        factor, shift = fitted(made, wanted, columns, shifts)
+def _scaled(view: Linear) -> Hypotheses:
+    """Yield a weight with the factor, and the shift of its bias, that give what is wanted."""
+    constant, bias = view.constant, view.constant.site.constant(2)
+    rows = some(view.wanted.shape[1], _ROWS_OF_A_SCALE)
+    made, wanted = view.times(view.weight, rows), view.wanted[:, rows]
+    # one factor for all, then one for each output, then a shift of each output as well
+    for axis, shifts in ((None, False), (1, False), (1, True)):
+        factor, shift = fitted(made, wanted, axis, shifts)
         left = made * factor + shift - wanted
-        same = not is_table and bool((np.abs(factor - 1) < 1e-5).all())
-        if same or not small(left, wanted) or (shifts and bias is None and not is_table):
+        same = view.taken is None and bool((np.abs(factor - 1) < 1e-5).all())
+        if same or not small(left, wanted) or (shifts and bias is None and view.taken is None):
             continue
-        right = constant.numbers * factor.reshape(along if factor.size > 1 else ())
-        edits: tuple[Pass, ...] = (constant.edit(right),)
-        by_output = " by output" if columns == 0 else ""
+        right = view.weight * factor
         ends = [1 / number for number in (factor.max(), factor.min()) if number]
         by = " to ".join(dict.fromkeys(f"{number:.4g}" for number in ends))
-        how = f"is scaled{by_output}, by {by}; scaled back"
-        if is_table:
-            edits = (constant.edit(right + shift.reshape(along if shift.size > 1 else ())),)
-            by_column = " by column" if columns == 0 else ""
+        how = f"is scaled{' by output' * (axis == 1)}, by {by}; scaled back"
+        more: Edits = ()
+        if view.taken is not None:
+            right = right + shift
+            by_column = " by column" * (axis == 1)
             how = f"is scaled{' and shifted' * shifts}{by_column}; with what was solved for"
         elif bias is not None and shifts:
-            edits = (*edits, bias.edit(bias.numbers + shift.reshape(bias.array.shape)))
+            more = (bias.edit(bias.numbers + shift.reshape(bias.array.shape)),)
             how = f"is scaled by output, and its bias shifted, {AS_FOLDED}, by {by}; scaled back"
-        unknowns = factor.size * (1 + shifts)
-        yield Hypothesis("scaled constant", f"{constant} {how}", edits, (), unknowns, wanted.size)
-        if is_table or np.abs(left).max() <= _SAME * np.abs(wanted).max():
+        edits = (constant.edit(view.stored(right)), *more)
+        unknowns, known = factor.size * (1 + shifts), view.wanted.size
+        yield Hypothesis("scaled constant", f"{constant} {how}", edits, (), unknowns, known)
+        if view.taken is not None or np.abs(left).max() <= _SAME * np.abs(wanted).max():
             return  # what has more unknowns says no more
 
 

@@ -1,12 +1,11 @@
 """Rows that a Gather takes of a table: other rows, or other numbers in them."""
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, Wide, small
+from onnxsurgeon_lite.debug.causes.linear import linears
+from onnxsurgeon_lite.debug.causes.place import Place, Wide, small
 from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, unchanged
 from onnxsurgeon_lite.passes import Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -19,9 +18,11 @@ def looked_up(place: Place) -> Hypotheses:
 
     A row that is taken at one position alone proves nothing: the mistake may be made there.
     """
-    for constant, now, wanted in _lookups(place):
-        table = constant.numbers
-        taken, width = now.reshape(-1) % len(table), table.shape[1]
+    for view in linears(place):
+        now = view.constant.site.operand(1)
+        if now is None or view.taken is None:
+            continue
+        table, taken, wanted = view.constant.numbers, view.taken, view.wanted[0]
         position = np.arange(len(taken)) % now.shape[-1] if now.ndim else np.zeros(1, np.int64)
         # each row that is taken should be the mean of what the references have there
         rows = np.unique(taken)
@@ -32,32 +33,21 @@ def looked_up(place: Place) -> Hypotheses:
         positions = sum(np.unique(position[taken == row]).size for row in rows[off])
         right = table.copy()
         right[rows[off]] = solved[off]
-        how, unknowns = described(table, right), int(off.sum()) * width
-        yield solved_constant(constant, right, how, unknowns, positions * width)
-
-
-def _lookups(place: Place) -> Iterator[tuple[Constant, Array, Wide]]:
-    """Yield (table, which rows it takes, what it should make of them [taken, columns]) of each Gather of rows."""
-    for site in place.sites:
-        if site.op_type != "Gather" or site.attributes.get("axis", 0):
-            continue
-        table, now, wanted = site.constant(0), site.operand(1), site.wanted
-        if table is None or now is None or wanted is None or table.array.ndim != 2:
-            continue
-        width = table.array.shape[1]
-        if table.is_float and wanted.shape == (*now.shape, width):
-            yield table, now, wanted.reshape(-1, width)
+        how, width = described(table, right), table.shape[1]
+        unknowns = int(off.sum()) * width
+        yield solved_constant(view.constant, right, how, unknowns, positions * width)
 
 
 def taken_rows(place: Place) -> Hypotheses:
     """Yield other rows that a Gather takes of a table, where no input chooses them: the buckets of distances."""
-    for table, now, wanted in _lookups(place):
-        site = table.site
-        name = site.input[1]
-        if name in place.inputs or name in place.live:
+    for view in linears(place):
+        table, site, taken = view.constant, view.constant.site, view.taken
+        name = site.name(1)
+        now = site.operand(1)
+        if now is None or taken is None or name in place.inputs or name in place.live:
             continue
-        rows = _nearest_rows(table.numbers, wanted, now.reshape(-1))
-        if rows is None or (rows == now.reshape(-1) % len(table.array)).all():
+        rows = _nearest_rows(table.numbers, view.wanted[0], taken)
+        if rows is None or (rows == taken).all():
             continue
         right = rows.reshape(now.shape).astype(now.dtype)
         off = int((right != now).sum())
@@ -65,18 +55,17 @@ def taken_rows(place: Place) -> Hypotheses:
         sentence = f"{site.title} takes {which}; with the rows that were solved for"
         edits = (Rewire(name, str(right.tolist()), site.only, 1),)
         fixed = any(place.is_open(name, axis) for axis in range(now.ndim))
-        unknowns, known = np.unique(rows).size, wanted.size
+        unknowns, known = np.unique(rows).size, view.wanted.size
         yield Hypothesis("rows of a table", sentence, edits, (), unknowns, known, fixed=fixed)
 
 
-def _nearest_rows(table: Wide, wanted: Wide, now: Array) -> NDArray[np.intp] | None:
+def _nearest_rows(table: Wide, wanted: Wide, present: Array) -> NDArray[np.intp] | None:
     """Return the row of a table that each wanted row is, the present one where several are; None if one is none."""
     if table.shape[0] * wanted.size > _LARGEST:
         return None
     # the nearest row of each, unless the present one is as near
     off = np.abs(table[None] - wanted[:, None]).max(axis=-1)
     rows, every = off.argmin(axis=1), np.arange(len(off))
-    present = now.astype(np.int64) % len(table)
     least = off[every, rows]
     rows = np.where(off[every, present] <= least, present, rows)
     return rows if small(least, wanted) else None
