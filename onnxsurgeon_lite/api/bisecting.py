@@ -447,8 +447,7 @@ def write_edits(
     right: Right,
 ) -> None:
     """Find what avoids errors of the runtime; write the repaired model, searched again, and its recipe."""
-    from onnxsurgeon_lite.debug.causes.repairing import repair_files
-    from onnxsurgeon_lite.debug.causes.workarounds import work_around
+    from onnxsurgeon_lite.debug.causes.repairing import repair_files, work_around
 
     if workaround:
         work_around(model, result, partial(again, cause=False))

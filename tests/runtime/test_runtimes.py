@@ -12,7 +12,7 @@ import torch
 import onnxsurgeon_lite as osl
 from kit.bisecting import parsed
 from kit.faulty_runtime import FAULTY
-from onnxsurgeon_lite.debug.causes.workarounds import work_around
+from onnxsurgeon_lite.debug.causes.repairing import work_around
 from onnxsurgeon_lite.errors import (
     NoKernel,
     RuntimeCrash,

@@ -12,9 +12,9 @@ from onnxsurgeon_lite.debug.causes.constants import epsilons, scalars
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import missing_factors
 from onnxsurgeon_lite.debug.causes.operators import extra_operations, other_operators
-from onnxsurgeon_lite.debug.causes.parts import parts_of
 from onnxsurgeon_lite.debug.causes.place import Place, selected
 from onnxsurgeon_lite.debug.causes.rotary import missing_rotary, rotary
+from onnxsurgeon_lite.debug.causes.wiring import parts_of
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.selecting.select import select_node

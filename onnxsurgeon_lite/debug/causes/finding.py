@@ -22,7 +22,7 @@ from onnxsurgeon_lite.debug.causes.families import (
     Solving,
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.layers import moved_norms
+from onnxsurgeon_lite.debug.causes.norms import moved_norms
 from onnxsurgeon_lite.debug.causes.operations import operations, other_operations
 from onnxsurgeon_lite.debug.causes.place import Place, edited_by, titled
 from onnxsurgeon_lite.debug.causes.proving import Proof, constants_for_all

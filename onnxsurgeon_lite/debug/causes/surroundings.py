@@ -8,8 +8,8 @@ from itertools import chain
 
 import numpy as np
 
-from onnxsurgeon_lite.debug.causes.layers import is_sum
 from onnxsurgeon_lite.debug.causes.masks import shown
+from onnxsurgeon_lite.debug.causes.norms import is_sum
 from onnxsurgeon_lite.debug.causes.operations import RESHAPING
 from onnxsurgeon_lite.debug.causes.place import Ints, Place, RegionSample, fits
 from onnxsurgeon_lite.debug.computed_references import ChangedInitializers

@@ -8,7 +8,7 @@ from kit.causes import model, numbers, references
 from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.debug.causes.constants import epsilons
 from onnxsurgeon_lite.debug.causes.everywhere import everywhere
-from onnxsurgeon_lite.debug.causes.parts import exchanged_parts
+from onnxsurgeon_lite.debug.causes.wiring import exchanged_parts
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes import Rewire
