@@ -47,6 +47,7 @@ class Staging:
     Attributes:
         dry_run: write nothing, only count the bytes.
         sizes: target -> its bytes.
+        waiting: temporary files, each with the file that it becomes.
 
     Raises:
         WriteError: the folder is missing or read-only, or the disk is full.
@@ -55,7 +56,7 @@ class Staging:
     def __init__(self, dry_run: bool = False) -> None:
         self.dry_run = dry_run
         self.sizes: dict[Path, int] = {}
-        self._waiting: list[tuple[Path, Path]] = []
+        self.waiting: list[tuple[Path, Path]] = []
 
     def __enter__(self) -> "Staging":
         watched = WATCHED.get()
@@ -64,7 +65,7 @@ class Staging:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for temporary, _ in self._waiting:
+        for temporary, _ in self.waiting:
             temporary.unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -86,7 +87,7 @@ class Staging:
             if parents:
                 target.parent.mkdir(parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(WRITING, temporary_prefix(target), target.parent)
-            self._waiting.append((Path(name), target))
+            self.waiting.append((Path(name), target))
             with os.fdopen(descriptor, "wb") as file:
                 yield file
                 file.flush()
@@ -109,20 +110,20 @@ class Staging:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            self._waiting.append((_appeared(file, target), target))
+            self.waiting.append((_appeared(file, target), target))
 
     def written(self) -> int:
         """Return the bytes that wait for `commit`."""
-        return sum(file.stat().st_size for file, _ in list(self._waiting) if file.exists())
+        return sum(file.stat().st_size for file, _ in list(self.waiting) if file.exists())
 
     def commit(self, check: Callable[[], None] = lambda: None) -> None:
         """Rename every file into place, in the order in which they were opened.
 
         Args:
-            check: raises if the last must not be replaced; no other writer replaces it meanwhile.
+            check: raises if the last must not be replaced; nobody else writes into its folder meanwhile.
         """
-        if self._waiting:
-            with _held(self._waiting[-1][1]):
+        if self.waiting:
+            with held(self.waiting[-1][1]):
                 check()
                 self._rename({})
 
@@ -137,7 +138,7 @@ class Staging:
         Returns:
             The files that keep their fresh names, where there is no room for the copies: intended path -> actual path.
         """
-        taken = {t: _fresh(t) for _, t in self._waiting if t.exists()}
+        taken = {t: _fresh(t) for _, t in self.waiting if t.exists()}
         if taken:
             with self.open(named) as file:
                 write(file, taken)
@@ -145,9 +146,9 @@ class Staging:
             write(file, {})
         if self.dry_run:
             return {}
-        with _held(self._waiting[-1][1]):
+        with held(self.waiting[-1][1]):
             check()
-            last = self._waiting.pop() if taken else None
+            last = self.waiting.pop() if taken else None
             try:
                 self._rename(taken)
                 return {} if last is None else _settle(taken, *last)
@@ -157,7 +158,7 @@ class Staging:
 
     def _rename(self, instead: Mapping[Path, Path]) -> None:
         """Rename the files into place; unless the last is renamed, remove those that did not exist before."""
-        places = [(t, instead.get(target, target)) for t, target in self._waiting]
+        places = [(t, instead.get(target, target)) for t, target in self.waiting]
         new = [(temporary, place) for temporary, place in places if not place.exists()]
         try:
             for temporary, place in places:
@@ -374,13 +375,15 @@ def _write_errors(target: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _held(target: Path) -> Iterator[None]:
-    """Make other writers of a file wait, if the system has locks."""
+def held(target: Path) -> Iterator[None]:
+    """Make others who write into the folder of a file, or remove from it, wait, if the system has locks."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(ImportError, OSError):
             import fcntl  # not on Windows
 
-            fcntl.flock(stack.enter_context(target.open("rb")), fcntl.LOCK_EX)
+            folder = os.open(target.parent, os.O_RDONLY)
+            stack.callback(os.close, folder)
+            fcntl.flock(folder, fcntl.LOCK_EX)
         yield
 
 

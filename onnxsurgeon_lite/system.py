@@ -1,8 +1,11 @@
 """What operating systems lack, done in another way: the rest of the package asks for no system."""
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
+import weakref
 from typing import IO
 
 HAS_FORK = hasattr(os, "fork")
@@ -28,3 +31,22 @@ def read_at(file: IO[bytes], size: int, start: int) -> bytes:
         return os.pread(file.fileno(), size, start)
     file.seek(start)
     return file.read(size)
+
+
+class TemporaryFolder:
+    """A folder that is removed with this object, or at the end of a context; a fork of the process leaves it alone."""
+
+    def __init__(self) -> None:
+        self.name = tempfile.mkdtemp(prefix="onnxdbg-")
+        self.remove = weakref.finalize(self, _remove_of, self.name, os.getpid())
+
+    def __enter__(self) -> str:
+        return self.name
+
+    def __exit__(self, *exception: object) -> None:
+        self.remove()
+
+
+def _remove_of(folder: str, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)

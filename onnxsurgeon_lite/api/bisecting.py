@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -52,6 +51,7 @@ from onnxsurgeon_lite.runtime.options import (
 )
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.system import TemporaryFolder
 from onnxsurgeon_lite.tensors.dtypes import Array, Stored, arrays_in, present, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
 from onnxsurgeon_lite.tensors.statistics import magnitude
@@ -305,7 +305,7 @@ class Bisecting:
 
     def _steps(self, index: GraphIndex, options: RuntimeOptions) -> Samples:
         """Record the feeds of each step of the other side, with its own carried outputs."""
-        folder = self.call.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-"))
+        folder = self.call.stack.enter_context(TemporaryFolder())
         job = RecordSamples(
             model=index.model,
             options=options,
@@ -387,7 +387,7 @@ def operators_of(factory: str, index: GraphIndex, feeds: Feeds) -> Iterator[Refe
     from onnxsurgeon_lite.recording.from_torch import record_factory
 
     inputs = required_inputs(index)
-    with TemporaryDirectory(prefix="onnxdbg-") as folder:
+    with TemporaryFolder() as folder:
         place = Path(folder) / "operators"
         given = {name: feeds[name] for name in inputs if name in feeds}
         record_factory(factory, place, given, index.model, operators=True)
@@ -558,7 +558,7 @@ def of_module(
             "runtime torch needs a module, and has the setting compile",
             "write runtime=torch:FILE.py:FUNCTION, or runtime=torch:FILE.py:FUNCTION,compile=inductor",
         )
-    folder = Path(stack.enter_context(TemporaryDirectory(prefix="onnxdbg-")), "refs")
+    folder = Path(stack.enter_context(TemporaryFolder()), "refs")
     target = settings[TARGET]
     compiler = settings.get("compile", "")
     torch_recorder()(target, folder, feeds, index.model, compiler=compiler)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 
 from onnxsurgeon_lite.api import page
@@ -13,6 +12,7 @@ from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, named
 from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.system import TemporaryFolder
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.index import GraphIndex
@@ -284,7 +284,7 @@ class Call:
         found = SampleFeeds.of(index, given, self.dim or {})
         if not (found.samples.flows and again):
             return found
-        folder = Path(self.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-")))
+        folder = Path(self.stack.enter_context(TemporaryFolder()))
         return replace(found, samples=spooled(found.samples, folder / "samples"))
 
     def sources(

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Unpack
 
 from onnxsurgeon_lite.api.call import Call, RunOnFeeds
@@ -12,6 +11,7 @@ from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, UsageError
 from onnxsurgeon_lite.runtime.options import require_ort
+from onnxsurgeon_lite.system import TemporaryFolder
 from onnxsurgeon_lite.tensors.references.sets import text_of
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _quantized(
 
     index = call.index(model)
     samples = _samples(index, feeds, call) if child is not None else []
-    folder = Path(call.stack.enter_context(TemporaryDirectory()))
+    folder = Path(call.stack.enter_context(TemporaryFolder()))
     tools = Quantizing(named(index.model), folder, to, calibrate or "", samples, call.timeout)
     runtime = call.started(child)
     return Integers(tools, _kept(keep), goal, samples, runtime, call.progress).result()
@@ -178,7 +178,7 @@ def _guarded(guard: "Guard") -> "Conversion":
     result = converted(guard.model, guard.to, (*guard.keep, *sorted(chosen)), guard.io)
     met, text = guard.goal.judged(excess, measured)
     try:
-        with TemporaryDirectory() as folder:
+        with TemporaryFolder() as folder:
             ran = guard.ran(Path(folder, "converted.onnx"), result.model)
     except RuntimeFailure as error:
         said = f"simulated alone: the runtime does not run it ({error.message.splitlines()[0]})"

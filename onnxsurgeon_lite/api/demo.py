@@ -3,7 +3,6 @@
 import contextlib
 import subprocess
 import sys
-import tempfile
 from os import PathLike
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from onnx import ModelProto, helper, numpy_helper, parser, save_model
 from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.plain import out
+from onnxsurgeon_lite.system import TemporaryFolder
 
 # Four groups of convolutions; the second and third are branches that are added up. Values are named by the numbers.
 _GRAPH = """
@@ -59,8 +59,7 @@ def demo(folder: str | PathLike[str] | None = None) -> None:
     if folder is not None:
         require_free(Path(folder))
         Path(folder).mkdir(exist_ok=True)
-    temporary = tempfile.TemporaryDirectory
-    with temporary() if folder is None else contextlib.nullcontext(str(folder)) as place:
+    with TemporaryFolder() if folder is None else contextlib.nullcontext(str(folder)) as place:
         save_model(_model(), Path(place) / "model.onnx")
         save_model(_faulty(), Path(place) / "faulty.onnx")
         for heading, words in _SESSION:

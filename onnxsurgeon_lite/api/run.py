@@ -3,7 +3,6 @@
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Unpack, cast
 
 from onnxsurgeon_lite.api.call import (
@@ -19,6 +18,7 @@ from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import RuntimeTimeout, SurgeonError, UsageError
 from onnxsurgeon_lite.names import is_function
+from onnxsurgeon_lite.system import TemporaryFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -190,7 +190,7 @@ def record(
 
     is_torch = is_function(str(model)) if isinstance(model, str | PathLike) else _is_module(model)
     # without a place it is a folder that lives as long as the recording
-    kept = TemporaryDirectory(prefix="onnxdbg-") if output is None else None
+    kept = TemporaryFolder() if output is None else None
     target = Path(output or "") if kept is None else Path(kept.name, "references")
     with Call(**how) as call:
         if is_torch:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
 
 import typer
@@ -17,6 +16,7 @@ from onnxsurgeon_lite.cli.data import data
 from onnxsurgeon_lite.cli.help import HelpedCommand
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.repl.session import Verbs
+from onnxsurgeon_lite.system import TemporaryFolder
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model.loading import HeldPath
@@ -134,7 +134,7 @@ class PromptVerbs(Verbs):
             return
         from onnxsurgeon_lite.tensors.references import save_tensors
 
-        with TemporaryDirectory() as folder:
+        with TemporaryFolder() as folder:
             given["feeds"] = str(Path(folder, "feeds"))
             save_tensors(Path(folder, "feeds"), session.dbg.feeds)
             yield

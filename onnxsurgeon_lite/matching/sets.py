@@ -71,13 +71,13 @@ def compare_sets(
     Raises:
         ReferenceSetError: the sets have no common name, or only inputs in common.
     """
-    names = list(actual)
+    names = dict.fromkeys(actual)
     result = SetComparison(
         only_actual=[name for name in names if name not in reference],
-        only_reference=[name for name in reference if name not in set(names)],
+        only_reference=[name for name in reference if name not in names],
         left_over=[*reference.left_over],
     )
-    rule = ValueRule(tolerance, outputs=dict.fromkeys(names)).beside(reference)
+    rule = ValueRule(tolerance, outputs=names).beside(reference)
     if isinstance(actual, ReferenceSet):
         rule = rule.beside(actual)
     for name in names:
@@ -87,7 +87,7 @@ def compare_sets(
     fed = {name for name, entry in reference.entries.items() if entry.is_input}
     if len(fed) < len(reference) and fed.issuperset(name for name in names if name in reference):
         result.compared.clear()  # equal inputs prove nothing of what was computed
-    return _require_some(result, reference, names)
+    return _require_some(result, reference, list(names))
 
 
 def _require_some(

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from onnx import ModelProto, TensorProto, serialization
@@ -28,6 +27,7 @@ from onnxsurgeon_lite.model.wire import LARGE, expand
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.system import TemporaryFolder
 
 MAX_PROTOBUF = (1 << 31) - 1
 """The largest message that protobuf parses, in bytes."""
@@ -150,7 +150,7 @@ def _upload(
     dry_run: bool,
 ) -> Written:
     """Write a model here, then to a URL: the data files first, so that the model refers to complete ones."""
-    with TemporaryDirectory(prefix="onnxdbg-") as folder:
+    with TemporaryFolder() as folder:
         how = {"location": location, "force": force, "dry_run": dry_run}
         written = save_settled(model, Path(folder, path.name), external, settle, **how)  # type: ignore[arg-type]
         sizes = dict[Path, int]()
@@ -184,7 +184,14 @@ def finish(
         structure = _referring(proto, path, instead) if instead else proto
         write_pieces(out, expand(structure.SerializeToString(), model.files), model.files)
 
-    kept = staging.finish(path, write, lambda: _verify(model, path, external_tensors(model.proto)))
+    def check() -> None:  # that others refer to data since it was looked at, too
+        _verify(model, path, external_tensors(model.proto))
+        written = dict(staging.waiting)
+        replaced = {str(target) for target in written.values() if target.exists()}
+        for target in replaced.intersection(map(os.path.realpath, data_files)):
+            require_unshared(Path(target), path, *written)
+
+    kept = staging.finish(path, write, check)
     places = (kept.get(Path(os.path.realpath(target)), target) for target in data_files)
     return Written(path, tuple(places), staging.sizes, staging.dry_run)
 

@@ -101,20 +101,20 @@ def skeleton(path: Path, key: str) -> bytes:
                 f"{str(path)!r} is empty, not an ONNX model",
                 "was it copied or downloaded completely?",
             )
-        with _whole(file, size) as source:
-            if isinstance(source, bytes) and not _has_payload(source):
-                return source
-            refer = functools.partial(_refer_to_payload, key.encode())
-            walk = _Rewrite(source, lambda start, stop: stop - start > LARGE, refer)
-            try:
+        try:
+            with _whole(file, size) as source:
+                if isinstance(source, bytes) and not _has_payload(source):
+                    return source
+                refer = functools.partial(_refer_to_payload, key.encode())
+                walk = _Rewrite(source, lambda start, stop: stop - start > LARGE, refer)
                 if _rewrite(walk, "Model", 0, size, 0) is None:
                     return source[:]
-            except _MalformedError as error:
-                raise ModelFileError(
-                    f"{str(path)!r} is not a readable ONNX model: {error}",
-                    f"the file has {size} bytes: was it copied or downloaded completely?",
-                ) from error
-            return b"".join(piece for piece in walk.pieces if isinstance(piece, bytes))
+                return b"".join(piece for piece in walk.pieces if isinstance(piece, bytes))
+        except _MalformedError as error:
+            raise ModelFileError(
+                f"{str(path)!r} is not a readable ONNX model: {error}",
+                f"the file had {size} bytes: was it copied or downloaded completely?",
+            ) from error
 
 
 def is_model(path: Path) -> bool:
@@ -141,8 +141,11 @@ def _whole(file: io.RawIOBase, size: int) -> contextlib.AbstractContextManager[B
         return contextlib.nullcontext(RangeBuffer(file))
     if size <= _READ_WHOLE:
         file.seek(0)
-        return contextlib.nullcontext(file.readall())
-    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        source = file.readall()
+        if len(source) < size:
+            raise _MalformedError("it was cut off while it was read")
+        return contextlib.nullcontext(source)
+    return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
 
 
 def expand(structure: bytes, keys: Container[str]) -> list[Piece]:

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from onnx import TensorProto
@@ -17,6 +16,7 @@ from onnxsurgeon_lite.runtime.observe import BUDGET, Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.surgery.exposing import expose_inner
+from onnxsurgeon_lite.system import TemporaryFolder
 from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored
 from onnxsurgeon_lite.tensors.references import FolderWriter, save_stream
 
@@ -36,7 +36,7 @@ class Recording(Shown):
     values: int
     place: Path
     notes: list[str] = field(default_factory=list)
-    kept: TemporaryDirectory[str] | None = field(default=None, repr=False, metadata=HIDDEN)
+    kept: TemporaryFolder | None = field(default=None, repr=False, metadata=HIDDEN)
 
     def __fspath__(self) -> str:
         return os.fspath(self.place)

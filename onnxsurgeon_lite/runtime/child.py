@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, UsageError
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.runtime.guard import guarded
+from onnxsurgeon_lite.system import TemporaryFolder
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +58,8 @@ class Child:
         python: str = "",
     ) -> None:
         self._again = memory_limit, script, arguments, python
-        self._files = tempfile.TemporaryDirectory(prefix="onnxdbg-") if arguments else None
+        self._owner = os.getpid()
+        self._files = TemporaryFolder() if arguments else None
         here, there = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it is open as long as the child runs
         with there:
@@ -94,23 +96,28 @@ class Child:
         return Child(*self._again)
 
     def close(self) -> None:
-        """End the process at once."""
+        """End the process at once; in a fork of the one that started it, let go of it."""
         if self._socket.fileno() < 0:
             return
-        self._kill()
-        self._process.wait()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        # a thread that waits for a reply sees the end and lets go; closing what it waits on would leave it there
-        let_go = self.lock.acquire(timeout=_PATIENCE)
+        mine = self._owner == os.getpid()
+        if mine:
+            self._kill()
+            self._process.wait()
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            # a thread that waits for a reply sees the end and lets go; closing what it waits on would leave it there
+            mine = self.lock.acquire(timeout=_PATIENCE)
+        else:
+            os.close(self._socket.detach())  # first, so that no rest of a request is sent twice
+            self._process.returncode = 0  # it is not waited for
         with contextlib.suppress(OSError):
             self._stream.close()
         self._ready.close()
         self._socket.close()
         self._log.close()
         if self._files is not None:
-            self._files.cleanup()
-        if let_go:
+            self._files.remove()
+        if mine:
             self.lock.release()
 
     def _kill(self) -> None:
@@ -197,6 +204,9 @@ class Child:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
+        if self._owner != os.getpid():
+            text = "the runtime's process belongs to another process, of which this one is a fork"
+            raise UsageError(text, "start a runtime in each process")
         try:
             yield
         except (EOFError, OSError) as error:

@@ -7,7 +7,6 @@ value back.
 """
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from onnx import NodeProto, TensorProto, helper
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.system import TemporaryFolder
 from onnxsurgeon_lite.tensors.dtypes import byte_count
 
 RULES = (  # onnxruntime's rule_based_graph_transformer runs these
@@ -35,7 +35,7 @@ _BLOCKED_SUFFIX = "_nchwc"
 @contextmanager
 def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphIndex]:
     """Yield the graph that the runtime runs for a model; its files exist while the context is open."""
-    with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
+    with TemporaryFolder() as folder:
         path = Path(folder) / "optimized.onnx"
         runtime.open(original.model, optimized=path)
         model = load(path)
@@ -46,7 +46,7 @@ def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphInd
 @contextmanager
 def structure_file() -> Iterator[Path]:
     """Yield where the runtime can write its optimized graph without the weights, which take long and go nowhere."""
-    with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
+    with TemporaryFolder() as folder:
         (Path(folder) / WEIGHTS_FILE).symlink_to(os.devnull)
         yield Path(folder) / "optimized.onnx"
 

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -380,8 +381,10 @@ def compare(
         >>> found.match, found.max_abs
         (False, 0.5)
     """
-    if isinstance(actual, Mapping) or isinstance(reference, Mapping):
-        raise UsageError("compare takes two arrays, not several by name", "call compare_sets")
+    for given in (actual, reference):
+        if isinstance(given, Mapping | str | os.PathLike) and not isinstance(given, np.generic):
+            text = "compare takes two arrays, no files, and not several by name"
+            raise UsageError(text, "call compare_sets")
     actual, reference = as_array(actual, "actual"), as_array(reference, "reference")
     result = Comparison(
         (tolerance or _PLAIN).resolved(actual.dtype, reference.dtype),

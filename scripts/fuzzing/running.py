@@ -276,7 +276,10 @@ class _Forked:
     def poll(self) -> int | None:
         """As that of `Popen`."""
         if self.returncode is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            try:
+                ended, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # a signal came before it was known that it ended
+                ended, status = self.pid, 0
             self.returncode = os.waitstatus_to_exitcode(status) if ended else None
         return self.returncode
 

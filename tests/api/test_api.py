@@ -331,6 +331,8 @@ def test_without_torch_a_command_says_what_to_install(words, said, folder):
             "no input 'x'",
         ),
         (lambda: osl.compare({"y": ONES}, {"y": ONES}), "compare_sets"),
+        (lambda: osl.compare("a.npz", "a.npz"), "compare_sets"),
+        (lambda: osl.compare(FIXTURES, FIXTURES), "compare_sets"),
         (lambda: osl.compare([[1], 2], ONES), "actual cannot be an array"),
         (
             lambda: osl.bisect("whole_model.onnx", "refs.npz", rtol="far"),

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,11 +16,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxsurgeon_lite import Model, load, save
-from onnxsurgeon_lite.atomic import NewFolder
+from onnxsurgeon_lite.atomic import NewFolder, held
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.debug.bisection import bisect, finished, reproducing
-from onnxsurgeon_lite.errors import OutputExistsError, SourceChangedError, SurgeonError
-from onnxsurgeon_lite.model.storage import list_data
+from onnxsurgeon_lite.errors import (
+    OutputExistsError,
+    SharedDataError,
+    SourceChangedError,
+    SurgeonError,
+)
+from onnxsurgeon_lite.model.storage import collect, list_data, move
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.tensors.references import open_references, save_tensors
 
@@ -469,3 +475,46 @@ def test_of_several_edits_at_once_one_is_written_and_the_others_say_so(folder):
 
     assert sorted(codes) == [0, 2, 2, 2]
     assert load("m.onnx").proto.graph.node[0].name == f"edit {codes.index(0)}"
+
+
+def during(monkeypatch, call: str, work: Callable[[], object]) -> None:
+    """Let something happen once, while a file is written."""
+    usual, left = getattr(os, call), [work]
+
+    def instead(*given: object) -> object:
+        if left:
+            left.pop()()
+        return usual(*given)
+
+    monkeypatch.setattr(os, call, instead)
+
+
+@pytest.mark.parametrize("verb", [lambda model: move(model, "a.data"), collect], ids=["move", "gc"])
+def test_data_that_a_model_refers_to_since_the_command_began_stays(verb, folder, monkeypatch):
+    with open("m.data", "ab") as file:
+        file.write(bytes(4096))
+    model, other = load("m.onnx"), renamed("other")
+    before = contents(folder)
+    during(monkeypatch, "fsync", lambda: save(other, "out.onnx"))
+
+    with suppress(SharedDataError):
+        verb(model)
+
+    assert Path("m.data").read_bytes() == before["m.data"]
+    for name in ("m.onnx", "out.onnx"):
+        loaded = onnx.load(name).graph.initializer
+        assert np.array_equal(numpy_helper.to_array(loaded[0]), WEIGHT)
+
+
+def test_who_writes_into_a_folder_waits_for_who_removes_from_it(folder):
+    model = renamed("late")
+    with ThreadPoolExecutor(1) as pool:
+        with held(folder / "m.onnx"):
+            written = pool.submit(save, model, "out.onnx")
+            with pytest.raises(TimeoutError):
+                written.result(0.5)
+            Path("m.data").unlink()
+        with pytest.raises(SourceChangedError):
+            written.result(60)
+
+    assert not Path("out.onnx").exists()

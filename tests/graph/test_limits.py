@@ -153,8 +153,9 @@ def test_limits_are_options_of_what_infers():
 # linear
 
 
-def test_functions_that_multiply_are_refused():
-    multiplied = calling(40, "c = local.f{0}(a) b = local.f{0}(c)")
+@pytest.mark.parametrize("times", [18, 40])
+def test_functions_that_multiply_are_refused(times):
+    multiplied = calling(times, "c = local.f{0}(a) b = local.f{0}(c)")
 
     for work in (osl.inline, osl.fix, lambda given: osl.inspect(given, value="h")):
         with (
@@ -169,6 +170,8 @@ def test_functions_that_multiply_are_refused():
 def test_functions_nested_deeper_than_can_be_followed_are_refused_in_linear_time():
     with pytest.raises(GraphError, match="'local::f4900' nest deeper than 100"):
         GraphIndex.of(calling(5000, "b = local.f{0}(a)")).require_sound()
+    with within(10), pytest.raises(GraphError, match="nest deeper than 100"):
+        osl.convert(calling(2000, "b = local.f{0}(a)"), to="float16")
     GraphIndex.of(calling(99, "b = local.f{0}(a)")).require_sound()
 
 

@@ -20,6 +20,7 @@ from onnxsurgeon_lite.errors import (
     SurgeonError,
     WriteError,
 )
+from onnxsurgeon_lite.model import wire
 from onnxsurgeon_lite.runtime.session import run_model
 
 WEIGHT = np.arange(2048, dtype=np.float32).reshape(4, 512) / 2048
@@ -320,6 +321,26 @@ def test_a_truncated_model_is_an_error_or_a_model(tmp_path):
         else:
             with pytest.raises(ModelFileError):
                 load(tmp_path / "cut.onnx")
+
+
+@pytest.mark.parametrize("count", [10, 2000, 1 << 21], ids=["inside", "beside", "mapped"])
+def test_a_model_that_is_cut_off_while_it_is_read_is_refused(count, tmp_path, monkeypatch):
+    cut = proto()
+    for number in range(5):
+        weight = np.ones(count, np.float32)
+        cut.graph.initializer.append(numpy_helper.from_array(weight, f"more {number}"))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(cut.SerializeToString())
+    usual = wire._whole
+
+    def meanwhile(file, size):
+        os.truncate(path, size // 2)
+        return usual(file, size)
+
+    monkeypatch.setattr(wire, "_whole", meanwhile)
+
+    with pytest.raises(ModelFileError, match="was cut off while it was read|mmap length"):
+        load(path)
 
 
 @settings(

@@ -610,6 +610,17 @@ def test_holes_stay_holes_and_are_not_read(tmp_path):
     assert len(prints) == 1
 
 
+def test_four_tebibytes_of_nothing_are_listed_at_once(tmp_path):
+    source = sparse_model(tmp_path, 1 << 42)
+    began = time.monotonic()
+
+    done = CliRunner().invoke(app, ["data", "ls", str(source)])
+
+    assert done.exit_code == 0
+    assert str(1 << 42) in done.output
+    assert time.monotonic() - began < 10
+
+
 def test_a_fingerprint_does_not_depend_on_holes(tmp_path):
     source = sparse_model(tmp_path, 1 << 21)
     (sparse,) = list_data(load(source))

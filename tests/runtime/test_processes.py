@@ -6,10 +6,12 @@ import os
 import pickle
 import pkgutil
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +28,7 @@ from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.matching.values.run_both import match_models
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, run_model
+from onnxsurgeon_lite.runtime.starting import started
 from onnxsurgeon_lite.tensors import dtypes
 
 COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
@@ -116,6 +119,68 @@ def test_a_runtime_that_is_dropped_ends_its_process():
     del runtime
 
     assert gone(process)
+
+
+def in_a_fork(work: Callable[[], None]) -> str:
+    """What work raises in a fork of this process, or what is printed while it is taken down; '' for nothing."""
+    reader, writer = os.pipe()
+    process = os.fork()
+    if not process:
+        try:
+            sys.unraisablehook = lambda swallowed: os.write(
+                writer, repr(swallowed.exc_value).encode()
+            )
+            work()
+        except BaseException as error:
+            os.write(writer, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(process, 0)
+    with os.fdopen(reader) as said:
+        return said.read()
+
+
+def test_a_fork_that_drops_a_process_leaves_it_to_the_one_that_started_it():
+    held = [started(RuntimeOptions(runtime="reference"))]
+    files = Path(held[0]._files.name)
+
+    assert in_a_fork(held.clear) == ""
+
+    assert files.is_dir()
+    assert held[0].ask("about", timeout=60)
+    process = held[0]._process.pid
+    held.clear()
+    assert gone(process)
+    assert not files.exists()
+
+
+def test_a_fork_asks_nothing_of_a_process_that_another_one_started():
+    with Child() as child:
+        assert "belongs to another process" in in_a_fork(lambda: child.ask("about"))
+
+        assert child.ask("about")
+
+
+def test_a_recording_is_removed_by_the_process_that_made_it():
+    recording = [onnxsurgeon_lite.record(FIXTURES / "whole_model.onnx")]
+    folder = recording[0].place
+
+    assert in_a_fork(recording.clear) == ""
+
+    assert folder.is_dir()
+    recording.clear()
+    assert not folder.exists()
+
+
+def test_a_process_that_is_waited_for_already_is_closed_without_a_word():
+    child = Child()
+    os.kill(child._process.pid, signal.SIGKILL)
+    os.waitpid(child._process.pid, 0)
+
+    child.close()
+
+    assert child._process.returncode is not None
 
 
 @pytest.mark.parametrize("given", [0, 3 << 30], ids=["the machine's", "given"])

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from onnxsurgeon_lite.runtime.options import RuntimeOptions, words_of
 from onnxsurgeon_lite.runtime.script import run_to_end
 from onnxsurgeon_lite.runtime.session import Runtime, run_model
 from onnxsurgeon_lite.surgery.edits import names_in
+from onnxsurgeon_lite.system import TemporaryFolder
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, gap
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in, has_floats
 from onnxsurgeon_lite.tensors.references import ReferenceSet, write_test_data
@@ -277,7 +277,7 @@ class FailingProgram:
 
     def __call__(self, failing: Failing) -> Reason | None:
         """Return why the program fails on a model; None where it does not."""
-        with TemporaryDirectory(prefix="onnxdbg-") as name:
+        with TemporaryFolder() as name:
             save(failing.model, Path(name, MODEL), movable(failing.model))
             write_test_data(Path(name, FEEDS), failing.feeds, {})
             try:

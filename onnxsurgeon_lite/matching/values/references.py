@@ -1,6 +1,7 @@
 """Align references with a model: by equal names, by a map, or by matching."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -134,15 +135,15 @@ def named_as_modules(
 
     A wrapper around all modules of one side does not matter.
     """
-    heads = {f"{path.split('.')[0]}." for path in modules}
     plain = [
         n for n, e in references.entries.items() if not (e.is_input or e.scope or e.class_name)
     ]
-    names = [name for name in plain if name not in inputs]
+    names = {name for name in plain if name not in inputs}
+    parted = [path.partition(".") for path in modules]
     read = [
         sum(name in modules for name in names),
         sum(name.partition(".")[2] in modules for name in names),
-        *(sum(head + name in modules for name in names) for head in heads),
+        *Counter(head for head, _, rest in parted if rest in names).values(),
     ]
     if not names or 2 * max(read) < len(names):
         return references

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from onnx import ModelProto, TensorProto
 
-from onnxsurgeon_lite.atomic import Staging
+from onnxsurgeon_lite.atomic import Staging, held
 from onnxsurgeon_lite.errors import SharedDataError, UsageError, WriteError
 from onnxsurgeon_lite.model import DataFile, Model, Written, save
 from onnxsurgeon_lite.model.copying import copy_span
@@ -89,21 +89,21 @@ def move(
     for file in old:
         if PurePosixPath(location) == PurePosixPath(str(file.location)):
             _require_own(path, file, spans.get(file, []))
-    stay = {
-        file: reason for file in old if (reason := _reason_to_stay(path, file, spans.get(file, [])))
-    }
     written = save(model, path, external=True, location=location, force=force, dry_run=dry_run)
     notes = []
-    for file in old:
-        if any(kept.exists() and file.path.samefile(kept) for kept in written.data_files):
-            continue
-        if file in stay:
-            notes.append(f"{file.location!r} stays: {stay[file]}")
-        elif dry_run:
-            notes.append(f"{file.location!r} would be removed")
-        else:
-            tell(f"{file.location!r} is removed: its data is in {location!r} now")
-            file.path.unlink(missing_ok=True)
+    with held(
+        path
+    ):  # a model that refers to the data is there by now, or finds it gone before it is
+        for file in old:
+            if any(kept.exists() and file.path.samefile(kept) for kept in written.data_files):
+                continue
+            if reason := _reason_to_stay(path, file, spans.get(file, [])):
+                notes.append(f"{file.location!r} stays: {reason}")
+            elif dry_run:
+                notes.append(f"{file.location!r} would be removed")
+            else:
+                tell(f"{file.location!r} is removed: its data is in {location!r} now")
+                file.path.unlink(missing_ok=True)
     return written, notes
 
 

@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import BinaryIO
 
@@ -19,6 +18,7 @@ from onnxsurgeon_lite.atomic import Staging, real_place, rename_folder, temporar
 from onnxsurgeon_lite.errors import ReferenceSetError, WriteError
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.remote import Remote, placed
+from onnxsurgeon_lite.system import TemporaryFolder
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, Stored
 from onnxsurgeon_lite.tensors.references.reading import INDEX, SAFETENSORS, VALUES, is_values_name
@@ -49,7 +49,7 @@ class FolderWriter:
 
     def __enter__(self) -> "FolderWriter":
         if isinstance(self.folder, Remote):
-            local = self._local.enter_context(TemporaryDirectory(prefix="onnxdbg-"))
+            local = self._local.enter_context(TemporaryFolder())
             self._target, self.folder = self.folder, Path(local, self.folder.name)
         new = not os.path.lexists(self.folder)
         self._place = temporary_folder(self.folder) if new else self.folder
@@ -182,7 +182,7 @@ def save_stream(path: str | Path, values: Iterable[tuple[str, Stored]]) -> int:
     """
     path = placed(path)
     if isinstance(path, Remote):
-        with TemporaryDirectory(prefix="onnxdbg-") as folder:
+        with TemporaryFolder() as folder:
             stored = save_stream(Path(folder, path.name), values)
             _upload(Path(folder, path.name), path)
         return stored
