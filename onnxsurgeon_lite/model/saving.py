@@ -189,7 +189,7 @@ def finish(
         written = dict(staging.waiting)
         replaced = {str(target) for target in written.values() if target.exists()}
         for target in replaced.intersection(map(os.path.realpath, data_files)):
-            require_unshared(Path(target), path, *written)
+            require_unshared(Path(target), path, written)
 
     kept = staging.finish(path, write, check)
     places = (kept.get(Path(os.path.realpath(target)), target) for target in data_files)

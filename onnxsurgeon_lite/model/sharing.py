@@ -38,20 +38,20 @@ _FORMATS = {
 _START = 1024  # bytes that tell a format
 
 
-def other_users(data: Path, *besides: Path) -> Iterator[Path]:
+def other_users(data: Path, besides: Path, written: Iterable[Path] = ()) -> Iterator[Path]:
     """Yield the other model files that refer to a data file: below its folder, and in every folder above.
 
     Unreadable files are skipped. Files are recognized as models by their first bytes, whatever their names.
     """
-    own = {*map(os.path.realpath, (data, *besides))}
+    own = set(map(os.path.realpath, (data, besides))).union(map(os.path.realpath, written))
     for path in _model_files(Path(os.path.realpath(data)).parent):
         if os.path.realpath(path) not in own and _refers(path, data):
             yield path
 
 
-def require_unshared(data: Path, *besides: Path) -> None:
+def require_unshared(data: Path, besides: Path, written: Iterable[Path] = ()) -> None:
     """Raise `SharedDataError` if another model refers to a data file."""
-    for other in other_users(data, *besides):
+    for other in other_users(data, besides, written):
         raise SharedDataError(
             f"{str(other)!r} refers to {data.name!r} too: nothing was changed",
             "give one of the two models its own data first, with onnxdbg data external",
