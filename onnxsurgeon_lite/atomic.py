@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.remote import Remote, placed
-from onnxsurgeon_lite.system import HAS_FORK
+from onnxsurgeon_lite.system import IS_POSIX
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -425,7 +425,7 @@ def _clear(folder: Path, is_over: Callable[[int], bool]) -> None:
 
 
 def _runs(process: int) -> bool:
-    if not HAS_FORK:  # there `kill` would end it
+    if not IS_POSIX:  # there `kill` would end it
         return True
     try:
         os.kill(process, 0)

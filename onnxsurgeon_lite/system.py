@@ -1,20 +1,35 @@
 """What operating systems lack, done in another way: the rest of the package asks for no system."""
 
+import contextlib
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import weakref
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-HAS_FORK = hasattr(os, "fork")
-"""Not on Windows: there ONNX's own code runs in this process, unguarded."""
+if TYPE_CHECKING:
+    import subprocess
+
+HAS_FORK = hasattr(os, "fork") and sys.platform != "darwin"
+"""Not on Windows; and the libraries of macOS do not survive one. There the process for ONNX's own code is spawned."""
+
+IS_POSIX = hasattr(os, "killpg")
+"""Not on Windows: no signals, no groups of processes, no inherited sockets."""
 
 ENDING = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 """The signals that end a command."""
+
+SEEK_DATA, SEEK_HOLE = getattr(os, "SEEK_DATA", 3), getattr(os, "SEEK_HOLE", 4)
+"""Windows refuses them with an `OSError`, as a file system does that does not know."""
+
+_LOOK, _PATIENCE = 0.1, 5.0  # seconds
+_CRASH = 0x80000000
+"""Exit codes of Windows from here on are those of crashes: 0xC0000005 is an access violation."""
 
 
 def physical_memory() -> int:
@@ -50,3 +65,69 @@ class TemporaryFolder:
 def _remove_of(folder: str, process: int) -> None:
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def crashed(code: int) -> bool:
+    """Return whether an exit code is that of a process that a signal or an exception of the system ended."""
+    return code < 0 or code >= _CRASH
+
+
+def end_with_descendants(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> None:
+    """Kill a process that leads a session of its own, and what it started, which may outlive it."""
+    with contextlib.suppress(OSError):
+        if IS_POSIX:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            import subprocess
+
+            words = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
+            subprocess.run(words, capture_output=True, check=False)
+    process.kill()
+
+
+class Meeting:
+    """How a process gets a connection with the child that it starts: an inherited one, or by a port on this machine.
+
+    Attributes:
+        inherited: the files that the child gets. place: where it finds the connection, for `guard`.
+    """
+
+    def __init__(self) -> None:
+        self._here: socket.socket | None = None
+        if IS_POSIX:
+            self._here, self._there = socket.socketpair()
+            self.inherited = [self._there.fileno()]
+            self.place = str(self.inherited[0])
+        else:  # Windows hands a socket to a process whose number is known, and a virtual environment hides it
+            self._there = socket.create_server(("127.0.0.1", 0))
+            self._there.settimeout(_LOOK)
+            self._secret = os.urandom(
+                16
+            ).hex()  # of a command line that the same user alone can read
+            self.inherited = []
+            self.place = f"{self._there.getsockname()[1]}:{self._secret}"
+
+    def __enter__(self) -> "Meeting":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._there.close()
+
+    def connected(
+        self, process: "subprocess.Popen[str] | subprocess.Popen[bytes]"
+    ) -> socket.socket:
+        """Return the connection; it is at its end if the child did not come."""
+        while self._here is None:
+            try:
+                came, _ = self._there.accept()
+            except TimeoutError:
+                if process.poll() is not None:
+                    self._here, nobody = socket.socketpair()
+                    nobody.close()
+                continue
+            with contextlib.suppress(OSError):
+                came.settimeout(_PATIENCE)
+                if came.recv(len(self._secret), socket.MSG_WAITALL) == self._secret.encode():
+                    came.settimeout(None)
+                    self._here = came
+        return self._here

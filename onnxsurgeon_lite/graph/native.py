@@ -1,6 +1,7 @@
 """Run ONNX's own code on a model in a forked process: on an untrusted one it may crash, grow or never end.
 
-A fork has ONNX imported already, so it costs some milliseconds, once. It answers one request after another.
+A fork has ONNX imported already, so it costs some milliseconds, once. It answers one request after another. Where the
+system has no fork, a process is spawned for it.
 """
 
 import contextlib
@@ -9,12 +10,14 @@ import os
 import pickle
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from io import BufferedRWPair
+from pathlib import Path
 from typing import NoReturn
 
 from google.protobuf.message import Message
@@ -23,8 +26,9 @@ from onnx import GraphProto, ModelProto, TypeProto
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.limits import allowed
 from onnxsurgeon_lite.graph.operators import register_for
+from onnxsurgeon_lite.guard import guarded
 from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.system import HAS_FORK
+from onnxsurgeon_lite.system import HAS_FORK, Meeting
 
 _DONE, _REJECTED, _NO_MEMORY = b"done", b"nope", b"full"
 _NEGATIVE = b"\xff" * 8 + b"\x01"
@@ -33,6 +37,8 @@ _SEQUENCE = b"Sequence"
 _LEAST = 0.001  # seconds: a socket takes 0 for "do not wait"
 _SIZE = 8  # bytes
 _MOST = 2  # forks that are kept
+_ALARM = -14  # the exit code by SIGALRM
+_WORKER = Path(__file__).with_name("native_worker.py")
 
 Work = Callable[..., bytes]
 
@@ -253,7 +259,7 @@ def _encoded(message: Message) -> bytes:
     return bytes(message.SerializeToString())
 
 
-def _serve(stream: BufferedRWPair, base: int) -> None:
+def serve(stream: BufferedRWPair, base: int = 0) -> None:
     """Answer requests until the caller hangs up."""
     _forks.serves = True
     while request := _received(stream):
@@ -280,6 +286,9 @@ def _message(error: Exception) -> str:
 @contextlib.contextmanager
 def _allowed(seconds: float, memory: int) -> Iterator[None]:
     """Limit the memory, and the time: the caller that began it may never ask."""
+    if not HAS_FORK:
+        yield
+        return
     import resource
 
     unlimited = resource.getrlimit(resource.RLIMIT_DATA)
@@ -305,7 +314,10 @@ class _Fork:
             self.process = _forked()
             if not self.process:
                 _work_for(self.caller, there)
-        self._socket, self._stream = here, here.makefile("rwb")
+        self._connect(here)
+
+    def _connect(self, connection: socket.socket) -> None:
+        self._socket, self._stream = connection, connection.makefile("rwb")
 
     def ask(self, request: bytes, seconds: float) -> None:
         """Send a request."""
@@ -327,8 +339,11 @@ class _Fork:
         with contextlib.suppress(OSError):
             self._stream.close()
         self._socket.close()
+        return self._end_process() if self.caller == os.getpid() else 0
+
+    def _end_process(self) -> int:
         process, self.process = self.process, 0
-        if not process or self.caller != os.getpid():
+        if not process:
             return 0
         with contextlib.suppress(OSError):  # a signal came before it was known that it ended
             os.kill(process, signal.SIGKILL)
@@ -345,7 +360,7 @@ _forks = threading.local()
 
 def _begin(work: Work, *arguments: object) -> None:
     """Ask a fork for what `_apart` will ask for, if nothing goes wrong; what was begun long ago is given up."""
-    if HAS_FORK and not hasattr(_forks, "serves"):
+    if not hasattr(_forks, "serves"):
         begun = _begun()
         del begun[: 1 - _MOST]
         begun.append((_asked(_free_fork(), work, arguments, _limits(arguments)), work, arguments))
@@ -361,13 +376,39 @@ def _asked_already(work: Work, arguments: tuple[object, ...]) -> _Fork | None:
     return None
 
 
+class _Spawned(_Fork):
+    """A process that is spawned for the same, where the system has no fork."""
+
+    def __init__(self) -> None:
+        self.caller = os.getpid()
+        with Meeting() as meeting:
+            self._started = subprocess.Popen(
+                guarded(str(_WORKER), os.pathsep.join(sys.path), place=meeting.place),
+                pass_fds=meeting.inherited,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            self._connect(meeting.connected(self._started))
+
+    def lives(self) -> bool:
+        return self.caller == os.getpid() and self._started.poll() is None
+
+    def _end_process(self) -> int:
+        assert self._started.stdin
+        self._started.stdin.close()
+        self._started.kill()
+        return self._started.wait()
+
+
 def _free_fork() -> _Fork:
     idle = _idle()
     while idle:
         fork = idle.pop()
         if fork.lives():
             return fork
-    return _Fork()
+    return _Fork() if HAS_FORK else _Spawned()
 
 
 def _idle() -> list[_Fork]:
@@ -394,7 +435,7 @@ def _apart(what: str, work: Work, *arguments: object) -> bytes:
         RejectedError: it raised.
         RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashed, or reached a limit.
     """
-    if hasattr(_forks, "serves") or not HAS_FORK:
+    if hasattr(_forks, "serves"):
         return _here(work, *arguments)
     limits = _limits(arguments)
     fork = _asked_already(work, arguments) or _asked(_free_fork(), work, arguments, limits)
@@ -425,7 +466,7 @@ def _answer(what: str, fork: _Fork, limits: tuple[float, int]) -> bytes:
         elif len(_idle()) < _MOST:
             _idle().append(fork)
     kind, found = reply[: len(_DONE)], reply[len(_DONE) :]
-    if late or code == -signal.SIGALRM:
+    if late or code == _ALARM:
         raise RuntimeTimeout(
             f"{what} did not finish within {seconds:g} seconds", "allow more time with --timeout"
         )
@@ -474,7 +515,7 @@ def _work_for(caller: int, connection: socket.socket) -> NoReturn:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         if os.getppid() == caller:
-            _serve(connection.makefile("rwb"), _data_size())
+            serve(connection.makefile("rwb"), _data_size())
     finally:
         os._exit(0)
 

@@ -14,6 +14,7 @@ from typing import IO
 from onnxsurgeon_lite.errors import ExternalDataError, SourceChangedError, UsageError
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.remote import Remote
+from onnxsurgeon_lite.system import SEEK_DATA, SEEK_HOLE
 
 BLOCK = 1 << 18
 """Bytes: a larger block has its memory mapped anew each time."""
@@ -131,7 +132,7 @@ class DataFile:
                     yield start, data, True
                 start = data
                 with contextlib.suppress(OSError):  # the file system does not know: all is data
-                    start = min(file.seek(data, os.SEEK_HOLE), end)
+                    start = min(file.seek(data, SEEK_HOLE), end)
                 if start == data:
                     start = end
                 if data < start:
@@ -149,7 +150,7 @@ _zeros = functools.lru_cache(4)(bytes)
 def _data_from(file: IO[bytes], offset: int) -> int:
     """Return the first place from `offset` on that has bytes in a file, its end if none has."""
     try:
-        return file.seek(offset, os.SEEK_DATA)
+        return file.seek(offset, SEEK_DATA)
     except OSError as error:  # ENXIO: there are none; else the file system does not know
         return file.seek(0, os.SEEK_END) if error.errno == errno.ENXIO else offset
 

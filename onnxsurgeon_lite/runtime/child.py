@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, UsageError
+from onnxsurgeon_lite.guard import AT_START, guarded
 from onnxsurgeon_lite.names import command
-from onnxsurgeon_lite.runtime.guard import guarded
-from onnxsurgeon_lite.system import TemporaryFolder
+from onnxsurgeon_lite.system import Meeting, TemporaryFolder, end_with_descendants, read_at
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -60,16 +60,15 @@ class Child:
         self._again = memory_limit, script, arguments, python
         self._owner = os.getpid()
         self._files = TemporaryFolder() if arguments else None
-        here, there = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it is open as long as the child runs
-        with there:
-            words = str(_SCRIPTS / script), str(there.fileno()), *arguments
+        with Meeting() as meeting:
+            words = str(_SCRIPTS / script), *arguments
             start = functools.partial(
                 subprocess.Popen,
-                guarded(*words, memory_limit=memory_limit, python=python),
+                guarded(*words, memory_limit=memory_limit, python=python, place=meeting.place),
                 env={**os.environ, "TMPDIR": self._files.name} if self._files else None,
-                pass_fds=[there.fileno()],
-                stdin=subprocess.DEVNULL,
+                pass_fds=meeting.inherited,
+                stdin=subprocess.DEVNULL if AT_START else subprocess.PIPE,
                 stdout=self._log,
                 stderr=self._log,
                 start_new_session=True,
@@ -77,10 +76,10 @@ class Child:
             # the system ends a child with its thread: that lasts as long as this process
             lasts = threading.current_thread() is threading.main_thread()
             self._process = start() if lasts else _starter(os.getpid()).submit(start).result()
-        self._socket = here
-        self._stream = here.makefile("rwb")
+            self._socket = meeting.connected(self._process)
+        self._stream = self._socket.makefile("rwb")
         self._ready = selectors.DefaultSelector()
-        self._ready.register(here, selectors.EVENT_READ)
+        self._ready.register(self._socket, selectors.EVENT_READ)
         self.lock = threading.RLock()
         self._stage = _IDLE  # the last: what is complete is closed
 
@@ -101,7 +100,7 @@ class Child:
             return
         mine = self._owner == os.getpid()
         if mine:
-            self._kill()
+            end_with_descendants(self._process)
             self._process.wait()
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -115,15 +114,12 @@ class Child:
         self._ready.close()
         self._socket.close()
         self._log.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         if self._files is not None:
             self._files.remove()
         if mine:
             self.lock.release()
-
-    def _kill(self) -> None:
-        """Kill the process and what it started, which may outlive it: it leads a session of its own."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
 
     def __del__(self) -> None:
         if hasattr(self, "_stage"):
@@ -146,7 +142,7 @@ class Child:
             self._stage = _WAITING
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._ready.select(left):
-                self._kill()
+                end_with_descendants(self._process)
                 raise RuntimeTimeout(
                     f"the runtime did not finish within {timeout:g} seconds",
                     "allow more time with --timeout",
@@ -179,7 +175,7 @@ class Child:
 
     def stop(self, patience: float) -> bool:
         """Cancel the interrupted request; return whether the process stopped in time and can go on."""
-        if self._stage == _WAITING:
+        if self._stage == _WAITING and hasattr(signal, "SIGUSR1"):
             with contextlib.suppress(RuntimeCrash), self._watched():
                 self._process.send_signal(signal.SIGUSR1)
                 if self._ready.select(patience) and "error" in json.loads(self._stream.readline()):
@@ -199,8 +195,8 @@ class Child:
 
     def log(self) -> str:
         """Return the output of the process so far."""
-        place = self._log.fileno()  # no seek: the process shares the file position and writes there
-        return os.pread(place, os.fstat(place).st_size, 0).decode(errors="replace")
+        # no seek where it can be avoided: the process shares the file position and writes there
+        return read_at(self._log, os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
@@ -228,7 +224,7 @@ class Child:
         last = self.log().strip().splitlines()[-1:]
         if code is None:
             return "it closed its connection"
-        if code == -signal.SIGKILL:
+        if code == -9:  # SIGKILL
             return "killed, most likely because memory ran out"
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return ": ".join([how, *last])

@@ -7,19 +7,20 @@ onnxruntime itself it starts from nothing, because the runtime's threads do not 
 import multiprocessing
 import os
 import runpy
-import select
-import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from onnxsurgeon_lite.graph.limits import memory_of_children
-from onnxsurgeon_lite.runtime.guard import end_with_parent, guard, guarded
+from onnxsurgeon_lite.guard import AT_START, guard, guarded
+from onnxsurgeon_lite.system import end_with_descendants
 
 _LONGEST = 1 << 24  # bytes that are kept of an output
 
@@ -79,30 +80,33 @@ def run_to_end(
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        bufsize=0,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=end_with_parent,
+        preexec_fn=AT_START,
     )
     assert process.stdout
     try:
-        output = _beginning(process.stdout.fileno(), deadline)
+        output = _beginning(process.stdout, deadline)
         return process.wait(max(0.0, deadline - time.monotonic())), output
     except subprocess.TimeoutExpired as error:
         raise TimeoutError(f"{words[-1]!r} did not end within {seconds:g} seconds") from error
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        end_with_descendants(process)
         process.wait()
         process.stdout.close()
 
 
-def _beginning(stream: int, deadline: float) -> bytes:
+def _beginning(stream: IO[bytes], deadline: float) -> bytes:
     """Read to the end, or until the deadline: what a program started may hold its output open."""
-    kept, left = b"", deadline - time.monotonic()
-    waiting = select.poll()
-    waiting.register(stream)
-    while left > 0 and waiting.poll(1000 * left):
-        piece = os.read(stream, 65_536)
-        kept += piece[: _LONGEST - len(kept)]
-        left = deadline - time.monotonic() if piece else 0
-    return kept
+    kept = bytearray()
+
+    def read() -> None:
+        with suppress(ValueError, OSError):  # it was closed meanwhile: the deadline is over
+            while piece := stream.read(65_536):
+                kept.extend(piece[: _LONGEST - len(kept)])
+
+    thread = threading.Thread(target=read, daemon=True)  # Windows cannot wait for a pipe otherwise
+    thread.start()
+    thread.join(max(0.0, deadline - time.monotonic()))
+    return bytes(kept)

@@ -4,6 +4,7 @@ ROOMS = (
     "errors",
     "names",
     "system",
+    "guard",
     "remote",
     "plugins",
     "atomic",

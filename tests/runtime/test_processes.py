@@ -212,7 +212,7 @@ def test_a_child_ends_with_a_parent_that_is_killed(tmp_path):
     (tmp_path / "busy.py").write_text("while True: pass\n")
     code = (
         "import subprocess, sys, time\n"
-        "from onnxsurgeon_lite.runtime.guard import guarded\n"
+        "from onnxsurgeon_lite.guard import guarded\n"
         "print(subprocess.Popen(guarded(sys.argv[1])).pid, flush=True)\n"
         "time.sleep(60)\n"
     )

@@ -162,29 +162,6 @@ def test_sizes_that_are_expanded_to_each_other_are_one_size_however_often():
     assert types["h"] == "float [d_dim0, a_dim1]"
 
 
-@pytest.mark.parametrize(
-    "shapes", [((2, 5), (1, 5), (2, 1)), ((1, 1), (3, 1), (1, 4)), ((2, 3), (2, 3), (1, 1))]
-)
-def test_sizes_of_one_name_are_one_number_in_a_run(shapes):
-    model = built("""sums (float[?,?,4] x, float[?,?,4] y, float[?,?,4] z) => (float[p,q,4] out) {
-        a = Add(x, y) b = Mul(a, x) c = Sub(y, z) d = Add(c, b) e = Max(z, d, x)
-        t = Transpose<perm = [0,2,1]>(x) f = MatMul(a, t) g = MatMul(f, x) out = Relu(e) }""")
-    feeds = {
-        name: np.ones((*shape, 4), np.float32) for name, shape in zip("xyz", shapes, strict=True)
-    }
-
-    typed = osl.infer(model).model
-    values = osl.run(Expose(tuple("abcdefg")).apply(typed).model, feeds)
-
-    kinds, found = declared(typed), {}
-    for name in "abcdefg":
-        texts = re.findall(r"[^\[\], ]+", kinds[name].removeprefix("float"))
-        for text, size in zip(texts, values[name].shape, strict=True):
-            assert found.setdefault(text, size) == size, (name, text)
-    assert kinds["a"] == kinds["b"] == kinds["g"]
-    assert kinds["d"] == kinds["e"]
-
-
 def test_equal_layers_behind_expanded_sizes_are_inferred_once(monkeypatch):
     asked = []
     ask = native.infer

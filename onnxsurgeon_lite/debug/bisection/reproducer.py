@@ -16,18 +16,19 @@ from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.limits import memory_of_children
+from onnxsurgeon_lite.guard import guarded
 from onnxsurgeon_lite.matching.judge import LARGEST
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.model.storage import strip
 from onnxsurgeon_lite.names import command, python, shown
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.float64 import Float64
-from onnxsurgeon_lite.runtime.guard import guarded
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.runtime.script import run_to_end, running_script
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import made_with
+from onnxsurgeon_lite.system import crashed
 from onnxsurgeon_lite.tensors.comparison import Tolerance, texts, titles
 from onnxsurgeon_lite.tensors.dtypes import Stored, is_array, numpy_dtype, present, type_of
 from onnxsurgeon_lite.tensors.references import open_references, write_test_data
@@ -238,7 +239,7 @@ def _showing(folder: Path, crash: bool) -> Generator[None, None, bool]:
             code, output = ended()
         except TimeoutError:
             return crash
-        return code < 0 if crash else code == 1 and output.endswith(b"MISMATCH\n")
+        return crashed(code) if crash else code == 1 and output.endswith(b"MISMATCH\n")
 
 
 def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str) -> str:

@@ -150,17 +150,17 @@ _PROGRAM = """\
 import ctypes, re, signal, tempfile
 
 def end_with_this():
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 log = tempfile.TemporaryFile()
-process = subprocess.Popen({words!r}, stdout=log, stderr=log, start_new_session=True, preexec_fn=end_with_this)
+process = subprocess.Popen({words!r}, stdout=log, stderr=log, start_new_session=True,
+                           preexec_fn=end_with_this if sys.platform == "linux" else None)
 try:
     code = process.wait({program.timeout})
 except (KeyboardInterrupt, subprocess.TimeoutExpired) as late:
     code = late
 try:
-    os.killpg(process.pid, signal.SIGKILL)  # and what it started
+    os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()  # and what it started
 except ProcessLookupError:
     pass
 if isinstance(code, Exception):

@@ -18,9 +18,10 @@ import onnx
 from onnx import ModelProto
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.runtime.guard import end_with_parent
+from onnxsurgeon_lite.guard import AT_START
 from onnxsurgeon_lite.runtime.options import TARGET
 from onnxsurgeon_lite.runtime.protocol import Abilities
+from onnxsurgeon_lite.system import IS_POSIX
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import open_references, save_tensors
 
@@ -81,22 +82,20 @@ class Program:
                 stdout=log,
                 stderr=log,
                 check=False,
-                preexec_fn=end_with_parent,
+                preexec_fn=AT_START,
             )
             log.seek(0)
             said = log.read().decode(errors="replace").strip().splitlines()[-1:]
         code = done.returncode
         ended_by = -code if code < 0 else code - 128  # a shell adds 128
-        if ended_by > 0:
+        if IS_POSIX and ended_by > 0:
             print(*said, file=sys.stderr, flush=True)  # noqa: T201  the log of this process
             number = ended_by if ended_by in set(signal.Signals) else signal.SIGKILL
-            signal.signal(number, signal.SIG_DFL) if number not in _UNTOUCHABLE else None
+            if number not in (signal.SIGKILL, signal.SIGSTOP):
+                signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         if code:
             raise RuntimeError(": ".join([f"the program ended with exit code {code}", *said]))
-
-
-_UNTOUCHABLE = (signal.SIGKILL, signal.SIGSTOP)
 
 
 def _remove(path: Path) -> None:
