@@ -469,6 +469,22 @@ ENDLESS_RULES = {
         "replacement (v0) => (v0) {}",
         "takes too many steps to match",
     ),
+    "copies of a large pattern": (
+        "\n".join(f"# each O{i}: A, B, C, D, E, F, G, H, I, J" for i in range(3))
+        + f"\npattern (x) => (y) {{ {' '.join(f'c{i} = O2(x)' for i in range(9000))} y = O0(x) }}"
+        "replacement (x) => (x) {}",
+        "holds, or stands for, too many nodes",
+    ),
+    "parts in a large pattern": (
+        "p (x) => (y) { y = Abs(x) }\n"
+        f"pattern (x) => (y) {{ {' '.join(f'c{i} = p(x)' for i in range(9000))} y = Neg(x) }}"
+        "replacement (x) => (x) {}",
+        "holds, or stands for, too many nodes",
+    ),
+    "many rules": (
+        "pattern (x) => (y) { y = Relu(x) } replacement (x) => (x) {}\n" * 10_000,
+        "holds, or stands for, too many nodes",
+    ),
     "nested terms": (
         f"# where {'-' * 5000}1 == 1\npattern (x) => (y) {{ y = Relu(x) }} replacement (x) => (x) {{}}",
         "is no expression",
@@ -504,7 +520,7 @@ def test_a_rule_without_end_is_refused(kind):
     adds = " ".join(f"a{i + 1} = Add(a{i}, a{i - 1})" for i in range(1, 40))
     graph = f"g (float[4] x) => (float[4] y) {{ a0 = Relu(x) a1 = Add(a0, x) {adds} y = Neg(a40) }}"
 
-    with pytest.raises(SurgeonError, match=problem):
+    with within(15), pytest.raises(SurgeonError, match=problem):
         osl.rewrite(osl.build(graph), rule)
 
 

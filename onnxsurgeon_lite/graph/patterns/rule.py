@@ -23,7 +23,7 @@ from onnxsurgeon_lite.errors import BuildError, ReferenceSetError, UnknownNameEr
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.patterns.conditions import parse_conditions
-from onnxsurgeon_lite.graph.patterns.side import PatternGraph, written_out
+from onnxsurgeon_lite.graph.patterns.side import Budget, PatternGraph, written_out
 from onnxsurgeon_lite.graph.text import parse_message
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.tensors.references.sets import text_of
@@ -38,6 +38,7 @@ _REQUEST = re.compile(r"#\s*(where|optional|keep)\s+(\S.*)")
 _EACH = re.compile(r"#\s*each\s+(\w+):\s*(\S.*)")
 _NAMES = ("pattern", "replacement")
 _MOST = 1000  # rules of a file
+_EFFORT = 50  # nodes that are copied in the time that a small function is parsed
 
 
 _Part = TypeVar("_Part")
@@ -127,7 +128,8 @@ def read_rules(source: "str | PathLike[str]") -> list[Rule]:
 @lru_cache  # rules are applied again until nothing matches
 def _parsed(name: str, text: str) -> tuple[Rule, ...]:
     """Read rules; see `read_rules`."""
-    sides = [_side(chunk, name) for chunk in _chunks(text)]
+    budget = Budget(name)
+    sides = [_side(chunk, budget) for chunk in _chunks(text)]
     functions = tuple(side.function for side in sides if side.function.domain)
     parts: dict[str, list[PatternGraph]] = {}
     rules: list[Rule] = []
@@ -138,11 +140,11 @@ def _parsed(name: str, text: str) -> tuple[Rule, ...]:
         if _is_part(side):
             parts.setdefault(side.function.name, []).append(side)
         elif side.function.name == "pattern":
-            for choice in _few(written_out(side, parts), name):
+            for choice in _few(written_out(side, parts, budget), name):
                 waiting.append(choice.without_unread())
                 _require_sound(name, waiting[-1])
         elif side.function.name == "replacement":
-            choices = _few(written_out(side, parts), name)
+            choices = _few(written_out(side, parts, budget), name)
             for choice in choices:
                 _require_made(name, choice.function)
             for pattern in waiting:
@@ -151,7 +153,8 @@ def _parsed(name: str, text: str) -> tuple[Rule, ...]:
             waiting, rules = [], _few(rules, name)
     rules += (Rule(name, pattern, None, functions) for pattern in waiting)
     for word, operators in _EACH.findall(text):
-        rules = _few((one for rule in rules for one in _for_each(rule, word, operators)), name)
+        each = (one for rule in rules for one in _for_each(rule, word, operators, budget))
+        rules = _few(each, name)
     if not rules:
         raise UsageError(
             f"{name!r} holds no function 'pattern'", "write: pattern (x) => (y) { ... }"
@@ -202,8 +205,10 @@ def _require_above(side: PatternGraph, below: Set[str]) -> None:
         )
 
 
-def _for_each(rule: Rule, word: str, operators: str) -> Iterator[Rule]:
+def _for_each(rule: Rule, word: str, operators: str, budget: Budget) -> Iterator[Rule]:
     for operator in operators.replace(",", " ").split():
+        sides = (rule.pattern, rule.replacement)
+        budget.spend(sum(len(side.function.node) for side in sides if side))
         pattern, new = (
             side and side.with_operator(word, operator) for side in (rule.pattern, rule.replacement)
         )
@@ -241,7 +246,9 @@ def _chunks(text: str) -> Iterator[str]:
         yield "\n" * text.count("\n", 0, start) + rest
 
 
-def _side(text: str, name: str) -> PatternGraph:
+def _side(text: str, budget: Budget) -> PatternGraph:
+    budget.spend(_EFFORT)
+    name = budget.name
     hint = "write functions: pattern (x) => (y) { ... } and replacement (x) => (y) { ... }"
     try:
         functions = parsed(_FRAME + text).functions

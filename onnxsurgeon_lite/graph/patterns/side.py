@@ -6,6 +6,7 @@ Several parts of one name are alternatives: a pattern that calls them stands for
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from onnx import FunctionProto, NodeProto
 
@@ -13,6 +14,31 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.model import copied
 
 _MOST_CALLS = 100
+
+
+@dataclass
+class Budget:
+    """How much may still be copied for the rules of a file, whose alternatives multiply.
+
+    Attributes:
+        left: nodes of functions, and of conditions; `attention`, with 576 rules, takes 12,440.
+    """
+
+    name: str
+    left: int = 200_000
+
+    def spend(self, size: int) -> None:
+        """Take what a copy needs.
+
+        Raises:
+            UsageError: that is more than is left.
+        """
+        self.left -= size
+        if self.left < 0:
+            raise UsageError(
+                f"{self.name!r} holds, or stands for, too many nodes: alternatives multiply",
+                "write several files",
+            )
 
 
 @dataclass(frozen=True)
@@ -29,6 +55,11 @@ class PatternGraph:
     where: tuple[ast.expr, ...] = ()
     optional: frozenset[str] = frozenset()
     keep: frozenset[str] = frozenset()
+
+    @cached_property
+    def size(self) -> int:
+        """How many nodes it has, those of conditions among them."""
+        return len(self.function.node) + sum(1 for c in self.where for _ in ast.walk(c))
 
     @property
     def variables(self) -> set[str]:
@@ -65,14 +96,18 @@ class PatternGraph:
 
 
 def written_out(
-    side: PatternGraph, parts: Mapping[str, Sequence[PatternGraph]], calls: int = _MOST_CALLS
+    side: PatternGraph,
+    parts: Mapping[str, Sequence[PatternGraph]],
+    budget: Budget,
+    calls: int = _MOST_CALLS,
 ) -> Iterator[PatternGraph]:
     """Yield a side with the nodes of parts in the place of their calls, once for each choice of parts, in their order.
 
     A part that is called twice is the same one at both places.
 
     Raises:
-        UsageError: a part is called with other operands than it has, or there are more than so many calls.
+        UsageError: a part is called with other operands than it has, there are more than so many calls, or too many
+            alternatives.
     """
     nodes = side.function.node
     called = (
@@ -89,7 +124,9 @@ def written_out(
         )
     name = nodes[place].op_type
     for part in parts[name]:
-        yield from written_out(_inserted(side, place, part), {**parts, name: [part]}, calls - 1)
+        budget.spend(side.size + part.size)
+        inserted = _inserted(side, place, part)
+        yield from written_out(inserted, {**parts, name: [part]}, budget, calls - 1)
 
 
 def _inserted(side: PatternGraph, place: int, part: PatternGraph) -> PatternGraph:
