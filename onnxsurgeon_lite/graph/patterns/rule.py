@@ -23,7 +23,7 @@ from onnxsurgeon_lite.errors import BuildError, ReferenceSetError, UnknownNameEr
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.patterns.conditions import parse_conditions
-from onnxsurgeon_lite.graph.patterns.side import Budget, PatternGraph, written_out
+from onnxsurgeon_lite.graph.patterns.side import CopyBudget, PatternGraph, written_out
 from onnxsurgeon_lite.graph.text import parse_message
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.tensors.references.sets import text_of
@@ -128,7 +128,7 @@ def read_rules(source: "str | PathLike[str]") -> list[Rule]:
 @lru_cache  # rules are applied again until nothing matches
 def _parsed(name: str, text: str) -> tuple[Rule, ...]:
     """Read rules; see `read_rules`."""
-    budget = Budget(name)
+    budget = CopyBudget(name)
     sides = [_side(chunk, budget) for chunk in _chunks(text)]
     functions = tuple(side.function for side in sides if side.function.domain)
     parts: dict[str, list[PatternGraph]] = {}
@@ -205,7 +205,7 @@ def _require_above(side: PatternGraph, below: Set[str]) -> None:
         )
 
 
-def _for_each(rule: Rule, word: str, operators: str, budget: Budget) -> Iterator[Rule]:
+def _for_each(rule: Rule, word: str, operators: str, budget: CopyBudget) -> Iterator[Rule]:
     for operator in operators.replace(",", " ").split():
         sides = (rule.pattern, rule.replacement)
         budget.spend(sum(len(side.function.node) for side in sides if side))
@@ -246,7 +246,7 @@ def _chunks(text: str) -> Iterator[str]:
         yield "\n" * text.count("\n", 0, start) + rest
 
 
-def _side(text: str, budget: Budget) -> PatternGraph:
+def _side(text: str, budget: CopyBudget) -> PatternGraph:
     budget.spend(_EFFORT)
     name = budget.name
     hint = "write functions: pattern (x) => (y) { ... } and replacement (x) => (y) { ... }"

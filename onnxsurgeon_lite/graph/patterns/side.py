@@ -17,7 +17,7 @@ _MOST_CALLS = 100
 
 
 @dataclass
-class Budget:
+class CopyBudget:
     """How much may still be copied for the rules of a file, whose alternatives multiply.
 
     Attributes:
@@ -98,7 +98,7 @@ class PatternGraph:
 def written_out(
     side: PatternGraph,
     parts: Mapping[str, Sequence[PatternGraph]],
-    budget: Budget,
+    budget: CopyBudget,
     calls: int = _MOST_CALLS,
 ) -> Iterator[PatternGraph]:
     """Yield a side with the nodes of parts in the place of their calls, once for each choice of parts, in their order.
