@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import islice, pairwise, product
 
 import numpy as np
-from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted
@@ -31,12 +30,10 @@ from onnxsurgeon_lite.debug.causes.solving import described
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _TOGETHER = 64  # choices among several missing steps
-_NEAREST = 8  # normalizations whose constants are tried
 _FLAT = 1e-4  # a scale that differs less, or with a smaller bias, is a factor
 _EPSILONS = (1e-5, 1e-6, 1e-12)
 _BEHIND_A_NORM = ("Reshape", "Transpose", "Mul", "Add")
@@ -136,10 +133,9 @@ def normalized(array: Wide, op_type: str, groups: int = 0, epsilon: float = _EPS
 
 
 def missing_norms(place: Place) -> Hypotheses:
-    """Yield normalizations that a value lacks: with another one's constants, or with solved ones."""
-    yield from _missing(place)
-    for other in islice(_others(place), _NEAREST):
-        yield from _like(place, other)
+    """Yield normalizations that a value lacks, with constants that are solved for."""
+    for right in right_values(place):
+        yield from _missing_behind(place, right)
 
 
 def other_norms(place: Place) -> Hypotheses:
@@ -207,38 +203,6 @@ def _grouped(site: RegionNode) -> tuple[RegionNode, RegionNode]:
     if before is not None and len(behind) == 1 and before.op_type == behind[0].op_type == "Reshape":
         return before, behind[0]
     return site, site
-
-
-def _others(place: Place) -> Iterator[NodeProto]:
-    """Yield the normalizations of the model whose constants are at hand, the nearest first."""
-    nodes, here = place.whole.nodes, place.positions[-1]
-    there = [p for op_type in OF_THE_LAST_AXIS for p in place.whole.operators.get(op_type, ())]
-    for position in sorted(there, key=lambda p: abs(p - here)):
-        constants = nodes[position].input[1:]
-        if position not in place.positions and all(
-            n in place.index.initializers for n in constants
-        ):
-            yield nodes[position]
-
-
-def _like(place: Place, other: NodeProto) -> Hypotheses:
-    """Yield the values of a region, normalized as another node does it."""
-    scale, epsilon = place.constant(other.input[1]), _EPSILONS[0]
-    epsilon = next((a.f for a in other.attribute if a.name == "epsilon"), epsilon)
-    for name, value in place.values.items():
-        if scale is None or value.shape[-1:] != scale.shape or not is_float(value.dtype):
-            continue
-        inputs, to = (name, *other.input[1:]), place.those(place.readers(name))
-        attributes = (("axis", -1), ("epsilon", epsilon))
-        edit = Insert(name, other.op_type, inputs, attributes, to=to, before=not to)
-        sentence = f"a normalization like {node_title(other)} is missing behind {name!r}; with it"
-        yield Hypothesis("missing normalization", sentence, (edit,))
-
-
-def _missing(place: Place) -> Hypotheses:
-    """Yield normalizations with a scale and a bias that are solved for."""
-    for right in right_values(place):
-        yield from _missing_behind(place, right)
 
 
 def _missing_behind(place: Place, right: Right) -> Hypotheses:

@@ -9,7 +9,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.constants import Order, fused_orders, together
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
@@ -28,7 +28,6 @@ _MOST = 4  # parts
 def wiring(place: Place) -> Hypotheses:
     """Yield hypotheses about what nodes read."""
     yield from _other_values(place)
-    yield from _others_everywhere(place)
     yield from _other_outputs(place)
     yield from _other_constants(place)
 
@@ -67,14 +66,22 @@ def exchanged_operands(place: Place) -> Hypotheses:
 
 
 def _other_values(place: Place) -> Hypotheses:
-    """Yield values of the same shape that a node could read instead."""
+    """Yield values of the same shape that nodes could read instead: one node, all that read one, or keys and values."""
+    reads: list[tuple[Sequence[RegionNode], str, int | None]] = []
     for site in place.sites:
-        for slot, old in enumerate(site.input):
-            if not place.is_constant(old):
-                for new in _like(place, old):
-                    edit = Rewire(old, new, site.only, slot)
-                    sentence = f"{site.title} reads {old!r}; with {new!r}"
-                    yield Hypothesis("wrong input", sentence, (edit,))
+        read = ((slot, name) for slot, name in enumerate(site.input) if not place.is_constant(name))
+        reads += [([site], name, slot) for slot, name in read]
+    for old in _data(place):
+        every = [s for s in dict.fromkeys(place.readers(old)) if s.number in place.leading]
+        least = 2 if len(every) <= _READERS else len(every)
+        for size in range(len(every), least - 1, -1):
+            reads += [(to, old, None) for to in combinations(every, size)]
+    for to, old, slot in reads:
+        titles = " and ".join(site.title for site in to)
+        for new in _like(place, old):
+            sentence = f"{titles} read{'s' * (len(to) == 1)} {old!r}; with {new!r}"
+            edit = Rewire(old, new, place.those(to), slot)
+            yield Hypothesis("wrong input", sentence, (edit,))
 
 
 def _like(place: Place, old: str) -> Iterator[str]:
@@ -84,19 +91,6 @@ def _like(place: Place, old: str) -> Iterator[str]:
         kind = (known[old].shape, known[old].dtype)
         alike = (name for name, value in known.items() if (value.shape, value.dtype) == kind)
         yield from (name for name in alike if name != old)
-
-
-def _others_everywhere(place: Place) -> Hypotheses:
-    """Yield values that several nodes of the region could read instead: all that read one, or keys and values alone."""
-    for old in _data(place):
-        every = [n for n in dict.fromkeys(place.consumers.get(old, ())) if n in place.leading]
-        least = 2 if len(every) <= _READERS else len(every)
-        for size in range(len(every), least - 1, -1):
-            for to in combinations(every, size):
-                for new in _like(place, old):
-                    edit = Rewire(old, new, place.those(to))
-                    sentence = f"{' and '.join(map(place.title, to))} read {old!r}; with {new!r}"
-                    yield Hypothesis("wrong input", sentence, (edit,))
 
 
 def _other_outputs(place: Place) -> Hypotheses:
