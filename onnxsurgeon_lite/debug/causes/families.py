@@ -29,7 +29,6 @@ Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 FAMILIES: Sequence[Family] = (
     other_model.settings_of_other_model,
     settings.in_training,
-    recurrent.shared_gates,
     attributes.attributes,
     constants.epsilons,
     everywhere.attributes_of_all,

@@ -42,22 +42,8 @@ _SAMPLES = 8
 
 def _constants(site: RegionNode) -> dict[int, Constant]:
     """Return the weights (slots 1 and 2) and the biases (3) of a recurrent node."""
-    found = (site.constant(slot) for slot in (1, 2, 3) if site.op_type in GATES)
+    found = (site.constant(slot) for slot in (1, 2, 3))
     return {constant.slot: constant for constant in found if constant is not None}
-
-
-def shared_gates(place: Place) -> Hypotheses:
-    """Yield other orders of the gates of several recurrent nodes at once: the layers of one module."""
-    for op_type, count in GATES.items():
-        several = [site for site in place.sites if site.op_type == op_type]
-        known = [constant for site in several for constant in _constants(site).values()]
-        for order in _others_than_now(count) if len(several) > 1 else ():
-            right = [(c, _regated(c.array, c.slot, _PARTS[0], order)) for c in known]
-            edits = tuple(c.edit(a) for c, a in right if not np.array_equal(a, c.array))
-            if edits:
-                titles = " and ".join(site.title for site in several)
-                sentence = f"the gates of {titles} are in another order; taken as {list(order)}"
-                yield Hypothesis("gate order", sentence, edits, ("gate order", op_type, order))
 
 
 def _others_than_now(count: int) -> Iterator[Ints]:
@@ -66,17 +52,37 @@ def _others_than_now(count: int) -> Iterator[Ints]:
 
 
 def recurrent(place: Place) -> Hypotheses:
-    """Yield other arrangements of the constants of recurrent nodes, and other numbers that their biases begin with."""
-    for site in place.sites:
-        known = _constants(site)
-        arrays = {slot: constant.array for slot, constant in known.items()}
-        for kind, how, right in _arranged(arrays, GATES[site.op_type]) if known else ():
-            other = [slot for slot, a in right.items() if not np.array_equal(a, arrays[slot])]
-            edits = tuple(known[slot].edit(right[slot]) for slot in other)
-            listed = ", ".join(repr(known[slot].name) for slot in other)
-            if edits:
-                sentence = how.format(title=site.title, names=listed)
-                yield Hypothesis(kind, sentence, edits, (kind, site.op_type, how))
+    """Yield other arrangements of the constants of recurrent nodes, and other numbers that their biases begin with.
+
+    The same at all nodes of an operator comes first: they are the layers of one module.
+    """
+    for op_type in GATES:
+        sites = [site for site in place.sites if site.op_type == op_type]
+        yield from _rearranged(sites) if len(sites) > 1 else ()
+        for site in sites:
+            yield from _rearranged([site])
+
+
+def _rearranged(sites: Sequence[RegionNode]) -> Hypotheses:
+    """Yield constants of nodes that all are arranged in the same other way."""
+    op_type, known = sites[0].op_type, [_constants(site) for site in sites]
+    titles = " and ".join(site.title for site in sites)
+    every = [_arranged({s: c.array for s, c in each.items()}, GATES[op_type]) for each in known]
+    for together in zip(*every, strict=False):
+        kind, how, _ = together[0]
+        if any(other != how for _, other, _ in together):
+            return  # one node lacks what another has
+        changed = [
+            (constants[slot], array)
+            for constants, (_, _, right) in zip(known, together, strict=True)
+            for slot, array in right.items()
+            if not np.array_equal(array, constants[slot].array)
+        ]
+        edits = tuple(constant.edit(array) for constant, array in changed)
+        names = ", ".join(repr(constant.name) for constant, _ in changed)
+        if edits:
+            sentence = how.format(title=titles, names=names)
+            yield Hypothesis(kind, sentence, edits, (kind, op_type, how))
 
 
 def _arranged(arrays: Mapping[int, Array], count: int) -> Iterator[Arranged]:
