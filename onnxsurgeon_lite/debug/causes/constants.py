@@ -36,9 +36,11 @@ _MASKS = MISTAKES["scalars"]["masks"]
 
 def weights(place: Place) -> Hypotheses:
     """Yield hypotheses about weights of linear nodes that give what is wanted in some rows: they need few runs."""
+    # numpy shows which variants can fit, in a few rows and outputs
     for view in linears(place):
         constant = view.constant
         for kind, how, right in variants(constant):
+            # a normalization that was folded into the weight scales its outputs
             factor = _factor(view, kind, right)
             solved = (0, 0)
             if factor is not None:
@@ -73,6 +75,7 @@ def epsilons(place: Place) -> Hypotheses:
     for constant in place.constants():
         array, site = constant.array, constant.site
         is_number = array.size == 1 and constant.is_float and array.item() > 0
+        # `sqrt(variance + epsilon)`, written as several nodes
         if site.op_type != "Add" or not is_number or not any(map(_is_root, site.readers)):
             continue
         for value in EPSILONS:
@@ -91,6 +94,7 @@ def _is_root(site: RegionNode) -> bool:
 
 def constants(place: Place) -> Hypotheses:
     """Yield hypotheses about one constant, then about constants that share a permutation."""
+    # weights of linear nodes are tried by `weights`, sizes at the end, single numbers by `scalars`
     known = {
         (view.constant.site, view.constant.slot) for view in linears(place) if view.groups == 1
     }
@@ -122,6 +126,7 @@ def folded(place: Place) -> Hypotheses:
         array = constant.array
         if not constant.is_float or value.size != array.size or array.size < 2:
             continue
+        # axes of one element may differ
         if [n for n in value.shape if n > 1] == [n for n in array.shape if n > 1]:
             right = value.reshape(array.shape).astype(array.dtype)
             how = described(constant.numbers, wide(right))
@@ -166,6 +171,7 @@ def _scalars(constant: Constant) -> Iterator[Variant]:
     """Yield numbers that people mistake for each other, and those that sizes of the node suggest."""
     array = constant.array
     old = array.reshape(-1)[0]
+    # masks and usual numbers of floats, neighbors and zero points of integers
     values, named = list[float](), dict[float, str]()
     if constant.is_float:
         may_mask = constant.site.op_type != "Clip" and not 0 < float(old) < -_MASKING
@@ -186,6 +192,7 @@ def _scalars(constant: Constant) -> Iterator[Variant]:
 
 def _sizes(site: RegionNode) -> Iterator[tuple[float, str]]:
     """Yield factors that follow from dimensions, and what they are: 1/sqrt(d), sqrt(d), 1/d, d."""
+    # the sizes of what the node reads, of what its makers read, and of what enters
     read, place = list(site.input), site.place
     for slot in range(len(site.input)):
         maker = site.maker(slot)
@@ -202,6 +209,7 @@ def _sizes(site: RegionNode) -> Iterator[tuple[float, str]]:
 
 def _integers(array: Array) -> Iterator[Variant]:
     """Yield indices that are off by one, and the sizes of a shape in another order."""
+    # all indices that do not mean the end, then each of a few
     small = np.abs(wide(array)) < _HUGE
     for step in (1, -1):
         moved = np.where(small, array.astype(np.int64) + step * small, array).astype(array.dtype)
@@ -211,6 +219,7 @@ def _integers(array: Array) -> Iterator[Variant]:
             right.reshape(-1)[at] = moved.reshape(-1)[at]
             how = f"is off by one at [{at}]; with {right.reshape(-1)[at]} there"
             yield "off by one", how, right
+    # a shape with two sizes exchanged
     pairs = itertools.combinations(range(array.size), 2) if array.ndim == 1 else ()
     for a, b in pairs if array.size <= _FEW else ():
         if array[a] != array[b] and min(array[a], array[b]) > 0:
@@ -269,6 +278,7 @@ def _are_flags(array: Array) -> bool:
 
 def _masking(array: Array) -> Iterator[Variant]:
     """Yield masks with another number, inverted, moved by one, and triangles."""
+    # flags keep their two values; numbers that hide get another one
     are_flags = array.dtype.kind == "b" or _are_flags(array)
     low, high = (False, True) if are_flags else (array.min(), array.max())
     for value in () if are_flags else _MASKS:
@@ -279,6 +289,7 @@ def _masking(array: Array) -> Iterator[Variant]:
     yield "mask", "masks what it should keep; inverted", inverted
     if array.ndim < 2:
         return
+    # of queries and keys: windows, triangles, one position off
     rows, columns = np.indices(array.shape[-2:])
     yield from _bands(array, np.asarray(columns - rows), (low, high))
     for step in (0, 1, -1):
@@ -298,6 +309,7 @@ def _bands(array: Array, ahead: Order, numbers: Sequence[bool | float]) -> Itera
         kept = ahead[(array == keep).reshape(-1, *ahead.shape)[0]]
         if not kept.size:
             continue
+        # the window now, and others: a little larger or smaller, open to the past, as narrow as people write them
         first, last = int(kept.min()), int(kept.max())
         ends = [(first + a, last + b) for a, b in MISTAKES["windows"]["ends"]]
         ends.append((int(ahead.min()), last))
@@ -314,12 +326,14 @@ def _moved(array: Array, is_kernel: bool) -> Iterator[Variant]:
     """Yield the same numbers in another arrangement, or with the other sign."""
     if is_float(array.dtype):
         yield "negated constant", "has the wrong sign; with the other one", np.negative(array)
+    # a square weight is transposed; another one has the shape that is wanted, and the layout of the transpose
     if array.ndim == 2:
         if array.shape[0] == array.shape[1]:
             yield "transposed constant", "is transposed; transposed back", array.T.copy()
         else:
             turned = array.reshape(array.shape[::-1]).T.copy()
             yield "transposed constant", "is laid out as its transpose; read that way", turned
+    # kernels and batches of matrices, stored with their axes in another order
     for axes in itertools.permutations(range(array.ndim)) if array.ndim in (3, 4, 5) else ():
         laid_out = array.reshape([array.shape[axis] for axis in axes])
         laid_in_order = f"axes laid out in the order {list(axes)}"
@@ -410,6 +424,7 @@ def _rounded(array: Array) -> Iterator[Variant]:
             with np.errstate(all="ignore"):
                 right = array.astype(dtype).astype(array.dtype)
             yield "rounded constant", f"is exact; rounded to {dtype.name}", right
+    # int8, with one scale for all or one for each channel
     numbers = wide(array)
     for axis in (None, *range(array.ndim)) if array.ndim > 1 else (None,):
         others = tuple(a for a in range(array.ndim) if a != axis) if axis is not None else None
@@ -425,6 +440,7 @@ def together(place: Place, orders: Callable[[int], Ordering]) -> Hypotheses:
     found = [c for c in place.constants() if c.is_float and c.array.size > 1]
     shapes = (constant.array.shape for constant in found)
     for size in dict.fromkeys(itertools.chain.from_iterable(shapes)):
+        # a weight along an axis, and the vectors of that size: biases, scales
         along = [(c, axis) for c in found if (axis := _axis_of(c.array, size)) is not None]
         lines = any(c.array.size == size for c, _ in along)
         few = sum(c.array.size for c, _ in along) <= 4 * _SMALL

@@ -50,6 +50,7 @@ def edited(index: GraphIndex, steps: Iterable[Pass]) -> list[int]:
 
 def merged(steps: Iterable[Pass]) -> list[Pass]:
     """Return edits without repeated ones, and those that make the same of several nodes as one."""
+    # edits that are equal but for their nodes become one of all these nodes
     found: dict[Hashable, Pass] = {}
     every = list(steps)
     changed = {node for step in every if isinstance(step, SetOp) for node in step.nodes}
@@ -87,6 +88,7 @@ def _repeated(index: GraphIndex, step: Pass, wired: bool) -> Iterator[Pass]:
         if _single(index, step.value) is None or np.asarray(step.numbers).size != 1:
             return
         slots = sorted({list(index.nodes[position].input).index(step.value) for position in here})
+    # every node that has the same
     kinds = {_kind(index, position, step, slots, wired) for position in here}
     every = range(len(index.nodes))
     alike = [n for n in every if _kind(index, n, step, slots, wired) in kinds]
@@ -94,6 +96,7 @@ def _repeated(index: GraphIndex, step: Pass, wired: bool) -> Iterator[Pass]:
     if isinstance(step, SetAttr | SetOp):
         yield replace(step, nodes=tokens)
     elif isinstance(step, SetConstant):
+        # a number for each node: they may read constants of different names and shapes
         right = np.asarray(step.numbers).reshape(())
         for (position, token), slot in product(zip(alike, tokens, strict=True), slots):
             name = index.nodes[position].input[slot]
@@ -106,6 +109,7 @@ def _parts(index: GraphIndex, step: Rewire) -> Iterator[Rewire]:
     parts = parts_of(index, step.old)
     if step.new not in parts:
         return
+    # which part is read instead of which, by operators of these kinds
     old, new = parts.index(step.old), parts.index(step.new)
     operators = {index.nodes[position].op_type for position in edited(index, [step])}
     cuts = dict.fromkeys(parts_of(index, name) for name in index.producer)
@@ -161,6 +165,7 @@ def _of_all(place: Place, family: Callable[[Place], Iterable[Hypothesis]]) -> Hy
     """Yield each mistake at all nodes that have the same, if these are several."""
     index = place.index
     for several in _alike(place, [family]).values():
+        # each set of nodes once, though each of its nodes yields the hypothesis
         done = set[int]()
         for hypothesis in several if len(several) > 1 else ():
             named = edited(index, hypothesis.edits)

@@ -74,6 +74,7 @@ def missing_slopes(place: Place) -> Hypotheses:
 
 def _slopes(heads: int) -> list[float]:
     """Return the slopes of ALiBi: powers of a root of 1/256, with those of twice as many heads between."""
+    # a geometric sequence for the largest power of two, every second slope of twice as many for the rest
     power = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
     return [*slopes, *_slopes(2 * power)[::2][: heads - power]] if heads > power else slopes
@@ -81,6 +82,7 @@ def _slopes(heads: int) -> list[float]:
 
 def _later(scores: Array, ahead: Offsets) -> str:
     """Say which later positions scores let through: all, or a few, where a mask is off."""
+    # how far ahead any query sees
     seen = (wide(scores) > _MASKED).reshape(-1, *ahead.shape).any(axis=0)
     most = int(ahead[seen].max(initial=0))
     if not 0 < most < ahead.max():
@@ -94,6 +96,7 @@ def inverted_flags(place: Place) -> Hypotheses:
         readers = set(place.consumers.get(name, ()))
         if not readers or shown(array) is None or array.min() < 0:
             continue
+        # what hides something, somewhere behind
         behind = readers.union(*map(place.index.descendants, readers))
         if any(place.nodes[number].op_type in _HIDING for number in behind):
             to = place.those(place.readers(name))
@@ -126,6 +129,7 @@ def shown(array: Array) -> Flags | None:
     """Return what a mask shows: its flags, ones, or zeros among numbers that hide; None if it is no mask."""
     if array.size < 2 or array.dtype.kind in "OUS":
         return None
+    # two values: zero and one, or zero and one that hides
     numbers = wide(array)
     low, high = numbers.min(), numbers.max()
     hidden = numbers <= (_MASKED if low < 0 else 0)
@@ -155,6 +159,7 @@ class _Mask:
 
     def nodes(self, opset: int) -> str:
         """Return what makes `y` of the scores `x` and the mask `x1`, in ONNX syntax."""
+        # to flags, inverted, with the axes of the scores
         steps = [] if self.array.dtype.kind == "b" else ["Cast <to = 9> ({})"]
         steps = ["Greater({}, masked)"] if self.array.min() < 0 else steps
         steps += ["Not({})"] if self.inverted else []
@@ -192,6 +197,7 @@ class _Spot:
             wrong = f"the mask {self.mask!r} {self.applied} {self.title}"
         if mask.name != self.mask and self.applied:
             wrong = f"{self.title} masks the scores with {self.mask!r}, not with {mask.name!r}"
+        # a query that sees nothing is even with the lowest number, and NaN with infinity: references show which
         lowest = -largest(scores.dtype)
         for low in (lowest,) if mask.keeps.any(axis=-1).all() else (lowest, -np.inf):
             floats = {"masked": _MASKED, "low": low}
@@ -233,6 +239,7 @@ def _applied(place: Place, name: str) -> Iterator[_Spot]:
         number = place.producer.get(name)
         if number is None:
             return
+        # one operand of the scores' shape, and a mask among the others
         site, read, made = place.sites[number], dict[str, Array](), place.operand(name)
         for each in site.input:
             array = place.operand(each)
@@ -260,6 +267,7 @@ def _masks(place: Place, scores: Array, own: str) -> Iterator[_Mask]:
     tried = [(own, False), (own, True), *plain] if own else [*plain, *inverted]
     seen = set[bytes]()
     for name, way in tried:
+        # each way in which the mask's axes may stand among those of the scores, each effect once
         missing = scores.ndim - masks[name].ndim
         for axes in combinations(range(scores.ndim), missing) if missing >= 0 else ():
             keeps = np.expand_dims(masks[name] != way, axes)

@@ -72,6 +72,7 @@ class _Norm:
 
     def edit(self, place: Place, start: str, end: str, made: Array) -> Pass:
         """Return the edit that normalizes one value to another."""
+        # constants as the nodes read them: by channel of axis 1, or along the last axis
         axes = (1,) * (made.ndim - 2) if self.groups else ()
         mean = "ReduceMean(q, last)" if place.opset >= 18 else "ReduceMean <axes = [-1]> (q)"
         nodes = MISTAKES["norms"][self.op_type].format(epsilon=f"{self.epsilon:.15f}", mean=mean)
@@ -86,6 +87,7 @@ class _Norm:
 
 def _solved(made: Wide, wanted: Wide) -> Iterator[_Norm]:
     """Yield the normalizations with which a value gives what is wanted, each with the best epsilon."""
+    # along the last axis, then over the channels of axis 1, as a whole or in groups
     kinds = [(op_type, 0) for op_type in OF_THE_LAST_AXIS] if made.ndim > 1 else []
     if made.ndim > 2 and not _is_a_bias(made, wanted):
         channels = made.shape[1]
@@ -94,6 +96,7 @@ def _solved(made: Wide, wanted: Wide) -> Iterator[_Norm]:
         ]
         kinds += [("BatchNormalization", channels), *(("GroupNormalization", g) for g in several)]
     for op_type, groups in kinds:
+        # the epsilon that fits best; a BatchNormalization without a bias is a factor
         norms = [_fitted(op_type, groups, epsilon, made, wanted) for epsilon in _EPSILONS]
         best, error = min(norms, key=lambda found: found[1])
         least = _FLAT * np.abs(best.scale).max()
@@ -148,6 +151,7 @@ def other_norms(place: Place) -> Hypotheses:
         start, given, scale = first.input[0], first.operand(0), site.constant(1)
         if given is None or not is_float(given.dtype) or given.ndim < 2:
             continue
+        # another kind with the same scale, then kinds whose constants are solved for
         others: list[tuple[_Norm, int]] = []
         if site.op_type in OF_THE_LAST_AXIS and scale is not None and scale.array.ndim == 1:
             same = scale.numbers
@@ -187,6 +191,7 @@ def other_groups(place: Place) -> Hypotheses:
         if np.ptp(scale.array) or np.ptp(bias.array):
             continue
         channels, now = given.shape[1], scale.array.size
+        # InstanceNormalization of a value that is reshaped to groups, as exporters write it
         for groups in range(1, channels + 1):
             if channels % groups or groups == now:
                 continue
@@ -207,6 +212,7 @@ def _grouped(site: RegionNode) -> tuple[RegionNode, RegionNode]:
 
 def _missing_behind(place: Place, right: Right) -> Hypotheses:
     for norm in _solved(right.made, right.wanted):
+        # what is normalized gets a name of its own, before the maker's result or after what enters
         plain, made = f"{right.name}_plain", right.maker is not None
         ends = (plain, right.name) if made else (right.name, plain)
         there = Insert(right.name, "Identity", before=made, output=plain)
@@ -225,6 +231,7 @@ def missing_together(place: Place) -> Hypotheses:
             found = (*_missing_behind(place, right), *missing_activation(place, right))
             if found:
                 several.setdefault(right.step, []).extend(found)
+    # one choice for each step that the references have, all choices together
     for chosen in islice(product(*several.values()), _TOGETHER) if len(several) > 1 else ():
         edits = tuple(edit for hypothesis in chosen for edit in hypothesis.edits)
         missing = " and ".join(hypothesis.wrong for hypothesis in chosen)
@@ -237,6 +244,7 @@ def missing_together(place: Place) -> Hypotheses:
 
 def _is_normalized(maker: RegionNode | None) -> bool:
     """Return whether a node's result is normalized already, but for its shape and scale: hardly once more."""
+    # back through what only scales and arranges
     while maker is not None and maker.op_type in _BEHIND_A_NORM:
         read = maker.computed
         maker = maker.maker(maker.input.index(read[0])) if len(read) == 1 else None
@@ -276,10 +284,12 @@ def moved_norms(
     Args:
         narrow: only several of those values together: one culprit says little of one, and nothing of others.
     """
+    # what can be moved at all, and what of it makes the values in question
     every = [move for norm in _norms(index) if (move := _move(index, norm)) is not None]
     here = [move for move in every if move.norm.made in values]
     tried: list[list[str]] = []
     for how in dict.fromkeys(move.how for move in here):
+        # those here, all of the model, each alone, neighbors
         alike = [move for move in here if move.how == how]
         others = [move for move in every if move.how == how]
         more = () if narrow else (others, *([move] for move in alike))
@@ -396,6 +406,7 @@ def _norms(index: GraphIndex) -> Iterator[_NormalizedValue]:
 
 def _norm_at(index: GraphIndex, position: int) -> _NormalizedValue | None:
     """Return the normalization that a node, or a mean, belongs to."""
+    # one node, or several that begin at a mean: of a value, or of its square
     node = index.nodes[position]
     if node.op_type in OF_THE_LAST_AXIS:
         return _NormalizedValue(

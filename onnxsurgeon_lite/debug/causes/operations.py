@@ -251,6 +251,7 @@ def _has_bias(place: Place, right: Right, shape: Ints) -> bool:
     number = place.producer.get(right.name)
     if number is None:
         return False
+    # a bias of the node itself, else a constant that is added before or behind
     site = place.sites[number]
     first = 2 if site.op_type in _PRODUCTS else -1
     if site.op_type != "Add" and any(map(place.is_constant, site.input[first:])):
@@ -431,10 +432,12 @@ def _replaced(place: Place) -> Hypotheses:
 
 def _between(place: Place) -> Iterator[tuple[str, str]]:
     """Yield two values of one shape: any and the wrong one, then an inner one that is a function of the other alone."""
+    # which value the wrong one may be a function of
     values = {n: v for n, v in place.values.items() if is_float(v.dtype) and v.size}
     for name, value in values.items():
         if name != place.value and value.shape == place.wanted.shape:
             yield name, place.value
+    # inner values: between the two nothing but constants may be read
     for start, end in permutations(values, 2):
         if end != place.value and values[start].shape == values[end].shape:
             nodes = place.index.ancestors([end], stop=[start])
@@ -480,6 +483,7 @@ def composed(
     header = f'<ir_version: {version}, opset_import: ["" : {place.opset}]>'
     read = ", ".join(f"{kind} x{k or ''}" for k, kind in enumerate((shaped, *more)))
     parsed = parser.parse_model(f"{header} several ({read}) => ({shaped} y) {{ {nodes} }}")
+    # the numbers that the nodes read, and no others
     constants = {name for node in parsed.graph.node for name in node.input}
     tensors = (from_array(array, name) for name, array in numbers.items() if name in constants)
     parsed.graph.initializer.extend(tensors)

@@ -177,6 +177,7 @@ class RegionNode:
     def wanted(self) -> Wide | None:
         """What the node should make: the wanted value, taken back through the nodes that follow."""
         place = self.place
+        # the end of the region is known; before it, through one reader at a time
         if self.output == place.value:
             return wide(place.wanted) if place.wanted.dtype.kind in "fV" else None
         users = [site for site in self.readers if site.number in place.leading]
@@ -185,6 +186,7 @@ class RegionNode:
         result = users[0].wanted
         if result is None:
             return None
+        # what its only reader must read
         found = users[0].taken_back(users[0].input.index(self.output), result)
         fits = found is not None and (self.made is None or self.made.shape == found.shape)
         return found if fits else None
@@ -194,6 +196,7 @@ class RegionNode:
         read = self.place.values.get(self.input[slot])
         if read is None:
             return None
+        # operators that only arrange elements
         if self.op_type == "Concat":
             return self._part(slot, result)
         if self.op_type == "Transpose":
@@ -203,10 +206,12 @@ class RegionNode:
             return None
         if self.op_type in _SAME_ELEMENTS and slot == 0:
             return result.reshape(read.shape)
+        # arithmetic with another operand that is known
         other = self.operand(1 - slot) if len(self.input) == 2 else None
         back = _BACK.get((self.op_type, slot))
         if other is None or back is None or other.dtype.kind not in "fV":
             return None
+        # a product with 0 says nothing of the other factor
         if self.op_type == "Mul" and not other.all():
             return None
         found = back(result, wide(other))
@@ -369,9 +374,11 @@ class Place:
     @cached_property
     def bits(self) -> float:
         """How much the wanted numbers say: a wrong edit gives them by chance once in `2 ** bits` times."""
+        # which number stands where: the entropy of the different numbers
         rounded = [_rounded(sample.wanted[self.value]) for sample in self.samples]
         found = [np.unique(array, return_counts=True)[1] for array in rounded]
         which = sum(float((counts * np.log2(counts.sum() / counts)).sum()) for counts in found)
+        # and which number each of them is, among those that the tolerance distinguishes
         allowed = (self.judge.allowed(self.value, self.wanted) or OWN).resolved(self.wanted.dtype)
         width = allowed.rtol + allowed.absolute(self.scale) / (self.scale or 1.0)
         each = -math.log2(min(1.0, max(width, _LEAST_WIDTH)))
@@ -380,6 +387,7 @@ class Place:
     @cached_property
     def live(self) -> set[str]:
         """Values of the region that are computed from what enters, not from its shape or from constants alone."""
+        # nodes are in topological order: one pass follows what enters
         live = {name for name in self.inputs if constant(self.whole, name) is None}
         for node in self.index.nodes:
             if node.op_type not in ("Shape", "Size") and not live.isdisjoint(node.input):
@@ -397,6 +405,7 @@ class Place:
         for name in self.live - self.inputs.keys() - {self.value}:
             array = self.values.get(name)
             if array is not None and array.dtype.kind in "biu":
+                # as many bits as it takes to write the largest index that is there
                 most = 2 if array.dtype.kind == "b" else int(np.abs(wide(array)).max(initial=0)) + 2
                 found[name] = array.size * math.log2(most) * len(self.samples)
         return found
@@ -404,6 +413,7 @@ class Place:
     def passed(self, edits: Sequence[Pass]) -> float:
         """Return how many bits of what edits change reach the value: the fewest of what stands between."""
         edited = edited_by(edits, self.index)
+        # integers stand between where the value depends on the edit through them alone
         between = (
             bits
             for name, bits in self.narrow.items()
@@ -443,6 +453,7 @@ class Place:
     @cached_property
     def values(self) -> dict[str, Array]:
         """Every value that the region computes from right inputs, in the first sample."""
+        # one run computes them all; where that fails, what enters is known nonetheless
         made = [name for node in self.index.nodes for name in node.output if name]
         first = {name: v for name, v in self.inputs.items() if is_array(v)}
         observer = Observer(self.index, self.runtime)
@@ -509,6 +520,7 @@ class Place:
     def constants(self) -> Iterator[Constant]:
         """Yield each constant that a node reads, and what is wrong itself if it is one."""
         found = [site.constant(slot) for site in self.sites for slot in range(len(site.input))]
+        # the wrong value may be a constant itself
         made = self.constant(self.value)
         if made is not None:
             maker = self.sites[self.index.producer[self.value]]
@@ -522,6 +534,7 @@ class Place:
 
     def is_open(self, name: str, axis: int) -> bool:
         """Return whether an axis of a value may have other sizes than it has here."""
+        # what is declared of the value, else whether any input of the model is open
         kind = self.whole.type_of(name)
         dims = kind.tensor_type.shape.dim if kind is not None else []
         if -len(dims) <= axis < len(dims):
@@ -550,6 +563,7 @@ class Place:
 
     def changed_by(self, edited: GraphIndex) -> list[str]:
         """Return the values inside the region that an edit of the model computes in another way."""
+        # values inside that nodes elsewhere read, too: of others nobody sees the change
         inner = self.index.producer.keys() - set(self.samples[0].wanted)
         shared = (
             n for n in inner if not set(self.whole.consumers.get(n, ())) <= set(self.positions)
@@ -571,6 +585,7 @@ class Place:
         return " and ".join(map(self.title, dict.fromkeys(readers)))
 
     def _outside(self, step: Pass, several: bool) -> Pass:
+        # nodes are called otherwise in the whole model
         fields = {
             field: tuple(self.selector(token, several) for token in getattr(step, field))
             for field in ("nodes", "to")
@@ -611,6 +626,7 @@ def _made(value: str, of: Iterable[str], index: GraphIndex) -> list[object]:
 
 def selected(index: GraphIndex, position: int, several: bool = False) -> str:
     """Return what selects a node: its name, its value for one of several edits, else its id."""
+    # a name may stand for several nodes, or look like a pattern; an id changes when nodes are inserted
     node = index.nodes[position]
     if _is_plain(node.name) and len(index.named[node.name]) == 1 and node.name not in index:
         return node.name
@@ -669,6 +685,7 @@ def _constants_beside(
     whole: GraphIndex, part: ModelProto, shapes: Container[Ints]
 ) -> list[TensorProto]:
     """Return the constants of the whole model with one of these shapes, nearest to the region first."""
+    # near in the list of initializers is near in the model, as exporters write them
     there = {tensor.name for tensor in part.graph.initializer}
     order = {name: place for place, name in enumerate(whole.initializers)}
     here = min((order[name] for name in there if name in order), default=0)

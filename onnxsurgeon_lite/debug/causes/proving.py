@@ -74,6 +74,7 @@ class Proof:
     ) -> Comparison | None:
         """Run a place in the model with edits; return its value in the first sample, None if it does not agree."""
         after: Comparison | None = None
+        # the first sample decides whether the others are run
         for sample in place.samples:
             found = self._found(place, steps, sample, instead)
             compared = {
@@ -88,6 +89,7 @@ class Proof:
 
     def all_right(self, steps: Sequence[Pass]) -> bool:
         """Return whether all values of an edited model are right, as it computes them from the feeds."""
+        # from the feeds on, so errors of what comes first are in what follows
         judge = replace(self.case.judge, outputs={})
         try:
             index = edited_by(merged(steps), self.index)
@@ -113,6 +115,7 @@ class Proof:
         found: dict[str, Comparison] = {}
         try:
             index = edited_by(steps, self.index)
+            # nodes that the edits put in or make read something else
             fresh = [
                 n
                 for n, node in enumerate(index.nodes)
@@ -120,6 +123,7 @@ class Proof:
             ]
             for known in self.around.samples:
                 references = known.references
+                # the first references behind the edits must be right, whatever becomes of the culprits
                 first = set(_first_known(index, fresh, references))
                 values = [c.value for c in culprits if c.value in references]
                 right = dict[str, Comparison]()
@@ -180,9 +184,11 @@ class Proof:
             elsewhere = (reader for reader in readers if reader not in place.positions)
             return _first_known(self.index, elsewhere, known.references)
 
+        # what reads a value behind which a node is inserted must be right
         below = first_below(s.value for s in steps if isinstance(s, Insert) and place.is_for_all(s))
         try:
             index = edited_by(steps, self.index)
+            # what was right and reads what changes inside, or a constant of all, must stay right
             of_all = [s.value for s in steps if isinstance(s, SetConstant) and not s.to]
             before = known.alone(self.index, first_below(place.changed_by(index) + of_all))
         except SurgeonError:
@@ -214,6 +220,7 @@ class Proof:
 
     def apart(self, place: Place, one: Cause, other: Cause) -> str:
         """Say which sample would distinguish two causes that fit equally."""
+        # larger, smaller and negative inputs: where the two edits compute different values
         for factor in _FACTORS:
             inputs = {n: _times(value, factor) for n, value in place.inputs.items()}
             sample = replace(place.samples[0], inputs=inputs)

@@ -87,6 +87,7 @@ def _rearranged(sites: Sequence[RegionNode]) -> Hypotheses:
 
 def _arranged(arrays: Mapping[int, Array], count: int) -> Iterator[Arranged]:
     """Yield other orders of gates, of directions, of the halves of the bias; other biases; transposed gates."""
+    # gates in another order: of all constants, of some, of one direction
     orders = list(_others_than_now(count))
     wrong, other = "the gates of {title} are", "in another order in {names}; taken as"
     for order, parts in itertools.product(orders, _PARTS):
@@ -99,9 +100,11 @@ def _arranged(arrays: Mapping[int, Array], count: int) -> Iterator[Arranged]:
                 numbers[way] = _regated(numbers, slot, _PARTS[0], order)[way]
             of_one = f"the gates of direction {way} of {{title}} are {other} {list(order)}"
             yield "gate order", of_one, right
+    # numbers of the other direction
     how = "the two directions of {title} are exchanged in {names}; changed back"
     yield "directions", how, {slot: a[::-1].copy() for slot, a in arrays.items()}
     bias, state = arrays.get(3), arrays.get(2)
+    # biases: Wb and Rb exchanged, or one gate that begins with another number, as forget gates do
     if bias is not None:
         halves = bias.reshape(len(bias), 2, -1)
         how = "the biases of inputs and state of {title}, {names}, are exchanged; changed back"
@@ -111,6 +114,7 @@ def _arranged(arrays: Mapping[int, Array], count: int) -> Iterator[Arranged]:
             added = bias.reshape(len(bias), 2 * count, -1) + step * at
             how = f"{{names}} of {{title}} lacks {step:+g} at gate {half % count}; added"
             yield "gate bias", how, {3: added.reshape(bias.shape)}
+    # each gate's square matrix transposed; as a whole the weight is not square
     if state is not None:
         blocks = state.reshape(len(state), count, -1, state.shape[-1])
         if blocks.shape[2] == blocks.shape[3]:
@@ -146,10 +150,12 @@ def _of_constant(constant: Constant | None, every: Sequence[Cells]) -> Hypothese
     """Yield one constant, with other numbers where it is zero, then everywhere."""
     if constant is None or not constant.is_float:
         return
+    # a weight that is zero in part has lost that part: fewer unknowns, so it comes first
     slot, zero = constant.slot, constant.array == 0
     for free in (zero, np.ones_like(zero)) if zero.any() and slot != BIAS else (zero | ~zero,):
         masks = [_by_unit(f, c, slot) for f, c in zip(free, every, strict=True)]
         width = max(int(mask.sum(axis=(1, 2)).max()) for mask in masks)
+        # what could not be proved is not solved for, unless it is plainly wrong
         proves = Hypothesis("", "", (), (), width, every[0].rows).proves
         if proves or plain(constant, rounding(constant.numbers)):
             solved = [cells.solved(slot, mask) for cells, mask in zip(every, masks, strict=True)]
@@ -178,6 +184,7 @@ def _seen_at(site: RegionNode) -> Iterator[RegionNode]:
     """Yield a node, and in places that end at a value after it for which the model has no reference."""
     yield site
     place = site.place
+    # what follows from the states in the region, and references that may be of one of these values
     behind = {site.number, *(place.index.descendants(site.number) & place.leading)}
     later = place.index.made_by(behind)
     values = [name for name in place.values if name in later]
@@ -210,6 +217,7 @@ def cells_of(site: RegionNode) -> list[Cells]:
 
 def _is_usual(site: RegionNode) -> bool:
     """Return whether a node has the functions that it has by default, and steps along its first axis."""
+    # the cells are computed in numpy as ONNX defines them by default; other settings are rare
     known, named = site.attributes, site.attributes.get("activations")
     usual = list(map(str.lower, MISTAKES["recurrent"][site.op_type]))
     usual *= 2 if known.get("direction") == "bidirectional" else 1
@@ -226,12 +234,14 @@ def _ways(site: RegionNode) -> list[Way]:
     given, wanted = site.operand(0), site.wanted
     if given is None or wanted is None or wanted.ndim != 4 or len(given) != len(wanted):
         return []
+    # what the first step starts from: initial states, or zeros
     none = np.zeros((wanted.shape[1], *wanted.shape[2:]))
     starts = [site.operand(slot) if site.name(slot) else none for slot in (5, 6)]
     known = [wide(start) for start in starts if start is not None and start.shape == none.shape]
     if len(known) < 2 or not all(np.isfinite(a).all() for a in (given, wanted, *known)):
         return []
     found = []
+    # each direction in the order of its own steps: the state before a step is the wanted one
     for way, (state, cell) in enumerate(zip(*known, strict=True)):
         backwards = way == 1 or site.attributes.get("direction") == "reverse"
         step = -1 if backwards else 1
@@ -247,6 +257,7 @@ def _repaired(constant: Constant, kind: str, solved: Sequence[Solved | None]) ->
     wrong = [found for found in there if found.unknowns]
     if len(there) < len(solved) or not wrong:
         return
+    # the numbers of each direction with their change
     slot, old, right = constant.slot, constant.numbers, constant.numbers.copy()
     for numbers, found in zip(right, there, strict=True):
         change = found.change
@@ -254,6 +265,7 @@ def _repaired(constant: Constant, kind: str, solved: Sequence[Solved | None]) ->
     if unchanged(old, right).all() or not np.isfinite(right).all():
         return
     right = settled(old, right, slot)
+    # what that says, and whether it is proved: the direction with the fewest equations to spare decides
     said, where = described_in(old, right, slot)
     lent = borrowed(constant)
     least = min(wrong, key=lambda found: found.equations - found.unknowns)
@@ -290,6 +302,7 @@ def _added(change: Wide, bias: Wide, kind: str) -> Wide:
     # of a GRU the last gate has two sums, of the others all halves are added
     sums, gates = change[..., 0].T, GATES[kind]
     shared = gates - (kind == "GRU")
+    # a half of zeros takes the change where it would look arbitrary in the other half
     inputs, state = bias.reshape(2, gates, -1)
     added = np.zeros((2, gates, inputs.shape[1]))
     moved = inputs.copy()
@@ -305,6 +318,7 @@ def _added(change: Wide, bias: Wide, kind: str) -> Wide:
 def described_in(old: Wide, right: Wide, slot: int) -> tuple[str, str]:
     """Return (how a constant differs from the right one, in which direction and half)."""
     where = " in its biases" if slot == BIAS else ""
+    # the whole, else one direction, else one half of the bias
     if not old.any():
         return "is zero everywhere", where
     wrong = np.flatnonzero((old != right).reshape(len(old), -1).any(axis=1))

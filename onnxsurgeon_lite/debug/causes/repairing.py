@@ -66,6 +66,7 @@ def repair_files(
     """
     steps: list[Pass] = []
     current, found = model, result
+    # an error may hide another one behind it: repair and search again
     for _ in range(_ROUNDS):
         try:
             edit = repaired(current, found)
@@ -119,6 +120,7 @@ def _edits(index: GraphIndex, culprit: Culprit) -> Iterator[tuple[Pass, str, Mod
 
 def _splits(index: GraphIndex, fused: Sequence[str]) -> Iterator[tuple[Pass, str]]:
     """Yield what keeps fused nodes apart, from each other, then from others."""
+    # values that the fused nodes pass to each other come first
     nodes = [int(each[1:]) for each in fused if each[1:].isdecimal()]
     made = index.made_by(nodes)
     read = dict.fromkeys(itertools.chain.from_iterable(index.reads[p] for p in nodes))

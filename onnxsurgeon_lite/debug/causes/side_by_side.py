@@ -69,6 +69,7 @@ class SideBySide:
         return found
 
     def _constant(self, tensor: TensorProto) -> str:
+        # copies that give a constant other numbers read another name
         known = self._constants.setdefault(tensor.name, [])
         for other, name in known:
             if other is tensor or other == tensor:
@@ -85,6 +86,7 @@ class SideBySide:
         copy.CopyFrom(node)
         copy.ClearField("name")
         rename_uses([copy], {old: new for old, new in names.items() if old != new})
+        # a node with equal inputs and attributes is there once, whatever its results are called
         made = list(copy.output)
         copy.output[:] = ["o" if name else "" for name in made]
         key = copy.SerializeToString(deterministic=True)

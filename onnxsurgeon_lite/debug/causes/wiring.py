@@ -48,6 +48,7 @@ def exchanged_operands(place: Place) -> Hypotheses:
     for site in place.sites:
         if site.op_type in _ALIKE | _UNLIKE:
             continue
+        # two operands of one dtype exchanged; which shapes fit, the runtime says
         several, wrong = min(_OPERANDS, len(site.input)), f"{site.title} reads"
         for a, b in combinations(range(several), 2):
             one, two = site.input[a], site.input[b]
@@ -71,6 +72,7 @@ def _other_values(place: Place) -> Hypotheses:
     for site in place.sites:
         read = ((slot, name) for slot, name in enumerate(site.input) if not place.is_constant(name))
         reads += [([site], name, slot) for slot, name in read]
+    # several readers of one value: all of them first, then fewer
     for old in _data(place):
         every = [s for s in dict.fromkeys(place.readers(old)) if s.number in place.leading]
         least = 2 if len(every) <= _READERS else len(every)
@@ -97,6 +99,7 @@ def _other_outputs(place: Place) -> Hypotheses:
     """Yield nodes whose operands all are the same output of their makers, and should be another one."""
     known, producer = {**place.nearby, **place.values}, place.whole.producer
     for site in place.sites:
+        # operands that all are the first output of their makers, say
         read = [name for name in site.input if name in producer]
         if not len(read) == len(site.input) > 1:
             continue
@@ -145,6 +148,7 @@ def parts_of(index: GraphIndex, name: str) -> tuple[str, ...]:
     maker = index.producer.get(name)
     if maker is None:
         return ()
+    # the outputs of a Split, else all that is cut out of the same value in the same way
     node = index.nodes[maker]
     if node.op_type == "Split":
         return tuple(node.output)
@@ -192,9 +196,11 @@ def _orders(place: Place, cuts: Sequence[tuple[str, ...]]) -> Hypotheses:
 
 def fused(place: Place) -> Hypotheses:
     """Yield other orders of the parts that a value is cut into: of the constants that make it, or of values."""
+    # values that the region cuts, and into how many parts
     cut = {name: parts for name in place.values if 1 < (parts := _parts(place, name)) <= _MOST}
     for parts in dict.fromkeys(cut.values()):
         yield from together(place, partial(fused_orders, parts=parts))
+    # the values themselves, and what enters: there the parts are still one axis, or two
     for name in dict.fromkeys((*cut, *place.inputs)):
         value = place.values.get(name)
         if value is None or not is_float(value.dtype) or name not in place.live:
@@ -208,6 +214,7 @@ def fused(place: Place) -> Hypotheses:
 
 def _parts(place: Place, name: str) -> int:
     """Return into how many parts nodes cut a value; 0 for none."""
+    # a Split says it; Slices and Gathers of the same value are counted
     readers = dict.fromkeys(place.readers(name))
     split = [len(site.node.output) for site in readers if site.op_type == "Split"]
     cut = [
@@ -222,6 +229,7 @@ def _reordered(place: Place, name: str, first: int, how: str, order: Order) -> H
     last = range(first, len(shape))
     edits: tuple[Pass, ...] = (taken(name, first, order, to=to),)
     axes = f"axis {first}"
+    # several axes are one, in which the parts are reordered, and several again
     if len(last) > 1:
         flat, ordered = f"{name}_flat", f"{name}_ordered"
         merged, again = (np.array([*[0] * first, *end]) for end in ([-1], shape[first:]))
