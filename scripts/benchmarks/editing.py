@@ -185,6 +185,20 @@ def edit_chain(root: Path, out: Path) -> list[Contest]:
     ]
 
 
+def edit_tf_bert(root: Path, out: Path) -> list[Contest]:
+    """Verbs that need every type, on a graph whose shapes are computed from sizes without names."""
+    source, target = model_folder(root, "tf-bert") / "model.onnx", out / "edited.onnx"
+    saved = Command("onnx.load + onnx.save", python(_LOAD_AND_SAVE, source, out / "saved.onnx"))
+    verbs = {"simplify": ("--unproved",), "fold": (), "infer": ()}
+    return [
+        Contest(
+            _edit(f"tf-bert-{verb}", source, target, verb, *arguments),
+            (Peer(saved, (Target("time", 3),)),),
+        )
+        for verb, arguments in verbs.items()
+    ]
+
+
 def edit_chains_more(root: Path, out: Path) -> list[Contest]:
     """Verbs that need a chain of another kind: in modules, with attributes, of an open size; two chains; a text."""
     source, target = model_folder(root, "chain") / "model.onnx", out / "edited.onnx"
@@ -362,7 +376,7 @@ def _chain_text() -> str:
 
 
 def diff_chains(root: Path, out: Path) -> list[Contest]:
-    """One attribute changed: of three thousand nodes, and of fifty thousand."""
+    """One attribute changed: of three thousand nodes, and of fifty thousand; and every fifth of these removed."""
     contests = []
     for count in (3000, CHAIN_NODES):
         pair = [out / f"{count}.onnx", out / f"{count}_edited.onnx"]
@@ -376,7 +390,15 @@ def diff_chains(root: Path, out: Path) -> list[Contest]:
         both = Command("onnx.load of both", python(_LOAD_BOTH, *pair))
         targets = (Target("time", 4),) if count == 3000 else ()
         contests.append(Contest(ours, (Peer(both, targets),)))
-    return contests
+    removed = out / "removed.onnx"
+    del model.graph.node[::5]
+    for before, after in zip(model.graph.node, model.graph.node[1:], strict=False):
+        after.input[0] = before.output[0]
+    model.graph.node[0].input[0] = "v0"
+    onnx.save(model, removed)
+    ours = Command("diff-removed", [ONNXDBG, "diff", pair[0], removed], exit_code=1)
+    both = Command("onnx.load of both", python(_LOAD_BOTH, pair[0], removed))
+    return [*contests, Contest(ours, (Peer(both, (Target("time", 8),)),))]
 
 
 def _own_copy(root: Path, out: Path) -> Path:
@@ -408,6 +430,9 @@ ROWS = {
         ("chain",),
         10_000_000,
         edit_chain_busy,
+    ),
+    "edit-tf-bert": Row(
+        "verbs on a BERT as tf2onnx writes it", ("tf-bert",), 900_000_000, edit_tf_bert
     ),
     "diff": Row("one attribute among 3000 and 50 000 nodes", ("chain",), 10_000_000, diff_chains),
 }
