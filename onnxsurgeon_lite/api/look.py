@@ -156,13 +156,18 @@ def text(
 
 @spelled
 def check(
-    model: "ModelLike", full: bool = False, run: bool = False, **how: Unpack[RunOnFeeds]
+    model: "ModelLike",
+    full: bool = False,
+    run: bool = False,
+    config: "str | PathLike[str] | None" = None,
+    **how: Unpack[RunOnFeeds],
 ) -> "CheckResult":
     """Check a model against the ONNX specification, and find what is suspicious.
 
     Args:
         full: Include strict type and shape inference.
         run: Run it once; if the runtime refuses it, give the runtime each node alone, to name those that it refuses.
+        config: The config.json of the language model that it was made of: each field that a graph can tell is compared.
 
     Returns:
         Whether it is valid, the checker's message, and findings that the checker does not mind.
@@ -185,7 +190,28 @@ def check(
         except GraphError as error:  # its functions call themselves
             return checking.refused(error, "the model" if isinstance(model, bytes) else str(model))
         found = checking.check(known, full)
+        if config is not None:
+            found = _with_config(found, known, Path(config))
         return call.done(_with_refused(found, known, call) if run else found)
+
+
+def _with_config(found: "CheckResult", model: "Model", path: Path) -> "CheckResult":
+    """Add how a model agrees with its configuration."""
+    from dataclasses import replace
+
+    from onnxsurgeon_lite.errors import UsageError
+    from onnxsurgeon_lite.graph.config import agreements
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.tensors.references.sets import json_of
+
+    path = path / "config.json" if path.is_dir() else path
+    fields = agreements(GraphIndex.of(model), json_of(path))
+    if all(field.agrees is None for field in fields):
+        raise UsageError(
+            f"nothing of {str(path)!r} can be compared with the graph",
+            "give the config.json of a language model that transformers wrote",
+        )
+    return replace(found, config=fields)
 
 
 def _with_refused(found: "CheckResult", model: "Model", call: Call) -> "CheckResult":

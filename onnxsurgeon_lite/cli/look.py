@@ -53,17 +53,18 @@ def print_model(
 
 
 @command(shows="json")
-def check(result: "CheckResult") -> None:
+def check(result: "CheckResult", *, config: Path | None = None) -> None:
     """Check a model against the ONNX specification, and find what is suspicious, without materializing weights.
 
     $ onnxdbg check model.onnx
     $ onnxdbg check model.onnx --full --run
 
     Args:
+        config: Compare a language model with the config.json of its source, field by field.
         full: Strict type and shape inference, too.
         run: Run it once; name the nodes that the runtime refuses alone.
     """
-    options.require(result.valid)
+    options.require(result.match)
 
 
 @command("comparing {first} with {second}", shows="json")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph import native
+from onnxsurgeon_lite.graph.config import Agreement
 from onnxsurgeon_lite.graph.dangling import dangling
 from onnxsurgeon_lite.graph.index import (
     MAIN,
@@ -32,6 +33,7 @@ class CheckResult(Shown):
         problem: the checker's message; '' for a valid model.
         findings: suspicious parts of a model that the checker accepts.
         needs: the operators that only onnxruntime defines, as DOMAIN:OPERATOR.
+        config: how it agrees with the configuration of its source, field by field.
         path: the model's file.
 
     Example:
@@ -43,7 +45,13 @@ class CheckResult(Shown):
     problem: str = ""
     findings: tuple[LintFinding, ...] = ()
     needs: tuple[str, ...] = ()
+    config: tuple[Agreement, ...] = ()
     path: str = field(default="", metadata=HIDDEN)
+
+    @property
+    def match(self) -> bool:
+        """True for a valid model that no field of the configuration contradicts."""
+        return self.valid and not any(field.agrees is False for field in self.config)
 
 
 def check(model: Model, full: bool = False) -> CheckResult:
@@ -67,7 +75,9 @@ def check(model: Model, full: bool = False) -> CheckResult:
     except GraphError as error:
         return refused(error, path, tuple(findings))
     problem = problem_of(model, full)
-    return CheckResult(not problem, problem, (*findings, *find(index)), needed(model.proto), path)
+    return CheckResult(
+        not problem, problem, (*findings, *find(index)), needed(model.proto), path=path
+    )
 
 
 def refused(error: GraphError, path: str, findings: tuple[LintFinding, ...] = ()) -> CheckResult:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto
 
     from onnxsurgeon_lite.graph.check import CheckResult
+    from onnxsurgeon_lite.graph.config import Agreement
     from onnxsurgeon_lite.model import Written
     from onnxsurgeon_lite.recording.from_model import Recording
 
@@ -127,6 +128,16 @@ def changes_shown(changes: Sequence[str]) -> list[str]:
     return [*changes[: _MANY - 1], f"... and {len(changes) - _MANY + 1} more"]
 
 
+def _agreement(field: "Agreement") -> str:
+    """How a model agrees with a field of its configuration, in a sentence."""
+    said = f"{field.field} {field.wanted}".strip()
+    if field.agrees is None:
+        return f"not known: {said}, because {field.where}"
+    if field.agrees:
+        return f"agrees: {said} ({field.where})"
+    return f"differs: {said}, {field.where} is {field.found}"
+
+
 def show_verdict(result: "CheckResult") -> None:
     """Whether a model is valid, and why not; then what is suspicious, some lines of a kind."""
     if result.valid:
@@ -138,6 +149,8 @@ def show_verdict(result: "CheckResult") -> None:
             say(f"  {_one_line(line)}")
     if result.needs:
         say(f"needs operators of onnxruntime: {', '.join(result.needs)}")
+    for field in result.config:
+        say(_one_line(_agreement(field)))
     counts = Counter[str]()
     for finding in result.findings:
         counts[finding.kind] += 1

@@ -1,6 +1,7 @@
 """A reference set: named tensors, each read on demand."""
 
 import functools
+import json
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -194,6 +195,20 @@ def text_of(path: Path, folder: Path | None = None, limit: int = 1 << 28) -> str
         return require_regular(path, folder, limit).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # no UTF-8, or no path
         raise ReferenceSetError(f"cannot read {str(path)!r} as text: {error}") from error
+
+
+_MOST_JSON = 1 << 24  # bytes of a configuration
+
+
+def json_of(path: Path, folder: Path | None = None) -> dict[str, object]:
+    """Return the object that a JSON file holds, which anybody may have written; see `text_of`."""
+    try:
+        found = json.loads(text_of(path, folder, _MOST_JSON))
+    except (ValueError, RecursionError) as error:
+        raise ReferenceSetError(f"{str(path)!r} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ReferenceSetError(f"{str(path)!r} holds no JSON object")
+    return found
 
 
 @functools.cache

@@ -1,0 +1,483 @@
+"""Compare a language model with the configuration of its source: a table of fields, and of where a graph has them."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
+from onnxsurgeon_lite.graph.schemas import constant, schema_of
+from onnxsurgeon_lite.model import plain_domain
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.grid import Wide
+
+Json = Mapping[str, object]
+Found = float | tuple[float, ...] | str
+_ATTENDING = ("GroupQueryAttention", "MultiHeadAttention", "Attention")
+_NORMS = (
+    "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "LayerNormalization",
+    "SkipLayerNormalization", "RMSNormalization",
+)  # fmt: skip
+_TABLES = {
+    ("GroupQueryAttention", "com.microsoft"): (7, 8),
+    ("RotaryEmbedding", "com.microsoft"): (2, 3),
+    ("RotaryEmbedding", ""): (1, 2),
+}
+"""Operator -> the inputs with the tables of cosines and sines."""
+_ROWS = ("Gather", "GatherBlockQuantized")
+_PASSING = ("Transpose", "Reshape", "Cast", "Identity")
+_SHOWN = 4  # numbers of a list
+_CLOSE = 5e-3  # what half precision rounds
+_LARGEST_HEAD = 1 << 16
+_SMALL = 1 << 28  # elements of two tables that are compared
+
+
+class _NotToldError(Exception):
+    """The graph, or the configuration, does not tell."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A field of a configuration, and what the graph does.
+
+    Attributes:
+        wanted: what the configuration says, found: what the graph has; '' where it is not known.
+        agrees: None where it is not known. where: what of the graph was read, or why it is not known.
+    """
+
+    field: str
+    wanted: str
+    found: str
+    agrees: bool | None
+    where: str
+
+
+def agreements(index: GraphIndex, config: Json) -> tuple[Agreement, ...]:
+    """Return how a model agrees with each field of its configuration that a graph may tell."""
+    text = config.get("text_config")
+    source = _Source(text if isinstance(text, dict) else config)
+    graph, found = _Graph(index), []
+    if source.number("hidden_size") is None:  # of no language model that is known here
+        return ()
+    for field, (wanted, read, where) in _FIELDS.items():
+        right: Found | None = ""
+        try:
+            right = wanted(source)
+            if right is not None:
+                value = read(graph, source)
+                shown = _text(right), _text(value), _same(right, value)
+                found.append(Agreement(field, *shown, where(graph)))
+        except _NotToldError as error:
+            found.append(Agreement(field, _text(right or ""), "", None, str(error)))
+        except (ArithmeticError, ValueError) as error:
+            found.append(Agreement(field, "", "", None, f"its numbers are no sizes: {error}"))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A configuration as transformers writes it; anybody may have written it."""
+
+    config: Json
+
+    def number(self, *names: str) -> float | None:
+        """Return the first of some fields that is a number."""
+        found = (self.config.get(name) for name in names)
+        numbers = (n for n in found if isinstance(n, int | float) and not isinstance(n, bool))
+        return next(map(float, numbers), None)
+
+    def needed(self, *names: str) -> float:
+        number = self.number(*names)
+        if number is None:
+            raise _NotToldError(f"the configuration has no {names[0]}")
+        return number
+
+    @property
+    def is_gemma(self) -> bool:
+        return str(self.config.get("model_type", "")).startswith("gemma")
+
+    @property
+    def head(self) -> float:
+        return self.number("head_dim") or self.needed("hidden_size") / max(
+            self.needed("num_attention_heads"), 1
+        )
+
+    def scale(self) -> float:
+        return self.number("attention_multiplier") or 1 / math.sqrt(
+            self.number("query_pre_attn_scalar") or self.head
+        )
+
+    def windows(self) -> Found | None:
+        """Return the window of each layer; -1 for one that attends to all."""
+        window = self.number("sliding_window") or -1.0
+        if self.config.get("use_sliding_window") is False:
+            window = -1.0
+        kinds = self.config.get("layer_types")
+        if isinstance(kinds, list):
+            return tuple(window if "sliding" in str(kind) else -1.0 for kind in kinds)
+        if window > 0 and (self.is_gemma or "max_window_layers" in self.config):
+            raise _NotToldError("the configuration does not say which layers have a window")
+        return window if "sliding_window" in self.config else None
+
+    def rope(self) -> Json:
+        for name in ("rope_parameters", "rope_scaling"):
+            found = self.config.get(name)
+            if isinstance(found, dict) and found:
+                if any(isinstance(each, dict) for each in found.values()):
+                    raise _NotToldError(
+                        "the configuration has rotary parameters for each kind of layer"
+                    )
+                return found
+        return {}
+
+    def frequencies(self) -> Found | None:
+        """Return what positions are multiplied by, one for each pair of a head."""
+        rope = _Source(self.rope())
+        theta = rope.number("rope_theta") or self.number("rope_theta")
+        if theta is None:
+            return None
+        factor = rope.number("partial_rotary_factor") or self.number("partial_rotary_factor")
+        size = int(self.head * (factor or 1.0))
+        if not 0 < size <= _LARGEST_HEAD or theta <= 0:
+            raise _NotToldError(f"the configuration has heads of {size}, base {theta:g}")
+        plain: Wide = theta ** -(np.arange(0, size, 2) / size)
+        kind = str(rope.config.get("rope_type", rope.config.get("type", "default")))
+        if kind == "linear":
+            plain = plain / rope.needed("factor")
+        elif kind == "llama3":
+            plain = rope.llama3(plain)
+        elif kind != "default":
+            raise _NotToldError(f"rotary scaling {kind!r} is not known here")
+        return tuple(map(float, plain))
+
+    def llama3(self, plain: Wide) -> Wide:
+        """Return frequencies as Llama 3.1 scales them: slow ones by a factor, fast ones not."""
+        low, high = self.needed("low_freq_factor"), self.needed("high_freq_factor")
+        turns = self.needed("original_max_position_embeddings") * plain / (2 * math.pi)
+        share = np.clip((turns - low) / ((high - low) or 1.0), 0, 1)
+        return np.asarray((1 - share) * plain / self.needed("factor") + share * plain)
+
+    def embedding(self) -> Found:
+        multiplier = self.number("embedding_multiplier")
+        return multiplier or (math.sqrt(self.needed("hidden_size")) if self.is_gemma else 1.0)
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """What a graph tells of a language model."""
+
+    index: GraphIndex
+
+    @cached_property
+    def attending(self) -> list[NodeProto]:
+        """The nodes that attend, in order."""
+        found = self._nodes(_ATTENDING)
+        if not found:
+            raise _NotToldError("no node attends: attention is made of several nodes")
+        return found
+
+    def _nodes(self, operators: Sequence[str]) -> list[NodeProto]:
+        nodes = (self.index.nodes[position] for position in self.index.order)
+        return [node for node in nodes if node.op_type in operators]
+
+    def settings(self, *names: str, default: float | None = None) -> Found:
+        """Return an attribute of each node that attends, under the first name that one has."""
+        return tuple(self._setting(node, names, default) for node in self.attending)
+
+    def _setting(
+        self, node: NodeProto, names: Sequence[str], default: float | None = None
+    ) -> float:
+        """Return an attribute of a node, else what its schema has for one that is left out."""
+        schema = schema_of(self.index, node)
+        usual = (
+            [schema.attributes[n].default_value for n in names if n in schema.attributes]
+            if schema
+            else []
+        )
+        for attribute in (*node.attribute, *usual):
+            value = helper.get_attribute_value(attribute) if attribute.name in names else None
+            if isinstance(value, int | float):
+                return float(value)
+        if default is None or (schema is not None and not usual):
+            raise _NotToldError(f"{node.op_type} has no {names[0]}")
+        return default
+
+    def scales(self, source: _Source) -> Found:
+        return tuple(
+            self._setting(node, ("scale",), 0.0) or 1 / math.sqrt(source.head)
+            for node in self.attending
+        )
+
+    def epsilons(self) -> Found:
+        nodes = self._nodes(_NORMS)
+        if not nodes:
+            raise _NotToldError("no node normalizes: a norm is made of several nodes")
+        return tuple(self._setting(node, ("epsilon",)) for node in nodes)
+
+    def head(self) -> Found:
+        """Return the size of a head, which the cache has."""
+        for node in self.attending:
+            slots = (3,) if node.op_type == "GroupQueryAttention" else ()
+            reads = [node.input[slot] for slot in slots if slot < len(node.input)]
+            for name in reads:
+                last = [dim.dim_value for dim in dims_of(self.index.type_of(name))][-1:]
+                if any(last):
+                    return float(last[0])
+            width = self._width(node.input[0])
+            heads = self._setting(node, ("num_heads", "q_num_heads"), 0.0)
+            if not any(node.input[1:3]):
+                heads += 2 * self._setting(node, ("kv_num_heads",), 0.0)
+            if width and heads:
+                return width / heads
+        raise _NotToldError("no cache and no query of a known size")
+
+    def _width(self, name: str) -> float:
+        self.index.learn_types([name])
+        dims = dims_of(self.index.type_of(name))
+        return float(dims[-1].dim_value) if dims else 0.0
+
+    def base(self) -> str:
+        """Say which base makes the last frequency."""
+        found = self.frequencies()
+        count = len(found) if isinstance(found, tuple) else 0
+        base = found[-1] ** (-count / (count - 1)) if isinstance(found, tuple) and count > 1 else 0
+        return f"the tables of cosines and sines, base {base:.4g}"
+
+    def frequencies(self) -> Found:
+        """Return the angles of position 1, which the rotary tables have."""
+        for node in self.index.nodes:
+            slots = _TABLES.get((node.op_type, plain_domain(node.domain)), ())
+            names = [node.input[slot] for slot in slots if slot < len(node.input)]
+            tables = [self._array(name) for name in names]
+            if len(tables) == 2 and all(
+                t is not None and t.ndim == 2 and len(t) > 1 for t in tables
+            ):
+                cos, sin = (
+                    np.asarray(table[1], np.float64) for table in tables if table is not None
+                )
+                return tuple(map(float, np.arctan2(sin, cos)))
+        raise _NotToldError("no node reads constant tables of cosines and sines")
+
+    def _array(self, name: str) -> Array | None:
+        tensor = constant(self.index, name) if name else None
+        return None if tensor is None else self.index.model.array(tensor)
+
+    def maker(self, name: str) -> NodeProto | None:
+        """Return the node that makes a value, behind those that only pass it on."""
+        while name in self.index.producer:
+            node = self.index.nodes[self.index.producer[name]]
+            if node.op_type not in _PASSING:
+                return node
+            name = node.input[0]
+        return None
+
+    def final_cap(self) -> Found:
+        """Return the cap of the logits, cap * tanh(logits / cap); 0 without one."""
+        scaled = self.maker(self.logits)
+        if scaled is None:
+            raise _NotToldError(f"no node makes {self.logits!r}")
+        capped = next((n for n in map(self.maker, scaled.input) if n and n.op_type == "Tanh"), None)
+        if scaled.op_type != "Mul" or capped is None:
+            return 0.0
+        divided = self.maker(capped.input[0])
+        found = {self._single(scaled), self._single(divided) if divided else None}
+        if len(found) != 1 or None in found:
+            return f"{found}"
+        return float(found.pop() or 0.0)
+
+    def _single(self, node: NodeProto) -> float | None:
+        """Return the one number that a node divides or multiplies by."""
+        arrays = [a for a in map(self._array, node.input) if a is not None and a.size == 1]
+        if len(arrays) != 1:
+            return None
+        number = float(arrays[0].item())
+        return number if node.op_type in ("Mul", "Div") else None
+
+    @property
+    def logits(self) -> str:
+        outputs = list(self.index.outputs)
+        return "logits" if "logits" in outputs else outputs[0]
+
+    @cached_property
+    def embedding(self) -> NodeProto:
+        """The node that looks up tokens."""
+        for node in self._nodes(_ROWS):
+            if len(node.input) > 1 and node.input[1] in self.index.inputs:
+                return node
+        raise _NotToldError("no node looks up the rows of input_ids")
+
+    def embedding_scale(self, source: _Source) -> Found:
+        """Return what the embedding is multiplied by; 1 where nothing is."""
+        name = self.embedding.output[0]
+        for position in self.index.consumers.get(name, ()):
+            node = self.index.nodes[position]
+            number = self._single(node) if node.op_type == "Mul" else None
+            if number is not None:
+                return number
+        if source.embedding() != 1.0:
+            raise _NotToldError(
+                "no Mul by one number follows the embedding, whose table may hold it"
+            )
+        return 1.0
+
+    def table(self) -> str:
+        """Return the name of the embedding's table."""
+        name = str(self.embedding.input[0])
+        return self._origin(name)
+
+    def _origin(self, name: str) -> str:
+        while name in self.index.producer:
+            node = self.index.nodes[self.index.producer[name]]
+            if node.op_type not in _PASSING:
+                break
+            name = node.input[0]
+        return name
+
+    def size(self, axis: int) -> Found:
+        """Return a size of the embedding's table, or what the logits have."""
+        table = self.index.initializers.get(str(self.embedding.input[0]))
+        if (
+            isinstance(table, TensorProto)
+            and len(table.dims) == 2
+            and table.data_type != TensorProto.UINT8
+        ):
+            return float(table.dims[axis])
+        width = self._width(self.logits if axis == 0 else self.embedding.output[0])
+        if not width:
+            raise _NotToldError("the size of the embedding's table is not known")
+        return width
+
+    def tied(self) -> Found:
+        """Return whether the head has the embedding's numbers: the same initializer, or a copy."""
+        head = next(
+            (n for n in self._heads() if n.op_type in ("MatMul", "Gemm", "MatMulNBits")), None
+        )
+        if head is None:
+            raise _NotToldError(f"no product makes {self.logits!r}")
+        table, weight = self.table(), self._origin(head.input[1])
+        if table == weight:
+            return "tied"
+        one, two = (self._array(name) for name in (table, weight))
+        if one is None or two is None or one.size > _SMALL:
+            raise _NotToldError(
+                f"{table!r} and {weight!r} are not compared: one is computed, or they are large"
+            )
+        if sorted(one.shape) != sorted(two.shape) or one.dtype != two.dtype:
+            raise _NotToldError(f"{table!r} and {weight!r} have other dtypes or shapes")
+        turned = two if two.shape == one.shape else two.T
+        return "tied" if np.array_equal(one, turned) or np.array_equal(one, two.T) else "not tied"
+
+    def _heads(self) -> Iterator[NodeProto]:
+        """Yield the nodes that make the logits, from the last on."""
+        pending, seen = [self.logits], set[str]()
+        while pending and len(seen) < len(_ATTENDING) * 8:
+            name = pending.pop()
+            node = self.maker(name)
+            if node is not None and name not in seen:
+                seen.add(name)
+                yield node
+                pending += node.input
+
+
+def _of_attention(attribute: str) -> Callable[[_Graph], str]:
+    return lambda graph: f"{attribute} of {len(graph.attending)} {graph.attending[0].op_type}"
+
+
+def _said(text: str) -> Callable[[_Graph], str]:
+    return lambda _: text
+
+
+def _raised(_: _Graph, __: _Source) -> Found:
+    raise _NotToldError("numbers alone do not tell: onnxdbg weights MODEL --against CHECKPOINT")
+
+
+_Wanted = Callable[[_Source], Found | None]
+_Read = Callable[[_Graph, _Source], Found]
+_FIELDS: Mapping[str, tuple[_Wanted, _Read, Callable[[_Graph], str]]] = {
+    "num_hidden_layers": (
+        lambda s: s.number("num_hidden_layers"),
+        lambda g, _: float(len(g.attending)),
+        _said("the number of nodes that attend"),
+    ),
+    "num_attention_heads": (
+        lambda s: s.number("num_attention_heads"),
+        lambda g, _: g.settings("num_heads", "q_num_heads"),
+        _of_attention("num_heads"),
+    ),
+    "num_key_value_heads": (
+        lambda s: s.number("num_key_value_heads", "num_attention_heads"),
+        lambda g, _: g.settings("kv_num_heads"),
+        _of_attention("kv_num_heads"),
+    ),
+    "head_dim": (lambda s: s.head, lambda g, _: g.head(), _said("the size of a head")),
+    "attention scale": (lambda s: s.scale(), lambda g, s: g.scales(s), _of_attention("scale")),
+    "sliding_window": (
+        lambda s: s.windows(),
+        lambda g, _: g.settings("local_window_size", default=-1.0),
+        _of_attention("local_window_size"),
+    ),
+    "attn_logit_softcapping": (
+        lambda s: s.number("attn_logit_softcapping") or 0.0,
+        lambda g, _: g.settings("softcap", default=0.0),
+        _of_attention("softcap"),
+    ),
+    "final_logit_softcapping": (
+        lambda s: s.number("final_logit_softcapping") or 0.0,
+        lambda g, _: g.final_cap(),
+        _said("the Tanh before the logits"),
+    ),
+    "rms_norm_eps": (
+        lambda s: s.number("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps"),
+        lambda g, _: g.epsilons(),
+        _said("epsilon of the norms"),
+    ),
+    "rotary frequencies": (
+        lambda s: s.frequencies(),
+        lambda g, _: g.frequencies(),
+        lambda g: g.base(),
+    ),
+    "embedding scale": (
+        lambda s: s.embedding(),
+        lambda g, s: g.embedding_scale(s),
+        _said("the Mul behind the embedding"),
+    ),
+    "hidden_size": (
+        lambda s: s.number("hidden_size"),
+        lambda g, _: g.size(1),
+        _said("the columns of the embedding's table"),
+    ),
+    "vocab_size": (
+        lambda s: s.number("vocab_size"),
+        lambda g, _: g.size(0),
+        _said("the rows of the embedding's table"),
+    ),
+    "tie_word_embeddings": (
+        lambda s: "tied" if s.config.get("tie_word_embeddings") is True else None,
+        lambda g, _: g.tied(),
+        _said("the weights of the embedding and of the head"),
+    ),
+    "norms with 1 + weight": (lambda s: 1.0 if s.is_gemma else None, _raised, _said("")),
+}
+"""Field -> what the configuration wants (None without a wish), what the graph has, and where that was read."""
+
+
+def _same(wanted: Found, found: Found) -> bool:
+    if isinstance(wanted, str) or isinstance(found, str):
+        return wanted == found
+    one, two = np.atleast_1d(wanted), np.atleast_1d(found)
+    if one.size > 1 and one.shape != two.shape:
+        return False
+    return bool(np.allclose(two, one, rtol=_CLOSE, atol=0))
+
+
+def _text(value: Found) -> str:
+    if isinstance(value, str):
+        return value
+    numbers = [f"{number:.6g}" for number in np.atleast_1d(value).tolist()]
+    if len(set(numbers)) == 1:
+        return numbers[0]
+    middle = ["..."] if len(numbers) > _SHOWN else []
+    return f"[{', '.join([*numbers[: _SHOWN - 1], *middle, *numbers[_SHOWN - 1 :][-1:]])}]"
