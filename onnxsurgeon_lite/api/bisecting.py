@@ -52,13 +52,13 @@ from onnxsurgeon_lite.runtime.options import (
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.system import TemporaryFolder
-from onnxsurgeon_lite.tensors.dtypes import Array, Stored, arrays_in, present, type_of
+from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, present, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
 Given = Tensors | Sequence[Tensors] | None
 Opened = tuple[ReferenceSet, Feeds]
-Right = Callable[[ExitStack], tuple[dict[str, Array], ModelLike | Path | None]]
+Right = Callable[[ExitStack], tuple[Feeds, ModelLike | Path | None]]
 """Returns fresh inputs, and what is right for them while the stack is open."""
 
 
@@ -485,13 +485,24 @@ def right_for(
     factory: str | None,
     feeds: Feeds,
     stack: ExitStack,
-) -> tuple[dict[str, Array], ModelLike | Path | None]:
+) -> tuple[Feeds, ModelLike | Path | None]:
     """Return fresh inputs, and what is right for them: the other model, or the module's values; None if unknown.
 
     Fresh are the numbers of the sample in another order: shapes, ranges and dtypes stay.
+
+    Raises:
+        FeedsError: no order is another one.
     """
     rng = np.random.default_rng(0)
-    fresh = {name: rng.permuted(value) for name, value in feeds.items()}
+    fresh, same = {**feeds}, True
+    for name, value in feeds.items():
+        if isinstance(value, np.ndarray):
+            fresh[name] = other_order = rng.permutation(value.ravel()).reshape(value.shape)
+            same &= np.array_equal(other_order, value)
+    if same:
+        raise FeedsError(
+            "no input has several different numbers", "give other samples with --feeds"
+        )
     if other is not None:
         return fresh, other
     module = replace(how, runtime=TORCH, settings=((TARGET, factory),)) if factory else how

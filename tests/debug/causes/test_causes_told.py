@@ -431,6 +431,26 @@ def test_a_repair_is_proved_on_fresh_inputs_by_another_model(tmp_path):
     assert repaired(by_input) == ("mismatch", "mismatch on fresh inputs: this is no cause")
 
 
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({"x": numbers(8), "c": np.float32(3)}, "agrees on fresh inputs"),
+        ({"x": np.ones(8, np.float32), "c": np.float32(3)}, "proved on the recorded samples alone"),
+    ],
+    ids=["one of no shape", "the same again and again"],
+)
+def test_a_repair_is_proved_on_fresh_inputs_where_there_are_some(inputs, said, tmp_path):
+    text = (
+        "net (float[8] x, float c) => (float[8] y) { h = Tanh (x) s = Mul (h, w) y = Add (s, c) }"
+    )
+    wrong, right = model(text, w=np.float32([2])), model(text, w=np.float32([5]))
+
+    made = osl.bisect(wrong, against=right, feeds=inputs, repair=tmp_path / "fixed.onnx").repair
+
+    assert made.verdict == "agrees"
+    assert made.fresh.startswith(said)
+
+
 FACTORY = """import torch
 
 class Scaled(torch.nn.Module):
