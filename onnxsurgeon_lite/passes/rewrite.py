@@ -6,6 +6,7 @@ from functools import cache
 from itertools import chain
 from typing import ClassVar
 
+import numpy as np
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -56,6 +57,7 @@ from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_uses, reorder
 from onnxsurgeon_lite.surgery.types import contradicts, follow
 from onnxsurgeon_lite.tensors import dtypes
 
+_WHOLE = 9  # the opset from which on a Constant takes whole numbers
 _LISTS = 12  # the opset from which on a Constant takes numbers that are not a tensor
 
 
@@ -276,12 +278,12 @@ class _New:
                 names[name] = match.values[result]
         if not function.node:
             return
-        self.nodes = bound_nodes(function, NodeProto(attribute=_named(match)))
+        kind = index.types.get(match.values[own.output[0]])
+        opset = opset_versions(index.model.proto.opset_import).get("", _LISTS)
+        bound = bound_nodes(function, NodeProto(attribute=_named(match)))
+        self.nodes = [new for node in bound for new in _fitting(node, kind, opset)]
         self._name(names, match.values[own.output[0]], taken)
         self._describe(index, match)
-        kind = index.types.get(match.values[own.output[0]])
-        versions = opset_versions(index.model.proto.opset_import)
-        _fit_constants(self.nodes, kind, versions.get("", _LISTS))
         self._find_constant(index)
 
     def _name(self, names: dict[str, str], base: str, taken: Callable[[], set[str]]) -> None:
@@ -322,21 +324,28 @@ def _named(match: Match) -> Iterator[AttributeProto]:
         yield given
 
 
-def _fit_constants(nodes: Iterable[NodeProto], kind: TypeProto | None, opset: int) -> None:
-    """Give constants tensors where the opset needs them, and float ones the dtype of the match's output."""
+def _fitting(node: NodeProto, kind: TypeProto | None, opset: int) -> list[NodeProto]:
+    """Return a node, as an opset takes it: a constant has a tensor, a float one the dtype of the match's output.
+
+    Before whole numbers could be constant, floats are, and are cast.
+    """
+    tensor, made = constant_of(node), [node]
+    if tensor is None:
+        return made
     data_type = 0 if kind is None else kind.tensor_type.elem_type
     dtype = dtypes.numpy_dtype(data_type or TensorProto.FLOAT)
-    for node in nodes:
-        tensor = constant_of(node)
-        if tensor is None:
-            continue
-        if tensor.data_type == TensorProto.FLOAT < data_type and dtypes.is_float(dtype):
-            tensor = dtypes.from_array(dtypes.to_array(tensor).astype(dtype))
-        elif opset >= _LISTS:
-            continue
-        value = helper.make_attribute("value", tensor)
-        del node.attribute[:]
-        node.attribute.append(value)
+    if tensor.data_type == TensorProto.FLOAT < data_type and dtypes.is_float(dtype):
+        tensor = dtypes.from_array(dtypes.to_array(tensor).astype(dtype))
+    elif opset < _WHOLE and dtypes.numpy_dtype(tensor.data_type).kind in "biu":
+        number = f"{node.output[0]}_number"
+        made.append(helper.make_node("Cast", [number], node.output[:], to=tensor.data_type))
+        node.output[0] = number
+        tensor = dtypes.from_array(dtypes.to_array(tensor).astype(np.float64))
+    elif opset >= _LISTS:
+        return made
+    del node.attribute[:]
+    node.attribute.append(helper.make_attribute("value", tensor))
+    return made
 
 
 def _checked(

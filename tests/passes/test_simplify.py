@@ -329,16 +329,19 @@ def test_a_large_graph_becomes_what_its_parts_become(verb, text):
     assert sides[0] == sides[1]
 
 
-def test_a_convolution_takes_its_normalization():
+@pytest.mark.parametrize("opset", [21, 13, 8, 7])
+def test_a_convolution_takes_its_normalization(opset):
     text = """conv (float[N,3,8,8] x) => (float[N,4,a,b] y) <float[4] s = {1,2,3,4}, float[4] v = {1,2,1,2}> {
         c = Conv(x, w) y = BatchNormalization(c, s, s, s, v)
     }"""
     model = built(text)
+    model.proto.opset_import[0].version = opset
     weights = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
     model.proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
 
     result = osl.simplify(model)
 
+    onnx.checker.check_model(result.model.proto, full_check=True)
     assert operators(result.model) == ["Conv"]
     assert result.proof
 
