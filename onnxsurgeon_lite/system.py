@@ -1,6 +1,7 @@
 """What operating systems lack, done in another way: the rest of the package asks for no system."""
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -8,6 +9,7 @@ import socket
 import sys
 import tempfile
 import weakref
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,6 +40,18 @@ def physical_memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return sys.maxsize
+
+
+def user_folder(variable: str, usual: str) -> Path:
+    """Return our folder among those of the user: below what a variable says, or a usual place in the home folder.
+
+    Raises:
+        FileNotFoundError: the user has no home folder, as in a container.
+    """
+    base = os.environ.get(variable) or os.path.expanduser(f"~/{usual}")
+    if base.startswith("~"):
+        raise FileNotFoundError(errno.ENOENT, "there is no home folder", base)
+    return Path(base, "onnxdbg")
 
 
 def read_at(file: IO[bytes], size: int, start: int) -> bytes:

@@ -7,7 +7,6 @@ changes no byte of a model, needs no file beside it, and is the same for folders
 """
 
 import json
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from onnxsurgeon_lite.atomic import write_text
 from onnxsurgeon_lite.errors import WriteError
+from onnxsurgeon_lite.system import user_folder
 
 _KEPT = 1000  # outputs, the latest
 _FROM = " from "
@@ -111,5 +111,4 @@ def _write(record: dict[str, Marks]) -> None:
 
 
 def _place() -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "onnxdbg" / "outputs.json"
+    return user_folder("XDG_STATE_HOME", ".local/state") / "outputs.json"

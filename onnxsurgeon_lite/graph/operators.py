@@ -8,7 +8,6 @@ import hashlib
 import importlib
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -20,9 +19,11 @@ import onnx
 from onnx import AttributeProto, ModelProto, defs
 
 from onnxsurgeon_lite.atomic import write_text
+from onnxsurgeon_lite.errors import WriteError
 from onnxsurgeon_lite.graph.operator_types import INFERENCES
 from onnxsurgeon_lite.model import function_key, walk
 from onnxsurgeon_lite.model.calls import call_key
+from onnxsurgeon_lite.system import user_folder
 
 Schema = defs.OpSchema
 _Formals = list[tuple[str, str, str, bool]]
@@ -135,10 +136,9 @@ def _operators() -> list[_Operator]:
     if found is None or not found.origin:
         return []
     state = f"{found.origin} {Path(found.origin).stat().st_mtime_ns} {onnx.__version__}"
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    digest = hashlib.sha256(state.encode()).hexdigest()[:16]
-    place = Path(base) / "onnxdbg" / f"operators-{digest}.json"
+    name = f"operators-{hashlib.sha256(state.encode()).hexdigest()[:16]}.json"
     with suppress(OSError, ValueError, RecursionError):
+        place = user_folder("XDG_CACHE_HOME", ".cache") / name
         kept: list[_Operator] = json.loads(place.read_text(encoding="utf-8"))
         return kept
     try:
@@ -148,7 +148,8 @@ def _operators() -> list[_Operator]:
         operators = [o for o in json.loads(answer.stdout) if tuple(o["key"][:2]) not in known]
     except (OSError, ValueError, subprocess.SubprocessError):
         return []  # what the runtime has is not known: its operators stay unknown, too
-    with suppress(OSError):
+    with suppress(OSError, WriteError):
+        place = user_folder("XDG_CACHE_HOME", ".cache") / name
         place.parent.mkdir(parents=True, exist_ok=True)
         write_text(place, json.dumps(operators))
     return operators

@@ -20,6 +20,16 @@ from onnxsurgeon_lite.surgery.types import distinct
 KEY = "onnxsurgeon_lite.origin"
 MOST_KEPT = 1 << 20  # bytes
 _RELAXED = "onnxsurgeon_lite.loosened"
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    DecodeError,
+)
+"""What a note that somebody else wrote raises."""
 _Kind = TypeVar("_Kind", TensorProto, NodeProto, ValueInfoProto)
 
 
@@ -77,7 +87,7 @@ def recall(source: TensorProto | ValueInfoProto) -> ReplacedMessage | None:
         kept = noted.get("kept")
         held = kept if isinstance(kept, str) else None
         return ReplacedMessage(kind, place, data, noted["typed"] is True, held)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except UNREADABLE:
         return None
 
 
@@ -102,7 +112,7 @@ def recall_types(source: ValueInfoProto) -> dict[str, TypeProto]:
         for data, names in json.loads(entries(source.metadata_props)[_RELAXED]).items():
             kind = TypeProto.FromString(base64.b64decode(data, validate=True))
             found.update((str(name), kind) for name in names)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, DecodeError):
+    except UNREADABLE:
         return {}
     return found
 

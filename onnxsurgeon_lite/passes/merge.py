@@ -15,6 +15,7 @@ from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.names import command, counted, key_text, listed, split
 from onnxsurgeon_lite.passes.dedupe import content
+from onnxsurgeon_lite.passes.inverse import UNREADABLE
 from onnxsurgeon_lite.passes.opset import Opset
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.runtime.feeds import required_inputs
@@ -172,7 +173,7 @@ def _whole(model: Model) -> dict[str, list[str]]:
     try:
         found = json.loads(entries(model.proto.metadata_props)[WHOLE])
         return {key: list(map(str, found[key])) for key in ("inputs", "outputs", "undeclared")}
-    except (ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return {}
 
 

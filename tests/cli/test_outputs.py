@@ -3,6 +3,8 @@
 import os
 import shlex
 import shutil
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -218,3 +220,27 @@ def test_the_factory_of_references_is_remembered_while_both_are_as_they_were(fol
 
     assert factory_of("refs") == (None if change else f"{folder / 'net.py'}:made")
     assert factory_of("elsewhere") is factory_of(None) is None
+
+
+def test_a_user_without_a_home_folder_loses_only_what_is_remembered(tmp_path):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "m.onnx").write_bytes((FIXTURES / "whole_model.onnx").read_bytes())
+    code = (
+        "import os, pwd, sys\n"
+        "for name in ('HOME', 'XDG_STATE_HOME', 'XDG_CACHE_HOME'): os.environ.pop(name, None)\n"
+        "pwd.getpwuid = lambda _: {}[0]\n"
+        "sys.argv = ['onnxdbg', *sys.argv[1:]]\n"
+        "from onnxsurgeon_lite.cli import main\n"
+        "main()\n"
+    )
+
+    for words in ("edit rename m.onnx *=p/*", "check m.onnx"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words.split()],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+    assert {path.name for path in folder.iterdir()} == {"m.onnx", "m.rename.onnx"}

@@ -36,6 +36,7 @@ from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.graph.text import attribute_texts
 from onnxsurgeon_lite.matching.values.mapping import load_map
 from onnxsurgeon_lite.names import shown_text
+from onnxsurgeon_lite.passes import inverse, merge
 from onnxsurgeon_lite.passes import rewrite as rewriting
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.surgery.edits import fresh
@@ -346,6 +347,20 @@ def test_a_node_without_outputs_is_rewired():
     silent.proto.graph.node.add(op_type="Print", domain="local", input=["h"])
 
     assert len(osl.rewire(silent, "h", "x").changes) == 2
+
+
+@pytest.mark.parametrize(
+    "note", ["[" * 100_000, '{"place": 1e400, "data": "", "kind": "", "typed": true}', "[]"]
+)
+def test_notes_in_metadata_that_mean_nothing_are_left(note):
+    noted = model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
+    for holder in (noted.proto, noted.proto.graph.input[0], noted.proto.graph.initializer[0]):
+        for key in (inverse.KEY, inverse._RELAXED, merge.WHOLE):
+            holder.metadata_props.add(key=key, value=note)
+
+    assert osl.freeze(noted, {"x": 0}).changed
+    assert osl.promote(noted, ["w"]).changed
+    assert osl.merge(noted, two_nodes(), prefix="b/").changed
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 9000, "a = " + "9" * 5000])
