@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.decode import DecodeComparison, Decoder
     from onnxsurgeon_lite.matching.over_samples import CompareSamples, SampleComparison
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.matching.suite import SuiteResult
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.recording.from_model import Recording
+    from onnxsurgeon_lite.runtime.child import Child
     from onnxsurgeon_lite.runtime.feeds import Feeds, SampleFeeds
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.runtime.session import Runtime
@@ -304,8 +306,12 @@ def compare_sets(
     html: Place = None,
     force: bool = False,
     opt: OptLevel = "all",
+    *,
+    decode: "Mapping[str, str] | None" = None,
+    steps: int = 32,
+    step_feeds: Place = None,
     **how: Unpack[ComparingSamples],
-) -> "SetComparison | SampleComparison":
+) -> "SetComparison | SampleComparison | DecodeComparison":
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
 
     Args:
@@ -314,6 +320,10 @@ def compare_sets(
         feeds: For a model: input name -> array, or a path; those of the references by default. Several samples: a
             list, a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         every: For a model: compare every value that has a reference, computed with optimization off.
+        decode: Of two language models: decode greedily, and compare the tokens. Its logits -> its input of tokens;
+            `sequence` says which outputs are the cache. The prompt is in `feeds`.
+        steps: How many tokens are decoded.
+        step_feeds: Where to write what the model was fed at the first token that differs.
         html: Where to write the result as a page for a browser. force: Replace files that exist.
 
     Returns:
@@ -332,6 +342,8 @@ def compare_sets(
     """
     with Call(opt=opt, html=html, force=force, **how) as call:
         links = None if map is None else fspath(map)
+        if decode:
+            return _decoded(call, actual, reference, feeds, decode, steps, step_feeds)
         if is_model(actual):
             model = cast("ModelLike", actual)
             allowed = call.allowed()
@@ -352,6 +364,48 @@ def compare_sets(
         compared = sets.compare_sets(tensors, stored, allowed, call.see())
         require_used(allowed, compared.compared)
         return call.done(compared)
+
+
+def _decoded(
+    call: Call,
+    actual: object,
+    reference: object,
+    feeds: "Tensors | Sequence[Tensors] | None",
+    decode: "Mapping[str, str]",
+    steps: int,
+    step_feeds: Place,
+) -> "DecodeComparison":
+    """Let two models decode side by side."""
+    if not (is_model(actual) and is_model(reference)):
+        raise UsageError("two models are needed to decode", "give two .onnx files")
+    if not call.sequence:
+        raise UsageError(
+            "nothing says which outputs are the cache of the next step",
+            "add --sequence 'present.*=past_key_values.*'",
+        )
+    child = call.child()
+    import numpy as np
+
+    from onnxsurgeon_lite.matching import decode as decoding
+    from onnxsurgeon_lite.runtime.feeds import make_feeds
+    from onnxsurgeon_lite.tensors.references import Samples, save_tensors
+
+    sequence = call.sequence
+
+    def side(model: object, child: "Child | None") -> "Decoder":
+        return decoding.Decoder.of(call.index(model), call.started(child), decode, sequence)
+
+    ours, theirs = side(actual, child), side(reference, None)
+    if feeds is None:
+        made, _ = make_feeds(ours.index, call.recipe())
+        prompt = np.asarray(made[ours.tokens])
+        call.notes.append(f"made the prompt {prompt.tolist()}; the cache is empty")
+    else:
+        prompt = np.asarray(Samples(cast("Tensors", feeds)).first().read(ours.tokens))
+    result = decoding.decode(ours, theirs, prompt, steps, call.progress)
+    if step_feeds is not None and result.feeds:
+        save_tensors(Path(step_feeds), result.feeds)
+    return call.done(result)
 
 
 def _compared(

@@ -8,7 +8,7 @@ import typer
 
 from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import FAILED
-from onnxsurgeon_lite.cli.options import Typed, Values, command
+from onnxsurgeon_lite.cli.options import Typed, Values, command, named
 from onnxsurgeon_lite.cli.outputs import note_factory
 from onnxsurgeon_lite.names import is_function
 from onnxsurgeon_lite.report import plain
@@ -77,6 +77,11 @@ def compare(
     actual: Path,
     reference: Path,
     *,
+    decode: Annotated[
+        Sequence[str], Typed((), completion.steps, "LOGITS=TOKENS", reads=named)
+    ] = (),
+    steps: Annotated[int, Typed(least=1)] = 32,
+    step_feeds: Path | None = None,
     every: Annotated[bool, Typed(("--all",))] = False,
 ) -> None:
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
@@ -92,6 +97,10 @@ def compare(
         feeds: Tensors for the inputs, those of the references by default; of several samples a folder, arrays of
             rows, FILE.py:FN that yields them, or hf:NAME:SPLIT.
         every: Of a model every value that has a reference, in order, with optimization off.
+        decode: Decode greedily with two language models, and compare the tokens: logits=input_ids. --sequence
+            says which outputs are the cache.
+        steps: How many tokens are decoded.
+        step_feeds: Write what the model was fed at the first token that differs, for bisect --feeds.
     """
     options.require(result.match)
 

@@ -37,6 +37,7 @@ SHOWN_BY = {
     "Comparison": "metrics.show_tensors",
     "SetComparison": "metrics.show_comparison",
     "SampleComparison": "samples.show_samples",
+    "DecodeComparison": "samples.show_decoding",
     "Profile": "profile.show_profile",
     "ProfileComparison": "profile.show_profiles",
     "SuiteResult": "suite.show_suite",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from onnxsurgeon_lite.matching.decode import DecodeComparison
 from onnxsurgeon_lite.matching.over_samples import SampleComparison, SampleOutcome
 from onnxsurgeon_lite.names import counted, first
 from onnxsurgeon_lite.report.metrics import explain, unproved
@@ -10,6 +11,28 @@ from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.tensors.metrics import number_text
 
 _LISTED = 8  # samples in a list of numbers
+_STEPS = 8  # of decoding that are shown
+
+
+def show_decoding(result: DecodeComparison, every_metric: bool = False) -> None:
+    """Show the first token that differs, then the steps: all of them, or the first ones and those that differ."""
+    off, count = result.divergent, len(result.steps)
+    if off is None:
+        say(f"{counted(count, 'token')}: all agree")
+    else:
+        step = result.steps[off]
+        say(
+            f"token {off} of {count} differs first: {step.token}, the reference decodes {step.wanted}"
+        )
+        say(f"  the reference prefers its own by {number_text(step.margin, 4)} (logits)")
+        say(f"  {100 * result.agreement:.1f}% of the tokens agree")
+    told = [s for s in result.steps if every_metric or s.number < _STEPS or s.number == off]
+    rows = [
+        (s.number, s.token, s.wanted, number_text(s.margin, 4), number_text(s.kl, 4)) for s in told
+    ]
+    show_table(["step", "token", "reference", "margin", "KL"], rows)
+    if len(told) < count:
+        say(f"  {count - len(told)} more steps: --json, or --metrics all")
 
 
 def show_samples(result: SampleComparison, every_metric: bool = False) -> None:

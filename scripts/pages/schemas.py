@@ -36,6 +36,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     from onnxsurgeon_lite.graph.check import CheckResult
     from onnxsurgeon_lite.graph.modules import Module
     from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
+    from onnxsurgeon_lite.matching.decode import DecodeComparison
     from onnxsurgeon_lite.matching.diff.result import ModelDiff
     from onnxsurgeon_lite.matching.over_samples import SampleComparison
     from onnxsurgeon_lite.matching.sets import SetComparison
@@ -59,7 +60,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "split", "split", Split
     yield "data-ls", "data ls", list[StoredTensor]
     yield "run", "run", {"feeds": list[str], "values": list[Statistics]}
-    yield "compare", "compare", SetComparison | SampleComparison
+    yield "compare", "compare", SetComparison | SampleComparison | DecodeComparison
     yield "test", "test", SuiteResult
     yield "profile", "profile", Profile | ProfileComparison
     yield "bisect", "bisect", contract

@@ -1,0 +1,201 @@
+"""Two language models that decode the same text side by side: where their greedy tokens differ first."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from onnxsurgeon_lite.errors import FeedsError, UsageError
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
+from onnxsurgeon_lite.matching.samples import carried_by
+from onnxsurgeon_lite.runtime.attention_feeds import cache_sizes
+from onnxsurgeon_lite.runtime.feeds import Feeds, known_size
+from onnxsurgeon_lite.runtime.run import opened
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype
+from onnxsurgeon_lite.tensors.grid import Wide
+
+_MASK, _POSITIONS = "attention_mask", "position_ids"
+
+
+@dataclass(frozen=True)
+class DecodeStep:
+    """What both models say after the same tokens.
+
+    Attributes:
+        token: the model's; wanted: the reference's, which both are fed next.
+        margin: how much the reference prefers its token to the model's, or to the next one: a difference of logits.
+        kl: the divergence of the model's distribution from the reference's, in nats.
+    """
+
+    number: int
+    token: int
+    wanted: int
+    margin: float
+    kl: float
+
+    @property
+    def agrees(self) -> bool:
+        return self.token == self.wanted and bool(np.isfinite(self.kl))
+
+
+@dataclass(frozen=True, repr=False)
+class DecodeComparison(Shown):
+    """Greedy decoding of two models side by side; both are fed the tokens of the reference.
+
+    Attributes:
+        prompt: the tokens before the first step.
+        divergent: the number of the first step whose tokens differ; None without one.
+        agreement: the share of steps whose tokens agree.
+        feeds: what the model was fed at the divergent step.
+    """
+
+    prompt: list[int]
+    steps: list[DecodeStep]
+    divergent: int | None
+    agreement: float
+    feeds: Mapping[str, Array] = field(default_factory=dict, metadata=HIDDEN)
+
+    @property
+    def match(self) -> bool:
+        """True when every greedy token agrees."""
+        return self.divergent is None
+
+
+@dataclass
+class Decoder:
+    """A model that reads tokens, and carries its cache from step to step.
+
+    Attributes:
+        carry: input -> the output of the step before that it gets.
+        held: what those inputs are fed next.
+    """
+
+    index: GraphIndex
+    runtime: Runtime
+    logits: str
+    tokens: str
+    carry: Mapping[str, str]
+    held: dict[str, Array] = field(default_factory=dict)
+    count: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        index: GraphIndex,
+        runtime: Runtime,
+        decode: Mapping[str, str],
+        sequence: Mapping[str, str],
+    ) -> "Decoder":
+        """Return a decoder whose cache is empty.
+
+        Raises:
+            UsageError: nothing says what an input is fed at the next step.
+        """
+        if len(decode) != 1:
+            raise UsageError("--decode names one output and one input", "such as logits=input_ids")
+        ((tokens, logits),) = carried_by(index, decode).items()
+        found = cls(index, runtime, logits, tokens, carried_by(index, sequence))
+        known = {tokens, _MASK, _POSITIONS, *found.carry, *index.initializers}
+        strange = [name for name in index.inputs if name not in known]
+        if strange:
+            raise UsageError(
+                f"input {strange[0]!r} has no value for the next step",
+                "pass an output on with --sequence OUTPUT=INPUT, or freeze it: onnxdbg edit freeze",
+            )
+        found.held = {name: found._empty(name) for name in found.carry}
+        return found
+
+    @cached_property
+    def run(self) -> Callable[[Feeds], Mapping[str, object]]:
+        return opened(self.index, self.runtime)
+
+    def feeds(self, tokens: Array) -> Feeds:
+        """Return the feeds of the next step: its tokens, a mask of ones, positions that go on, the cache."""
+        batch, new = tokens.shape
+        found: dict[str, Array] = {self.tokens: tokens.astype(self._dtype(self.tokens))}
+        if _MASK in self.index.inputs:
+            found[_MASK] = np.ones((batch, self.count + new), self._dtype(_MASK))
+        if _POSITIONS in self.index.inputs:
+            positions = np.arange(self.count, self.count + new, dtype=self._dtype(_POSITIONS))
+            found[_POSITIONS] = np.broadcast_to(positions, (batch, new)).copy()
+        return {**found, **self.held}
+
+    def step(self, feeds: Feeds) -> Wide:
+        """Run one step; return the logits behind its last token, and keep the cache."""
+        made = self.run(feeds)
+        self.count += np.asarray(feeds[self.tokens]).shape[1]
+        self.held = {name: np.asarray(made[output]) for name, output in self.carry.items()}
+        logits = np.asarray(made[self.logits])
+        if logits.ndim not in (2, 3) or not logits.shape[-1]:
+            raise FeedsError(
+                f"{self.logits!r} has shape {list(logits.shape)}, no logits of tokens",
+                "name them: --decode OUTPUT=INPUT",
+            )
+        return np.asarray(logits.reshape(-1, logits.shape[-1])[-1], np.float64)
+
+    def _dtype(self, name: str) -> "np.dtype[np.generic]":
+        return numpy_dtype(self.index.inputs[name].type.tensor_type.elem_type)
+
+    def _empty(self, name: str) -> Array:
+        """Return an empty cache; one that slides has its whole window, of zeros."""
+        sizes = {**cache_sizes(self.index)}
+        dims = dims_of(self.index.inputs[name].type)
+        shape = [
+            known_size(dim) or sizes.get(dim.dim_param, int(not at)) for at, dim in enumerate(dims)
+        ]
+        return np.zeros(shape, self._dtype(name))
+
+
+def decode(
+    model: Decoder,
+    reference: Decoder,
+    prompt: Array,
+    steps: int,
+    progress: Callable[[str], None] = lambda _: None,
+) -> DecodeComparison:
+    """Decode with both models; each step feeds both the reference's token.
+
+    Raises:
+        FeedsError: there is not one text, or logits of another vocabulary.
+    """
+    if prompt.ndim != 2 or prompt.shape[0] != 1 or not prompt.size:
+        raise FeedsError(
+            f"{model.tokens!r} is fed {list(prompt.shape)}; one text is decoded",
+            "feed it as [1, N]",
+        )
+    found: list[DecodeStep] = []
+    tokens, kept = prompt, dict[str, Array]()
+    for number in range(steps):
+        progress(f"step {number} of {steps}")
+        fed = model.feeds(tokens)
+        step = _compared(number, model.step(fed), reference.step(reference.feeds(tokens)))
+        if not step.agrees and not kept:
+            kept = {name: np.asarray(value) for name, value in fed.items()}
+        found.append(step)
+        tokens = np.array([[step.wanted]])
+    off = [step.number for step in found if not step.agrees]
+    agreement = 1 - len(off) / len(found)
+    return DecodeComparison(
+        [int(t) for t in prompt[0]], found, off[0] if off else None, agreement, kept
+    )
+
+
+def _compared(number: int, logits: Wide, wanted: Wide) -> DecodeStep:
+    if logits.shape != wanted.shape:
+        raise FeedsError(
+            f"the logits are of {logits.size} tokens, those of the reference of {wanted.size}"
+        )
+    token, right = int(np.argmax(logits)), int(np.argmax(wanted))
+    with np.errstate(all="ignore"):
+        one, other = _log_softmax(wanted), _log_softmax(logits)
+        kl = float(np.sum(np.exp(one) * (one - other), where=one > -np.inf))
+    other_token = token if token != right else int(np.argsort(wanted)[-2:][0])
+    return DecodeStep(number, token, right, float(wanted[right] - wanted[other_token]), kl)
+
+
+def _log_softmax(logits: Wide) -> Wide:
+    moved = logits - logits.max()
+    return np.asarray(moved - np.log(np.exp(moved).sum()))
