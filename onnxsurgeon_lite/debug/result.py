@@ -203,19 +203,24 @@ class Culprit:
         return bool(leading) and leading[0] in HARMLESS
 
     @property
+    def verdict(self) -> str:
+        """The verdict that leads; `culprit` where nothing tells one."""
+        return self.findings[0].verdict if self.findings else "culprit"
+
+    @property
     def inherits(self) -> bool:
         """True when the node is right on correct inputs: its error is made before it."""
-        return any(finding.verdict in INHERITED for finding in self.findings[:1])
+        return self.verdict in INHERITED
 
     @property
     def misses(self) -> bool:
         """True when an operation is missing before the node."""
-        return any(finding.verdict == "missing node" for finding in self.findings[:1])
+        return self.verdict == "missing node"
 
     @property
     def own(self) -> bool:
         """True when the node makes the error alone, from correct inputs."""
-        return any(finding.verdict in OWN for finding in self.findings[:1])
+        return self.verdict in OWN
 
 
 @dataclass(frozen=True)

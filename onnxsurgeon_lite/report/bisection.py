@@ -48,8 +48,7 @@ def show_bisection(result: BisectResult, verbose: bool = False, every_metric: bo
         out(f"  reproducer: {str(result.reproducer)!r}")
         if result.reproduce:
             out(f"  reproduce: {command(*result.reproduce)}")
-        findings = result.innermost()[0].culprits[0].findings
-        fails = _REDUCED.get(findings[0].verdict) if findings else None
+        fails = _REDUCED.get(result.innermost()[0].culprits[0].verdict)
         if fails is not None:
             files = [f"{result.reproducer}/{name}" for name in ("model.onnx", "test_data_set_0")]
             words = "onnxdbg", "reduce", files[0], "--feeds", files[1], "--fails", fails
@@ -155,20 +154,18 @@ def headlines(result: BisectResult) -> Iterator[str]:
 
 def _kind(culprit: Culprit) -> str:
     """Return what several culprits may have in common: verdict, operator and class."""
-    verdict = culprit.findings[0].verdict if culprit.findings else "culprit"
-    return f"{verdict}: {culprit.op_type} {culprit.class_name}"
+    return f"{culprit.verdict}: {culprit.op_type} {culprit.class_name}"
 
 
 def _group(group: Sequence[Culprit]) -> str:
     """`wrong constant: all 11 BatchNormalization of BatchNorm2d: '12', '15', ...; the first: 'g' is wrong: ...`."""
     model = group[0]
     count = len(group)
-    what = model.findings[0].verdict if model.findings else "culprit"
     of = f" in {model.class_name}" if model.class_name else ""
     number = f"all {count}" if count == model.alike else f"{count} of {model.alike}"
     names = first([repr(culprit.value) for culprit in group], _NAMED)
     because = f"; of the first: {model.findings[0].because}" if model.findings else ""
-    return f"{what}: {number} {model.op_type}{of} make {names}{because}"
+    return f"{model.verdict}: {number} {model.op_type}{of} make {names}{because}"
 
 
 def _agreement(result: BisectResult) -> str:
@@ -184,7 +181,7 @@ def _agreement(result: BisectResult) -> str:
 
 def _headline(culprit: Culprit) -> str:
     """`wrong node: Conv 'Conv_6' (@6) makes '27': max abs 2.11 where 0.000149 is allowed`."""
-    what = culprit.findings[0].verdict if culprit.findings else "culprit"
+    what = culprit.verdict
     count = len(culprit.region)
     where = f"one of {count} nodes up to " if count > 1 else ""
     made = f"{what}: {where}{_node(culprit)} makes {culprit.value!r}"
@@ -336,7 +333,7 @@ def _cleared(culprits: Sequence[Culprit], verbose: bool) -> Iterator[str]:
             finding = next(harmless, culprit.findings[0])
             yield f"cleared: {_node(culprit)} makes {culprit.value!r}: {finding.verdict}, {finding.because}"
         return
-    kinds = Counter(culprit.findings[0].verdict for culprit in culprits)
+    kinds = Counter(culprit.verdict for culprit in culprits)
     counts = ", ".join(f"{count} by {kind}" for kind, count in kinds.items())
     yield f"cleared: {len(culprits)} nodes, {counts} (--verbose lists them)"
 

@@ -441,10 +441,9 @@ class _Bisection:
         """Return whether a node errs alone also in a run that no one observes, which may compute wider than half."""
         kind = self.index.type_of(culprit.value)
         half = kind is not None and kind.tensor_type.elem_type in HALF
-        leading = [finding.verdict for finding in culprit.findings[:1]]
         if self.result.look == "optimized":
-            return leading == ["optimizer"]
-        return culprit.own or (leading in (["non-finite"], ["overflow"]) and not half)
+            return culprit.verdict == "optimizer"
+        return culprit.own or (culprit.verdict in ("non-finite", "overflow") and not half)
 
     def _masked(self, walk: Walk) -> list[str]:
         """Return the inner values that mismatch their stored references."""

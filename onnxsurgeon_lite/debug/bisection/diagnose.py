@@ -156,7 +156,7 @@ class Diagnosis:
         if evidence.quantum is not None:
             evidence.stirred = self._stirred(culprit, referenced, nodes)
         culprit.findings = judge(evidence)
-        if culprit.findings and culprit.findings[0].verdict == "wrong constant" and not is_constant:
+        if culprit.verdict == "wrong constant" and not is_constant:
             culprit.region = self._but_constants(culprit.region)  # the finding names what it reads
         if explained is not None and explained.change == "missing":
             culprit.lacking = [explained.value]

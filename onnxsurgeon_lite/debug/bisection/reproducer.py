@@ -153,7 +153,7 @@ def strip_weights(made: Reproducer, result: BisectResult) -> str:
         A sentence on the result; the reproducer does not change when the failure does not persist.
     """
     culprit = result.innermost()[0].culprits[0]
-    leading = culprit.findings[0].verdict if culprit.findings else "wrong node"
+    leading = culprit.verdict
     if leading not in ("kernel", "optimizer", "crash"):
         return "kept the weights: for this verdict, noise has no expected outputs"
     with NewFolder(made.folder, _FILES) as new:

@@ -51,7 +51,7 @@ _NOISE = 1e-7  # a smaller relative error says nothing
 _ALL = 0.995  # the share of the elements that mismatch from which on an edit explains nothing
 _TIMES = 1.5  # times the bisection: what runs when the time is over ends a little later
 _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
-SECONDS = 20.0  # the least time for causes
+SECONDS = 45.0  # the least time for causes
 
 
 def explain_causes(result: BisectResult, case: Case, seconds: float | None = None) -> None:

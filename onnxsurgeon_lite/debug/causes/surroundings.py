@@ -25,7 +25,7 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _ARRANGING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Mul", "Div", "Cast", "Slice", "Gather")  # fmt: skip
 _STEPS_BEFORE = 4
-_LARGEST = 128  # nodes of a region
+_LARGEST = 512  # nodes of a region
 _TOGETHER = 16  # values whose shapes are found at once
 _AROUND = 256  # values among which those that could be read are chosen
 _OPEN = 8  # values whose shape is known only when they are computed; as many of their sums

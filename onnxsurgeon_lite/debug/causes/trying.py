@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from onnx import ModelProto
 
+from onnxsurgeon_lite.debug.causes.foresight import refused
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, wide
 from onnxsurgeon_lite.debug.causes.side_by_side import SideBySide
@@ -24,6 +25,7 @@ Edited = tuple[Hypothesis, ModelProto]
 
 _NAMED = re.compile(r"(?:Name:'|in node \()(\d+)\b")  # the node in an error of the runtime
 _TOGETHER = 64  # copies in one session
+_PARTS = 8  # of copies of which one is refused: a refusal takes long, and halves repeat it often
 _LOOKED_AT = 1 << 14  # elements of a value from which its error is estimated
 _STORED = "\x03"  # begins the names of what is fed, in the runtime
 _RANGE = 1e-14, 1e6  # of a number that is solved for
@@ -68,8 +70,11 @@ class Bench:
     nearest: Outcome | None = None
     tried: int = 0
     _fed: dict[str, str] = field(default_factory=dict)
+    _same: set[bytes] = field(default_factory=set)
 
     def __enter__(self) -> "Bench":
+        if not refused(self.place, self.place.index.model, ()):
+            self._same = {node.SerializeToString() for node in self.place.nodes}
         self._feed()
         return self
 
@@ -138,7 +143,7 @@ class Bench:
             result = Pipeline(hypothesis.edits).apply(self.place.index.model)
         except SurgeonError:
             return b""
-        if not result.changed:
+        if not result.changed or (self._same and refused(self.place, result.model, self._same)):
             return b""
         graph = result.model.proto.graph
         # constants that stay are not sent
@@ -217,11 +222,12 @@ class Bench:
 def _without_refused(
     edited: Sequence[Edited], parts: Sequence[set[str]], error: RuntimeFailure
 ) -> Iterator[Sequence[Edited]]:
-    """Yield what is left of copies without those with the node that an error names; else two halves."""
+    """Yield what is left of copies without those with the node that an error names; else smaller parts."""
     named = _NAMED.search(error.message)
     if named is None:
-        half = len(edited) // 2
-        yield from (edited[:half], edited[half:]) if half else ()
+        size = len(edited) // _PARTS + 1
+        starts = range(0, len(edited), size) if len(edited) > 1 else ()
+        yield from (edited[start : start + size] for start in starts)
     else:
         yield [copy for copy, part in zip(edited, parts, strict=True) if named[1] not in part]
 

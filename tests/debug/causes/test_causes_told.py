@@ -1,5 +1,7 @@
 """Causes that a reader can trust: nothing that the references leave open, nothing by accident, in plain words."""
 
+from collections import Counter
+
 import numpy as np
 import onnx
 import pytest
@@ -12,8 +14,10 @@ from onnxsurgeon_lite.debug.causes.everywhere import merged
 from onnxsurgeon_lite.debug.causes.operators import extra_steps
 from onnxsurgeon_lite.debug.causes.other_model import of_other_model
 from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands
+from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.passes import SetConstant
 from onnxsurgeon_lite.passes.protocol import key
+from onnxsurgeon_lite.runtime.session import Runtime
 
 
 def told(text: str, wrong: dict, right: dict, **feeds: np.ndarray) -> str:
@@ -499,3 +503,26 @@ def test_a_search_of_causes_ends_in_its_time_and_says_how_far_it_came():
     assert late.unexplained.startswith("not known: the time ran out at kind")
     assert late.unexplained.endswith("--seconds 1 tries more")
     assert "axis of Softmax" in found.causes[0].sentence
+
+
+def test_edits_that_cannot_run_do_not_end_the_sessions_of_those_beside_them(monkeypatch):
+    text = """two (float[1,4,9,9] x) => (float[?,?,?,?] y) {
+        c = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w) p = AveragePool<kernel_shape=[2,2], strides=[2,2]>(c)
+        r = Tanh(p) t = ConvTranspose<kernel_shape=[3,3], strides=[2,2]>(%s, v) y = Concat<axis=1>(t, x) }"""
+    weights = {"w": numbers(4, 4, 3, 3), "v": numbers(4, 4, 3, 3)}
+    right, wrong = model(text % "r", **weights), model(text % "p", **weights)
+    x, refused = numbers(1, 4, 9, 9), []
+
+    def counting(self, *given, **more):
+        try:
+            return run(self, *given, **more)
+        except RuntimeFailure as error:
+            refused.append(error.message)
+            raise
+
+    run = Runtime.run
+    monkeypatch.setattr(Runtime, "run", counting)
+    cause = said(wrong, right, "y", x=x)
+
+    assert cause.startswith("Tanh is missing")
+    assert len(refused) < 10, Counter(refused).most_common(5)
