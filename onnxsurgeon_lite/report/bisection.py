@@ -60,12 +60,10 @@ def show_bisection(result: BisectResult, verbose: bool = False, every_metric: bo
 def _show_repair(repair: Repair) -> None:
     """Show what was repaired, and whether that suffices."""
     if repair.model is None:
-        why = (
-            "nothing to repair"
-            if repair.verdict == "agrees"
-            else "nothing was repaired, because no cause is known"
+        agrees = repair.verdict == "agrees"
+        out(
+            f"repair: nothing {'to repair' if agrees else 'was repaired, because no cause is known'}"
         )
-        out(f"repair: {why}")
         return
     say_all([f"repair: {counted(repair.edits, 'edit')}, in {str(repair.recipe)!r}"])
     out(f"wrote {str(repair.model)!r}")

@@ -491,7 +491,7 @@ class _Bisection:
         """
         names = [name for name in self.targets if name not in walk.healed]
         self.observer.by_node = self.search.look == "node"
-        begun &= self._is_wide() and self.runtime.options.runtime == ORT
+        begun &= not self.judge.coarse and self.runtime.options.runtime == ORT
         if self.observer.by_node or begun:
             reached = walk.reached if begun else {}
             left = [name for name in names if name not in reached]
@@ -580,13 +580,8 @@ class _Bisection:
 
     def _is_certain(self, culprits: Collection[Culprit]) -> bool:
         """Return whether the culprits err alone, however observed."""
-        return self._is_wide() and bool(culprits) and all(culprit.own for culprit in culprits)
-
-    def _is_wide(self) -> bool:
-        """Return whether nothing is in half precision: fused nodes may compute that wider."""
-        types = (value.tensor_type.elem_type for value in self.index.types.values())
-        casts = (a.i for n in self.index.nodes if n.op_type == "Cast" for a in n.attribute)
-        return {*HALF}.isdisjoint([*types, *casts])
+        wide = not self.judge.coarse  # fused nodes may compute half precision wider
+        return wide and bool(culprits) and all(culprit.own for culprit in culprits)
 
     def _count(self, walk: Walk) -> None:
         self.result.compared += walk.compared

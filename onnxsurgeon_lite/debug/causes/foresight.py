@@ -28,7 +28,7 @@ def refused(place: Place, copy: Model, same: Container[bytes]) -> bool:
             differs.update(node.output)
         if changed or node.op_type == "Constant":  # its numbers may be sizes
             positions.append(position)
-    made, values = index.made_by(positions), {**place.values, **place.nearby, **place.inputs}
+    made, values = index.made_by(positions), {**place.values, **place.nearby}
     types = {
         name: helper.make_tensor_type_proto(data_type_of_numpy(value.dtype), value.shape)
         for name, value in values.items()

@@ -19,17 +19,13 @@ class SideBySide:
     Attributes:
         proto: the model so far.
         tensors: the constants of the other model.
-        parts: the names of the nodes of each copy.
     """
 
     proto: ModelProto
     tensors: Mapping[str, TensorProto]
-    parts: list[set[str]] = field(default_factory=list)
-    _nodes: dict[bytes, tuple[str, list[str]]] = field(default_factory=dict)
+    _nodes: dict[bytes, list[str]] = field(default_factory=dict)
     _read: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
-    _known: dict[tuple[bytes, tuple[str, ...]], tuple[str, dict[str, str]]] = field(
-        default_factory=dict
-    )
+    _known: dict[tuple[bytes, tuple[str, ...]], dict[str, str]] = field(default_factory=dict)
     _constants: dict[str, list[tuple[TensorProto, str]]] = field(default_factory=dict)
 
     @classmethod
@@ -45,7 +41,6 @@ class SideBySide:
         """Add a copy, which need not hold the constants that stay; return its outputs with their names here."""
         tensors = {**self.tensors, **{tensor.name: tensor for tensor in edited.graph.initializer}}
         names: dict[str, str] = {}
-        self.parts.append(set())
         # a node that is there with the same inputs is not added again
         for node in edited.graph.node:
             encoded = node.SerializeToString(deterministic=True)
@@ -58,9 +53,7 @@ class SideBySide:
             key = encoded, tuple(names.get(name, name) for name in read)
             if key not in self._known:
                 self._known[key] = self._node(node, names)
-            name, made = self._known[key]
-            self.parts[-1].add(name)
-            names |= made
+            names |= self._known[key]
         found = {output.name: names.get(output.name, output.name) for output in edited.graph.output}
         there = {output.name for output in self.proto.graph.output}
         for name in dict.fromkeys(found.values()):
@@ -80,8 +73,8 @@ class SideBySide:
         known.append((tensor, name))
         return name
 
-    def _node(self, node: NodeProto, names: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-        """Return the name of a node here, and those of what it makes."""
+    def _node(self, node: NodeProto, names: Mapping[str, str]) -> dict[str, str]:
+        """Return the names of what a node makes here."""
         copy = NodeProto()
         copy.CopyFrom(node)
         copy.ClearField("name")
@@ -91,9 +84,8 @@ class SideBySide:
         copy.output[:] = ["o" if name else "" for name in made]
         key = copy.SerializeToString(deterministic=True)
         if key not in self._nodes:
-            copy.name = str(len(self._nodes))
-            copy.output[:] = [f"{name}{_APART}{copy.name}" if name else "" for name in made]
+            number = len(self._nodes)
+            copy.output[:] = [f"{name}{_APART}{number}" if name else "" for name in made]
             self.proto.graph.node.append(copy)
-            self._nodes[key] = copy.name, list(copy.output)
-        name, there = self._nodes[key]
-        return name, {old: new for old, new in zip(made, there, strict=True) if old}
+            self._nodes[key] = list(copy.output)
+        return {old: new for old, new in zip(made, self._nodes[key], strict=True) if old}

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import pickle
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,6 @@ from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 
 Edited = tuple[Hypothesis, ModelProto]
 
-_NAMED = re.compile(r"(?:Name:'|in node \()(\d+)\b")  # the node in an error of the runtime
 _TOGETHER = 64  # copies in one session
 _PARTS = 8  # of copies of which one is refused: a refusal takes long, and halves repeat it often
 _LOOKED_AT = 1 << 14  # elements of a value from which its error is estimated
@@ -153,7 +151,7 @@ class Bench:
         return bytes(result.model.proto.SerializeToString())
 
     def _run(self, edited: Sequence[Edited]) -> Iterator[Outcome]:
-        """Run copies together; without those that the runtime refuses, in halves where it does not name them."""
+        """Run copies together, in smaller parts where the runtime refuses one of them."""
         if not edited:
             return
         # one session for all copies: what they share is computed once
@@ -168,9 +166,9 @@ class Bench:
             if isinstance(error, RuntimeLost):
                 self.place.runtime.restart()
                 self._feed()
-            # try again without what the runtime refuses
-            for part in _without_refused(edited, together.parts, error):
-                yield from self._run(part)
+            size = len(edited) // _PARTS + 1
+            for start in range(0, len(edited), size) if len(edited) > 1 else ():
+                yield from self._run(edited[start : start + size])
             return
         self.tried += len(edited)
         for (hypothesis, _), outputs in zip(edited, places, strict=True):
@@ -217,19 +215,6 @@ class Bench:
             best = float(grid[at])
             grid = np.geomspace(grid[max(0, at - 1)], grid[min(at + 1, _STEPS - 1)], _STEPS)
         return best
-
-
-def _without_refused(
-    edited: Sequence[Edited], parts: Sequence[set[str]], error: RuntimeFailure
-) -> Iterator[Sequence[Edited]]:
-    """Yield what is left of copies without those with the node that an error names; else smaller parts."""
-    named = _NAMED.search(error.message)
-    if named is None:
-        size = len(edited) // _PARTS + 1
-        starts = range(0, len(edited), size) if len(edited) > 1 else ()
-        yield from (edited[start : start + size] for start in starts)
-    else:
-        yield [copy for copy, part in zip(edited, parts, strict=True) if named[1] not in part]
 
 
 def sampled(array: Array) -> Array:
