@@ -179,13 +179,13 @@ def _agreement(result: BisectResult) -> str:
 
 def _headline(culprit: Culprit) -> str:
     """`wrong node: Conv 'Conv_6' (@6) makes '27': max abs 2.11 where 0.000149 is allowed`."""
-    what = culprit.verdict
     count = len(culprit.region)
     where = f"one of {count} nodes up to " if count > 1 else ""
-    made = f"{what}: {where}{_node(culprit)} makes {culprit.value!r}"
+    what = f"{culprit.verdict}: {where}{_node(culprit)}"
+    made = f"{what} makes {culprit.value!r}"
     if culprit.seen:
         seen = first(list(map(repr, dict.fromkeys([culprit.value, *culprit.seen]))), _FEW)
-        made = f"{what}: {where}{_node(culprit)}, seen at {seen}"
+        made = f"{what}, seen at {seen}"
     compared = _compared(culprit)
     if compared is not None and not compared.match:
         return f"{made}: {gap(compared)}"

@@ -366,11 +366,13 @@ class _Bisection:
                 break
             because = "the outputs mismatch, but no value does while inner values are observed"
             self.result.add_finding("observer effect", because)
+        culprits = self.result.culprits
+        all_inherit = bool(culprits) and all(culprit.inherits for culprit in culprits)
         if self.result.verdict == "agrees":
             self._find_masked(walk, unobserved)
-        elif self.judge.coarse and self.search.tolerance is None and self._all_inherit():
+        elif self.judge.coarse and self.search.tolerance is None and all_inherit:
             self._find_hidden(unobserved)
-        elif not self._is_certain(self.result.culprits):
+        elif not self._is_certain(culprits):
             unobserved.check_threads(self._wrong_optimized(bool(wrong), unobserved))
 
     def _first_origins(self, walk: Walk) -> Iterator[list[Origin]] | None:
@@ -410,10 +412,6 @@ class _Bisection:
             self.result.masked = wrong
             for culprit in faults:
                 culprit.healed = None  # the outputs have no error
-
-    def _all_inherit(self) -> bool:
-        culprits = self.result.culprits
-        return bool(culprits) and all(culprit.inherits for culprit in culprits)
 
     def _find_hidden(self, unobserved: Unobserved) -> None:
         """Find a node in half precision that errs by less than the tolerance, and explains what grows out of it."""
@@ -580,8 +578,9 @@ class _Bisection:
 
     def _is_certain(self, culprits: Collection[Culprit]) -> bool:
         """Return whether the culprits err alone, however observed."""
-        wide = not self.judge.coarse  # fused nodes may compute half precision wider
-        return wide and bool(culprits) and all(culprit.own for culprit in culprits)
+        if self.judge.coarse:  # fused nodes may compute half precision wider
+            return False
+        return bool(culprits) and all(culprit.own for culprit in culprits)
 
     def _count(self, walk: Walk) -> None:
         self.result.compared += walk.compared
