@@ -24,6 +24,7 @@ class Against:
         reference: tensors by name. model: a model whose values are the references.
         a, b: settings that give the references, and those that are searched.
         find: what is looked for instead, such as `nan`.
+        versions: of onnxruntime, among which the first one is looked for whose outputs differ.
         map: how references are matched with values.
     """
 
@@ -33,6 +34,7 @@ class Against:
     b: Settings | None
     find: str | None
     map: str | None
+    versions: str | None = None
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -42,12 +44,12 @@ class Against:
 
     def require_one(self) -> None:
         """Raise `UsageError` unless there is one thing to compare with."""
-        ways = (self.reference, self.model, self.a or self.b, self.find)
+        ways = (self.reference, self.model, self.a or self.b, self.find, self.versions)
         count = sum(way is not None for way in ways)
         if count != 1:
             raise UsageError(
                 f"there {'are several things' if count else 'is nothing'} to compare with",
-                "give one of --reference, --against, --a with --b, --find",
+                "give one of --reference, --against, --a with --b, --find, --versions",
             )
 
 

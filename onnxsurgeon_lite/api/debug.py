@@ -61,6 +61,7 @@ def bisect(
     map: Place = None,
     feeds: "Tensors | Sequence[Tensors] | None" = None,
     *,
+    versions: str | None = None,
     look: Literal["auto", "unoptimized", "optimized", "node"] = "auto",
     quick: bool = False,
     output: Place = None,
@@ -86,7 +87,7 @@ def bisect(
 ) -> "BisectResult":
     """Find the nodes where a model leaves its references, and say why.
 
-    Give one of `reference`, `against`, `a` with `b`, or `find`.
+    Give one of `reference`, `against`, `a` with `b`, `find`, or `versions`.
 
     Args:
         reference: Tensors by name: a path, name -> array, a `ReferenceSet`; several samples as a list or one path.
@@ -94,6 +95,8 @@ def bisect(
         a: Settings that give the references: `"opt=none,threads=1"`, or the same as a dict.
         b: Settings that are searched.
         find: Look for `nan`, `inf` or `overflow:float16` instead.
+        versions: `FIRST..LAST`, or a list with commas, of onnxruntime: the first one that gives other outputs is found,
+            then the node. pip makes an environment for each that is run, in the user's cache folder.
         feeds: Input name -> array, or a path; those of the references by default, else made. Several samples: a list,
             a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         look: Search the unoptimized graph, the optimized one, or run every node alone; `auto` finds out.
@@ -128,13 +131,23 @@ def bisect(
         ('mismatch', 'Conv_6', 'wrong node')
     """
     links = None if map is None else fspath(map)
-    side = Against(reference, against, a, b, find, links)
+    side = Against(reference, against, a, b, find, links, versions)
     feeding = Feeding(feeds, seed, dim, fill, sequence)
     searching = Searching(
         look, quick, byte_size(memory), journal, resume, cause, factory, blame, workaround, seconds
     )
     writing = Writing(output, strip_weights, repair, html, node_data, force)
-    return _bisect(model, side, feeding, searching, writing, {"opt": opt, **how})
+    how_all = {"opt": opt, **how}
+    if versions is None:
+        return _bisect(model, side, feeding, searching, writing, how_all)
+    side.require_one()
+    from onnxsurgeon_lite.api.versions import neighbors
+
+    before, after, said = neighbors(model, feeding, versions, how_all)
+    side = replace(side, a=before, b=after, versions=None)
+    result = _bisect(model, side, feeding, searching, writing, how_all)
+    result.notes.insert(0, said)
+    return result
 
 
 def _bisect(

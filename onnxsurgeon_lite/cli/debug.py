@@ -34,6 +34,7 @@ def bisect(
     a: str | None = None,
     b: str | None = None,
     find: str | None = None,
+    versions: Annotated[str | None, Typed(metavar="FIRST..LAST")] = None,
     look: Annotated[options.Look, _LOOK] = "auto",
     quick: bool = False,
     output: Path | None = None,
@@ -61,6 +62,7 @@ def bisect(
         a: Settings that give the references: opt=none,threads=1.
         b: Settings that are searched: opt=all,provider=cpu.
         find: Look for nan, inf or overflow:float16 instead.
+        versions: Versions of onnxruntime, which pip installs: find the first that gives other outputs, and the node.
         look: Search the optimized graph, the unoptimized one, or run every node alone.
         quick: Find one culprit and say no more about it.
         memory: Bytes of values that are computed at once.
@@ -75,7 +77,7 @@ def bisect(
         blame: Share the error of the worst output among all nodes.
         workaround: Where a kernel or an optimizer is wrong, find the nearest edit that avoids it; --repair makes it.
     """
-    model, reference, against = _asked(model, reference, against, a or b, find)
+    model, reference, against = _asked(model, reference, against, a or b, find or versions)
     target = Target(model, "culprit", output, force, suffix="")
     result = call(
         model,
@@ -104,7 +106,7 @@ def _asked(
     if len(ways) > 1:
         raise UsageError(
             "there are several things to compare with",
-            "give one of --reference, --against, --a with --b, --find",
+            "give one of --reference, --against, --a with --b, --find, --versions",
         )
     if model is not None and ways:
         return model, reference, against

@@ -105,6 +105,10 @@ def _with_setting(options: RuntimeOptions, name: str, value: str) -> RuntimeOpti
             return replace(options, threads=int(value))
         case "python" if options.runtime == ORT:
             return replace(options, python=value)
+        case "version" if options.runtime == ORT:
+            from onnxsurgeon_lite.runtime.environments import interpreter_of
+
+            return replace(options, python=interpreter_of(value))
         case "disabled":
             return replace(options, disabled=(*options.disabled, value))
         case "else" if value == REFERENCE:

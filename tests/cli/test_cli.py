@@ -343,7 +343,7 @@ def test_check_as_json(folder):
     proto.graph.node[0].op_type = "Oops"
     Path("bad.onnx").write_bytes(proto.SerializeToString())
 
-    valid = {"valid": True, "problem": "", "findings": [], "needs": []}
+    valid = {"valid": True, "problem": "", "findings": [], "needs": [], "config": []}
     assert parsed("check", "whole_model.onnx") == valid
     assert "Oops" in parsed("check", "bad.onnx", code=1)["problem"]
     assert invoke("check", "bad.onnx", code=1).stdout.startswith("invalid: ")

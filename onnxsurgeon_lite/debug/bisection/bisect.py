@@ -543,7 +543,7 @@ class _Bisection:
     ) -> None:
         """Find all origins, or go on with those; diagnose each before the walk heals it."""
         seen: set[str] = set()
-        doubted = any(":python=" in side for side in self.search.sides)
+        doubted = any(":python=" in s or ":version=" in s for s in self.search.sides)
         with Float64(walk.observer, doubted=doubted) as float64:
             for number, wave in enumerate(waves or self._waves(walk)):
                 found = [diagnosis.culprit(origin.bad, origin.region) for origin in wave]
