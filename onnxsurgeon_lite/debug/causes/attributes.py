@@ -198,9 +198,8 @@ def _sized(site: RegionNode, kernel: list[int], read: Ints, made: Ints) -> Itera
             if pool:
                 found["kernel_shape"] = size
             if transposed:
-                found["output_padding"] = [
-                    sum(p) - int(a) for p, a in zip(pads, least, strict=True)
-                ]
+                total = np.array(pads).sum(axis=1)
+                found["output_padding"] = (total - least).tolist()
             if known.get("auto_pad", "NOTSET") != "NOTSET":
                 found["auto_pad"] = "NOTSET"
             others = {n: v for n, v in found.items() if (known.get(n) or usual.get(n)) != v}

@@ -24,7 +24,7 @@ from onnxsurgeon_lite.debug.causes.families import (
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.norms import moved_norms
 from onnxsurgeon_lite.debug.causes.operations import operations, other_operations
-from onnxsurgeon_lite.debug.causes.place import Place, edited_by, titled
+from onnxsurgeon_lite.debug.causes.place import Place, edited_by, selected, titled
 from onnxsurgeon_lite.debug.causes.proving import Proof, constants_for_all
 from onnxsurgeon_lite.debug.causes.repairing import repairs
 from onnxsurgeon_lite.debug.causes.settings import dropped
@@ -550,7 +550,7 @@ class Finder:
         if not others or fresh in index:
             return
         # let the others read a copy of the value, and search that
-        to = tuple(map(place.selected, others))
+        to = tuple(selected(place.whole, other) for other in others)
         apart = Insert(before.value, "Identity", to=to, output=fresh)
         samples = [(_renamed(r, before.value, fresh), feeds) for r, feeds in self.case.samples]
         judge, edited = (
@@ -701,7 +701,7 @@ def _explainable(culprit: Culprit) -> bool:
 def _chance(bench: Bench, hypothesis: Hypothesis) -> bool:
     """Return whether one of so many edits may fit by chance, because the references say little of what it changes."""
     place = bench.place
-    return _few(bench, place.bits) or _few(bench, place.passed(hypothesis.edits))
+    return _few(bench, place.evidence.bits) or _few(bench, place.evidence.passed(hypothesis.edits))
 
 
 def _few(bench: Bench, bits: float) -> bool:
@@ -713,7 +713,7 @@ def _unexplained(bench: Bench, fits: Sequence[Outcome]) -> str:
     lucky = next((fit.hypothesis for fit in fits if _chance(bench, fit.hypothesis)), None)
     if lucky is not None:
         few = "the references have so few different numbers"
-        if not _few(bench, bench.place.bits):
+        if not _few(bench, bench.place.evidence.bits):
             few = "so few integers stand between it and the references"
         return (
             f"no known mistake is proved: {lucky.sentence} {bench.place.region} would agree, but one of"

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.graph.schemas import constant, schema_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.names import is_glob
-from onnxsurgeon_lite.passes import Insert, Pass, Pipeline, SetConstant
+from onnxsurgeon_lite.passes import Pass, Pipeline, SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import OWN, agrees
@@ -366,23 +366,9 @@ class Place:
         return magnitude(self.wanted)
 
     @cached_property
-    def different(self) -> int:
-        """The number of different numbers that the value should have, without zero, in all samples."""
-        rounded = [_rounded(sample.wanted[self.value]) for sample in self.samples]
-        return sum(np.unique(array[array != 0]).size for array in rounded)
-
-    @cached_property
-    def bits(self) -> float:
-        """How much the wanted numbers say: a wrong edit gives them by chance once in `2 ** bits` times."""
-        # which number stands where: the entropy of the different numbers
-        rounded = [_rounded(sample.wanted[self.value]) for sample in self.samples]
-        found = [np.unique(array, return_counts=True)[1] for array in rounded]
-        which = sum(float((counts * np.log2(counts.sum() / counts)).sum()) for counts in found)
-        # and which number each of them is, among those that the tolerance distinguishes
-        allowed = (self.judge.allowed(self.value, self.wanted) or OWN).resolved(self.wanted.dtype)
-        width = allowed.rtol + allowed.absolute(self.scale) / (self.scale or 1.0)
-        each = -math.log2(min(1.0, max(width, _LEAST_WIDTH)))
-        return which + each * self.different * is_float(self.wanted.dtype)
+    def evidence(self) -> "ReferenceEvidence":
+        """How much the references say."""
+        return ReferenceEvidence(self)
 
     @cached_property
     def live(self) -> set[str]:
@@ -397,30 +383,6 @@ class Place:
     def sizes(self, array: Array, name: str) -> bool:
         """Return whether a value is integers that a shape is computed from: no one takes one for another."""
         return array.dtype.kind == "i" and name not in self.live
-
-    @cached_property
-    def narrow(self) -> dict[str, float]:
-        """Values of the region that are integers or flags computed from what enters, with how much they can say."""
-        found = dict[str, float]()
-        for name in self.live - self.inputs.keys() - {self.value}:
-            array = self.values.get(name)
-            if array is not None and array.dtype.kind in "biu":
-                # as many bits as it takes to write the largest index that is there
-                most = 2 if array.dtype.kind == "b" else int(np.abs(wide(array)).max(initial=0)) + 2
-                found[name] = array.size * math.log2(most) * len(self.samples)
-        return found
-
-    def passed(self, edits: Sequence[Pass]) -> float:
-        """Return how many bits of what edits change reach the value: the fewest of what stands between."""
-        edited = edited_by(edits, self.index)
-        # integers stand between where the value depends on the edit through them alone
-        between = (
-            bits
-            for name, bits in self.narrow.items()
-            if name in edited.producer
-            and _made(self.value, [name], self.index) == _made(self.value, [name], edited)
-        )
-        return min(between, default=math.inf)
 
     @cached_property
     def spread(self) -> tuple[Indices, ...]:
@@ -557,49 +519,70 @@ class Place:
         every = tuple(steps)
         return tuple(self._outside(step, len(every) > 1) for step in every)
 
-    def is_for_all(self, step: Insert) -> bool:
-        """Return whether a node is inserted behind a value that enters, for all readers that the model has."""
-        return step.value in self.inputs and not (step.to or step.before)
-
-    def changed_by(self, edited: GraphIndex) -> list[str]:
-        """Return the values inside the region that an edit of the model computes in another way."""
-        # values inside that nodes elsewhere read, too: of others nobody sees the change
-        inner = self.index.producer.keys() - set(self.samples[0].wanted)
-        shared = (
-            n for n in inner if not set(self.whole.consumers.get(n, ())) <= set(self.positions)
-        )
-        return [
-            n for n in shared if _made(n, self.inputs, self.whole) != _made(n, self.inputs, edited)
-        ]
-
-    def kept_here(self, step: Pass) -> Pass:
-        """Return an edit whose node behind a value that enters is for the readers here alone."""
-        if not isinstance(step, Insert) or not self.is_for_all(step):
-            return step
-        return replace(step, to=tuple(map(self.node, self.index.consumers.get(step.value, ()))))
-
-    def reading(self, steps: Iterable[Pass]) -> str:
-        """Return the titles of the readers here of values behind which edits insert nodes."""
-        values = (s.value for s in steps if isinstance(s, Insert) and self.is_for_all(s))
-        readers = (number for value in values for number in self.index.consumers.get(value, ()))
-        return " and ".join(map(self.title, dict.fromkeys(readers)))
-
     def _outside(self, step: Pass, several: bool) -> Pass:
         # nodes are called otherwise in the whole model
         fields = {
-            field: tuple(self.selector(token, several) for token in getattr(step, field))
+            field: tuple(
+                selected(self.whole, self.positions[self.number(token)], several)
+                for token in getattr(step, field)
+            )
             for field in ("nodes", "to")
             if getattr(step, field, ())
         }
         return replace(step, **fields) if fields else step  # type: ignore[type-var]
 
-    def selector(self, token: str, several: bool = False) -> str:
-        """Return what selects a node in the whole model: its name, its value for one of several edits, else its id."""
-        return self.selected(self.positions[self.number(token)], several)
 
-    def selected(self, position: int, several: bool = False) -> str:
-        """Return what selects a node of the whole model."""
-        return selected(self.whole, position, several)
+@dataclass(frozen=True, eq=False)
+class ReferenceEvidence:
+    """How much the references of a place say: an edit that they do not distinguish from others proves nothing."""
+
+    place: Place
+
+    @cached_property
+    def _numbers(self) -> list[Array]:
+        """What the value should be in each sample, with the digits that distinguish floats."""
+        return [_rounded(sample.wanted[self.place.value]) for sample in self.place.samples]
+
+    @cached_property
+    def different(self) -> int:
+        """The number of different numbers that the value should have, without zero, in all samples."""
+        return sum(np.unique(array[array != 0]).size for array in self._numbers)
+
+    @cached_property
+    def bits(self) -> float:
+        """How much the wanted numbers say: a wrong edit gives them by chance once in `2 ** bits` times."""
+        # which number stands where: the entropy of the different numbers
+        found = [np.unique(array, return_counts=True)[1] for array in self._numbers]
+        which = sum(float((counts * np.log2(counts.sum() / counts)).sum()) for counts in found)
+        # and which number each of them is, among those that the tolerance distinguishes
+        place, dtype = self.place, self.place.wanted.dtype
+        allowed = (place.judge.allowed(place.value, place.wanted) or OWN).resolved(dtype)
+        width = allowed.rtol + allowed.absolute(place.scale) / (place.scale or 1.0)
+        each = -math.log2(min(1.0, max(width, _LEAST_WIDTH)))
+        return which + each * self.different * is_float(dtype)
+
+    @cached_property
+    def _narrow(self) -> dict[str, float]:
+        """Values of the region that are integers or flags computed from what enters, with how much they can say."""
+        place, found = self.place, dict[str, float]()
+        for name in place.live - place.inputs.keys() - {place.value}:
+            array = place.values.get(name)
+            if array is not None and array.dtype.kind in "biu":
+                # as many bits as it takes to write the largest index that is there
+                most = 2 if array.dtype.kind == "b" else int(np.abs(wide(array)).max(initial=0)) + 2
+                found[name] = array.size * math.log2(most) * len(place.samples)
+        return found
+
+    def passed(self, edits: Sequence[Pass]) -> float:
+        """Return how many bits of what edits change reach the value: the fewest of what stands between."""
+        index, value = self.place.index, self.place.value
+        edited, least = edited_by(edits, index), math.inf
+        for name, bits in self._narrow.items():
+            # it stands between if the value depends on the edit through it alone
+            before = makers(value, [name], index)
+            if name in edited.producer and makers(value, [name], edited) == before:
+                least = min(least, bits)
+        return least
 
 
 def titled(index: GraphIndex, position: int) -> str:
@@ -617,7 +600,7 @@ def edited_by(steps: Iterable[Pass], index: GraphIndex) -> GraphIndex:
     return GraphIndex.of(Pipeline(tuple(steps)).apply(index.model).model)
 
 
-def _made(value: str, of: Iterable[str], index: GraphIndex) -> list[object]:
+def makers(value: str, of: Iterable[str], index: GraphIndex) -> list[object]:
     """Return what computes a value from others, with the constants that it reads."""
     nodes = [index.nodes[p] for p in sorted(index.ancestors([value], stop=of))]
     read = (index.initializers.get(n) for node in nodes for n in node.input)

@@ -3,12 +3,13 @@
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from onnxsurgeon_lite.debug.causes.everywhere import everywhere, merged
 from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, RegionSample, edited_by, wide
+from onnxsurgeon_lite.debug.causes.place import Place, RegionSample, edited_by, makers, wide
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
 from onnxsurgeon_lite.debug.result import Case, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError
@@ -47,8 +48,8 @@ class Proof:
         sentence = hypothesis.sentence
         # other readers of what is edited must stay right; else the edit is for the region alone
         if not self.spares(place, steps):
-            steps = place.outside(map(place.kept_here, hypothesis.edits))
-            readers = place.reading(hypothesis.edits)
+            steps = place.outside(_kept_here(place, step) for step in hypothesis.edits)
+            readers = _readers_here(place, hypothesis.edits)
             sentence = f"{hypothesis.wrong} for {readers}; {hypothesis.right}"
             if not self.spares(place, steps):
                 return None
@@ -185,12 +186,12 @@ class Proof:
             return _first_known(self.index, elsewhere, known.references)
 
         # what reads a value behind which a node is inserted must be right
-        below = first_below(s.value for s in steps if isinstance(s, Insert) and place.is_for_all(s))
+        below = first_below(step.value for step in _for_all_readers(place, steps))
         try:
             index = edited_by(steps, self.index)
             # what was right and reads what changes inside, or a constant of all, must stay right
             of_all = [s.value for s in steps if isinstance(s, SetConstant) and not s.to]
-            before = known.alone(self.index, first_below(place.changed_by(index) + of_all))
+            before = known.alone(self.index, first_below(_changed_by(place, index) + of_all))
         except SurgeonError:
             return False
         below += [name for name, value in before.items() if self.case.judge.good(name, value)]
@@ -252,6 +253,36 @@ class Proof:
         return Cause(
             name, sentence, before, after, steps, list(map(as_step, steps)), command, mistake
         )
+
+
+def _for_all_readers(place: Place, steps: Iterable[Pass]) -> list[Insert]:
+    """Return the edits that insert a node behind a value that enters, for all readers that the model has."""
+    inserted = [step for step in steps if isinstance(step, Insert) and step.value in place.inputs]
+    return [step for step in inserted if not (step.to or step.before)]
+
+
+def _kept_here(place: Place, step: Pass) -> Pass:
+    """Return an edit whose node behind a value that enters is for the readers here alone."""
+    for inserted in _for_all_readers(place, [step]):
+        return replace(inserted, to=place.those(place.readers(inserted.value)))
+    return step
+
+
+def _readers_here(place: Place, steps: Iterable[Pass]) -> str:
+    """Return the titles of the readers here of values behind which edits insert nodes."""
+    inserted = _for_all_readers(place, steps)
+    readers = itertools.chain.from_iterable(place.readers(step.value) for step in inserted)
+    return " and ".join(site.title for site in dict.fromkeys(readers))
+
+
+def _changed_by(place: Place, edited: GraphIndex) -> list[str]:
+    """Return the values inside the region that an edit of the model computes in another way."""
+    # values inside that nodes elsewhere read, too: of others nobody sees the change
+    whole, here = place.whole, set(place.positions)
+    inner = place.producer.keys() - set(place.samples[0].wanted)
+    shared = [name for name in inner if not set(whole.consumers.get(name, ())) <= here]
+    old, new = (partial(makers, of=place.inputs, index=index) for index in (whole, edited))
+    return [name for name in shared if old(name) != new(name)]
 
 
 def constants_for_all(steps: Sequence[Pass]) -> Edits:

@@ -179,7 +179,9 @@ class Bench:
             yield outcome
 
     def _judged(self, hypothesis: Hypothesis, outputs: dict[str, RunValue]) -> Outcome:
-        equations = min(hypothesis.equations, self.place.different)  # equal numbers are one
+        equations = min(
+            hypothesis.equations, self.place.evidence.different
+        )  # equal numbers are one
         hypothesis = replace(hypothesis, equations=equations)
         left = self._left(outputs.get(self.place.value))
         wanted = self.place.samples[0].wanted
