@@ -276,24 +276,16 @@ class Surroundings:
             found |= {n: v.shape for n in several if is_array(v := references.read(n))}
         return found
 
-    def _element(self, name: str) -> int:
-        """Return the dtype of a value; 0 if it is not known."""
-        kind = self.index.types.get(name)
-        return 0 if kind is None else kind.tensor_type.elem_type
-
     def _may_be_float(self, name: str) -> bool:
-        element = self._element(name)
+        kind = self.index.types.get(name)
+        element = 0 if kind is None else kind.tensor_type.elem_type
         return not element or is_float(numpy_dtype(element))
 
     def _of_any_shape(self, name: str) -> bool:
         """Return whether a value may have floats, and has no shape that is known before it is computed."""
         kind = self.index.types.get(name)
-        if kind is None or not self._element(name):
-            return True
-        shape = kind.tensor_type.shape
-        known = kind.tensor_type.HasField("shape")
-        known = known and all(dim.HasField("dim_value") for dim in shape.dim)
-        return not known and self._may_be_float(name)
+        has_shape = kind is not None and kind.tensor_type.HasField("shape")
+        return self._may_be_float(name) and not (has_shape and all(self._declared(name)))
 
     def _declared(self, name: str) -> Ints:
         kind = self.index.types.get(name)
