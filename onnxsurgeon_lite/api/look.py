@@ -190,9 +190,24 @@ def check(
         except GraphError as error:  # its functions call themselves
             return checking.refused(error, "the model" if isinstance(model, bytes) else str(model))
         found = checking.check(known, full)
+        if isinstance(model, str | PathLike) and Path(model).is_dir():
+            found = _with_package(found, known, Path(model))
         if config is not None:
             found = _with_config(found, known, Path(config))
         return call.done(_with_refused(found, known, call) if run else found)
+
+
+def _with_package(found: "CheckResult", model: "Model", folder: Path) -> "CheckResult":
+    """Add how a model agrees with the configuration of its package."""
+    from dataclasses import replace
+
+    from onnxsurgeon_lite.graph.config import agreements_of_package
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.model.loading import PACKAGE
+    from onnxsurgeon_lite.tensors.references.sets import json_of
+
+    package = json_of(folder / PACKAGE, folder)
+    return replace(found, config=agreements_of_package(GraphIndex.of(model), package))
 
 
 def _with_config(found: "CheckResult", model: "Model", path: Path) -> "CheckResult":
@@ -211,7 +226,7 @@ def _with_config(found: "CheckResult", model: "Model", path: Path) -> "CheckResu
             f"nothing of {str(path)!r} can be compared with the graph",
             "give the config.json of a language model that transformers wrote",
         )
-    return replace(found, config=fields)
+    return replace(found, config=(*found.config, *fields))
 
 
 def _with_refused(found: "CheckResult", model: "Model", call: Call) -> "CheckResult":

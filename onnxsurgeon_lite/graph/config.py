@@ -77,6 +77,34 @@ def agreements(index: GraphIndex, config: Json) -> tuple[Agreement, ...]:
     return tuple(found)
 
 
+def agreements_of_package(index: GraphIndex, package: Json) -> tuple[Agreement, ...]:
+    """Return how a graph agrees with the sizes and the names of values that its package's configuration has."""
+    model = _Source(package).inner("model")
+    decoder = model.inner("decoder")
+    config = {
+        **decoder.config,
+        "head_dim": decoder.config.get("head_size"),
+        "vocab_size": model.config.get("vocab_size"),
+        "sliding_window": None,  # the program that runs a package may slide the cache itself
+    }
+    found = agreements(index, config)
+    told = [each for each in found if config.get(each.field) is not None]
+    for kind, values in (("inputs", index.inputs), ("outputs", index.outputs)):
+        for field, name in decoder.inner(kind).config.items():
+            first = str(name).replace("%d", "0", 1)
+            where = f"{kind[:-1]} {first!r} of the graph"
+            told.append(
+                Agreement(
+                    field,
+                    str(name),
+                    "" if first in values else "missing",
+                    first in values,
+                    where,
+                )
+            )
+    return tuple(told)
+
+
 @dataclass(frozen=True)
 class _Source:
     """A configuration as transformers writes it; anybody may have written it."""
@@ -88,6 +116,11 @@ class _Source:
         found = (self.config.get(name) for name in names)
         numbers = (n for n in found if isinstance(n, int | float) and not isinstance(n, bool))
         return next(map(float, numbers), None)
+
+    def inner(self, name: str) -> "_Source":
+        """Return an object of the configuration; an empty one without it."""
+        found = self.config.get(name)
+        return _Source(found if isinstance(found, dict) else {})
 
     def needed(self, *names: str) -> float:
         number = self.number(*names)

@@ -15,9 +15,12 @@ from onnxsurgeon_lite.model.messages import entries
 from onnxsurgeon_lite.model.model import Model, external_tensors, refer, refers
 from onnxsurgeon_lite.model.utf8 import is_utf8, not_utf8
 from onnxsurgeon_lite.model.wire import skeleton
+from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.references.sets import json_of
 
+PACKAGE = "genai_config.json"
 _INT32 = 1 << 31
 _ANOTHER_KIND = "this happens with another kind of protobuf (a tensor of a test_data_set, say) or a truncated file"
 
@@ -47,7 +50,7 @@ def load(path: str | PathLike[str]) -> Model:
     Where a data file is missing, everything works that does not read its tensors.
 
     Args:
-        path: the model's file.
+        path: the model's file, or the folder of a language model package (`genai_config.json`) that has one model.
 
     Raises:
         ModelFileError: the file is missing, empty, a directory, truncated or not an ONNX model.
@@ -61,6 +64,8 @@ def load(path: str | PathLike[str]) -> Model:
     if isinstance(path, HeldPath) and path.model is not None:
         return path.model
     path = placed(path)
+    if not isinstance(path, Remote) and path.is_dir() and (path / PACKAGE).is_file():
+        path = _of_package(path)
     try:
         source = DataFile.of(path.resolve(strict=True))
         if path.is_dir():
@@ -83,6 +88,35 @@ def load(path: str | PathLike[str]) -> Model:
     source.verify()
     model.loaded = hash(model.encoded())
     return model
+
+
+def _of_package(folder: Path) -> Path:
+    """Return the one model that a package's configuration names; anybody may have written it."""
+    pending: list[object] = [json_of(folder / PACKAGE, folder).get("model")]
+    names = dict[str, None]()
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            names.update(
+                {n: None for key, n in each.items() if key == "filename" and isinstance(n, str)}
+            )
+            pending += each.values()
+        elif isinstance(each, list):
+            pending += each
+    if len(names) != 1:
+        told = f"names {len(names)} models" if names else "names no model"
+        raise ModelFileError(
+            f"{PACKAGE} of {str(folder)!r} {told}",
+            f"give one of them: {first([str(folder / name) for name in sorted(names)], 4)}"
+            if names
+            else _inside(folder),
+        )
+    path = folder / next(iter(names))
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise ModelFileError(
+            f"{PACKAGE} of {str(folder)!r} names {next(iter(names))!r}, outside of its folder: refused"
+        )
+    return path
 
 
 def loaded(model: ModelLike) -> Model:
