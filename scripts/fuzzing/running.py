@@ -252,6 +252,7 @@ class _Forked:
     """The runtime's process as a fork, which has onnxruntime imported; for `Child`, it is a `subprocess.Popen`."""
 
     returncode: int | None = None
+    stdin: IO[bytes] | None = None
 
     def __init__(
         self, command: list[str], pass_fds: list[int], stdout: IO[bytes], **_: object
