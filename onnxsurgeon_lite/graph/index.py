@@ -316,6 +316,11 @@ class GraphIndex:
         self.learn_types([name])
         return self.types.get(name)
 
+    def element_of(self, name: str) -> int:
+        """Return the dtype of a value's elements, 0 if it is not known."""
+        kind = self.type_of(name)
+        return 0 if kind is None else int(kind.tensor_type.elem_type)
+
     def learn_types(self, names: Iterable[str]) -> None:
         """Infer the types of undeclared values, on the part of the structure that computes them.
 

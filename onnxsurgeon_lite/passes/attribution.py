@@ -193,8 +193,7 @@ Shift = Callable[[Term, Sequence[Term]], Term]
 def _image(index: GraphIndex) -> str:
     """Return the first input of floats."""
     for name in index.inputs:
-        kind = index.type_of(name) or TypeProto()
-        if name not in index.initializers and is_float(kind.tensor_type.elem_type):
+        if name not in index.initializers and is_float(index.element_of(name)):
             return name
     raise EditError("the model has no input of floats", "name a value: --to VALUE")
 

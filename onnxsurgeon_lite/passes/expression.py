@@ -206,8 +206,7 @@ class _Writer:
         return output
 
     def _data_type(self, name: str) -> int:
-        kind = GraphIndex.of(self.model).type_of(name)
-        return 0 if kind is None else int(kind.tensor_type.elem_type)
+        return GraphIndex.of(self.model).element_of(name)
 
     def _dtype(
         self, schema: Schema | None, slot: int, names: Sequence[str | None], number: _Number

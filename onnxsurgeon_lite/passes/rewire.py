@@ -107,7 +107,6 @@ def _copied(index: GraphIndex, name: str) -> str:
 def _constant(index: GraphIndex, result: Model, old: str, numbers: Numbers) -> str:
     """Add a constant of a value's dtype; return its name."""
     name = fresh(f"{old}_constant", Taken(index))
-    kind = index.type_of(old) or TypeProto()
-    tensor = make_tensor(name, numbers, kind.tensor_type.elem_type or data_type_for(name, numbers))
+    tensor = make_tensor(name, numbers, index.element_of(old) or data_type_for(name, numbers))
     result.proto.graph.initializer.append(tensor)
     return name

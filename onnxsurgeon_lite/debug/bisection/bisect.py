@@ -437,8 +437,7 @@ class _Bisection:
 
     def _errs_unseen(self, culprit: Culprit) -> bool:
         """Return whether a node errs alone also in a run that no one observes, which may compute wider than half."""
-        kind = self.index.type_of(culprit.value)
-        half = kind is not None and kind.tensor_type.elem_type in HALF
+        half = self.index.element_of(culprit.value) in HALF
         if self.result.look == "optimized":
             return culprit.verdict == "optimizer"
         return culprit.own or (culprit.verdict in ("non-finite", "overflow") and not half)

@@ -68,8 +68,7 @@ def _telling(culprit: Culprit, space: Space) -> set[str]:
 
 def _takes_floats(nodes: Collection[str], space: Space) -> bool:
     """Return whether a float enters some nodes, or a value of unknown type."""
-    kinds = (space.index.type_of(name) for name in space.entering([int(n[1:]) for n in nodes]))
-    types = [0 if kind is None else kind.tensor_type.elem_type for kind in kinds]
+    types = map(space.index.element_of, space.entering([int(n[1:]) for n in nodes]))
     return any(not kind or is_float(numpy_dtype(kind)) for kind in types)
 
 

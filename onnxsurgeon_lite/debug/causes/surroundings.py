@@ -89,10 +89,10 @@ class Known:
 
     def _typed(self, name: str) -> RunValue:
         """Return a known value in the dtype that the model gives it."""
-        value, kind = self.read(name), self.case.index.type_of(name)
-        if kind is None or not is_array(value) or not kind.tensor_type.elem_type:
+        value, element = self.read(name), self.case.index.element_of(name)
+        if not is_array(value) or not element:
             return value
-        return value.astype(numpy_dtype(kind.tensor_type.elem_type), copy=False)
+        return value.astype(numpy_dtype(element), copy=False)
 
 
 @dataclass(frozen=True)

@@ -174,8 +174,7 @@ class Integers:
         return found
 
     def _is_activation(self, value: str) -> bool:
-        kind = self.index.type_of(value)
-        floats = kind is not None and kind.tensor_type.elem_type == TensorProto.FLOAT
+        floats = self.index.element_of(value) == TensorProto.FLOAT
         return floats and constant(self.index, value) is None
 
     def _effects(self, layers: Sequence[Layer | Activation]) -> list[float]:

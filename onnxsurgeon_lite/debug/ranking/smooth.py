@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import numpy as np
-from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
+from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers
@@ -46,8 +46,7 @@ def _clip(model: Model, index: GraphIndex, quantizers: Quantizers) -> None:
     index.learn_types(quantizers.sources.values())
     for behind, source in quantizers.sources.items():
         node, grid = model.proto.graph.node[index.producer[behind]], quantizers.grids[behind]
-        kind = index.type_of(source) or TypeProto()
-        element, limits = kind.tensor_type.elem_type, list[str]()
+        element, limits = index.element_of(source), list[str]()
         for limit in () if grid.scale.ndim or not element else grid.range(()):
             limits.append(f"{behind}\x01{len(limits)}")
             number = np.asarray(limit, numpy_dtype(element))

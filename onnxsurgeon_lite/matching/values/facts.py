@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -19,6 +20,9 @@ from onnxsurgeon_lite.tensors.signature import Signature, signature_of
 
 Progress = Callable[[str], None]
 INPUT = "(input)"
+BATCH_NORM = "BatchNorm"
+_ENOUGH = 8  # numbers of a channel
+_LINEAR = 1 - 1e-9  # a correlation: floats are rounded
 _SMALL = 1 << 12
 _PART = re.compile(r"(#\d+)?(\[.*\])?")
 """Behind the path of a module: which of its calls, and which part of what it returned."""
@@ -92,16 +96,31 @@ def side_of_references(references: ReferenceSet, outputs: Iterable[str] = ()) ->
         outputs: what the model returns, in order; without any, what the whole module returned.
     """
     side = Side(references.place, outputs=[name for name in outputs if name in references])
+    before: RunValue = None
     for rank, (name, entry) in enumerate(references.entries.items()):
         fact = Fact(name, rank, entry.scope, entry.class_name.rpartition(".")[2])
         fact.known = fact.stated = bool(entry.scope or entry.class_name)
         fact.op = INPUT if entry.is_input else ""
         fact.returned = _is_returned(name, entry)
         fact.is_output = name in side.outputs or (not entry.scope and fact.returned)
-        fact.see(references.read(name))
-        side.facts[name] = fact
+        value = references.read(name)
+        fact.see(value)
+        if not fact.class_name and _is_normalized(before, value):
+            fact.class_name = BATCH_NORM  # a hook of one's own does not tell the class
+        side.facts[name], before = fact, value
     side.outputs = side.outputs or [fact.name for fact in side.facts.values() if fact.is_output]
     return side
+
+
+def _is_normalized(before: RunValue, after: RunValue) -> bool:
+    """Return whether each channel of a value is that of the one before, scaled and shifted."""
+    if not is_array(before) or not is_array(after) or before.shape != after.shape:
+        return False
+    if after.ndim < 3 or after[:, 0].size < _ENOUGH:
+        return False
+    channels = zip(np.moveaxis(before, 1, 0), np.moveaxis(after, 1, 0), strict=True)
+    with np.errstate(all="ignore"):
+        return all(abs(np.corrcoef(x.flat, y.flat)[0, 1]) > _LINEAR for x, y in channels)
 
 
 def outputs_of(references: ReferenceSet, model: Iterable[str]) -> Iterable[str]:

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.matching.values.board import (
     tells_layout,
 )
 from onnxsurgeon_lite.matching.values.contents import agreeing
-from onnxsurgeon_lite.matching.values.facts import INPUT, Fact
+from onnxsurgeon_lite.matching.values.facts import BATCH_NORM, INPUT, Fact
 
 
 def by_weights(board: Board) -> None:
@@ -133,7 +133,7 @@ def _folded(board: Board, leaving: Mapping[str, object]) -> dict[str, str]:
     facts = list(board.a.facts.values())
     for before, fact in zip(facts, facts[1:], strict=False):
         scope = board.scope_of_a(fact)
-        if fact.class_name.startswith("BatchNorm") and scope not in leaving:
+        if fact.class_name.startswith(BATCH_NORM) and scope not in leaving:
             folded[scope] = board.scope_of_a(before)
     return folded
 

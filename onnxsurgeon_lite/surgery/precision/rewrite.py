@@ -72,7 +72,7 @@ class Rewriting:
         source, name = step.inputs[0], step.node.input[0]
         if source is not None and step.wants(0):
             self.names[site][True] = self.names[source][True]
-        elif source is None and _is_of(scope.index, name, self.plan.narrow):
+        elif source is None and scope.index.element_of(name) == self.plan.narrow:
             self.names[site][True] = name
         else:
             return
@@ -196,8 +196,3 @@ class Rewriting:
             step.outputs[0].name for step in scope.steps if step in self.dropped and step.outputs[0]
         }
         drop(target.value_info, lambda info: info.name in gone)
-
-
-def _is_of(index: GraphIndex, name: str, data_type: int) -> bool:
-    kind = index.type_of(name)
-    return kind is not None and bool(kind.tensor_type.elem_type == data_type)

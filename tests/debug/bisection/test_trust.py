@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from kit.bisecting import Case, altered, half_model, parsed, random
+from kit.causes import numbers
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import ReferenceSetError, RuntimeTimeout, UsageError
 
@@ -699,3 +700,21 @@ def test_an_agreement_of_zeros_says_that_it_proves_little(tmp_path):
     assert found.verdict == "agrees"
     assert "all numbers are 0, which proves little" in str(found)
     assert "proves little" in compared.compared["y"].notes[0]
+
+
+def test_a_hook_on_a_normalization_that_is_folded_is_compared_with_its_convolution():
+    text = "g (float[2,3,8,8] x) => (float[2,4,8,8] y) { n = Neg(x) c = Conv<pads=[1,1,1,1]>(n, w, b) y = Relu(c) }"
+    weight, scale, bias = numbers(4, 3, 3, 3), numbers(4, 1, 1, 1, seed=1), numbers(4, seed=2)
+    folded = parsed(text, w=weight * scale, b=bias)
+    for node, name in zip(folded.graph.node, ("/Neg", "/stem/Conv", "/act/Relu"), strict=True):
+        node.name = name
+    x = numbers(2, 3, 8, 8, seed=3)
+    right = parsed(text.replace("n = Neg", "n = Identity"), w=weight, b=np.zeros(4, np.float32))
+    stem = osl.run(right, feeds={"x": x}, fetch=["c"])["c"]
+    norm = stem * scale[:, 0] + bias[:, None, None]
+    hooks = {"stem": stem, "norm": norm, "act": np.maximum(norm, 0)}
+
+    result = osl.bisect(folded, hooks, feeds={"x": x})
+
+    (culprit,) = result.culprits
+    assert culprit.causes[0].sentence.startswith("Neg '/Neg' is one too many")

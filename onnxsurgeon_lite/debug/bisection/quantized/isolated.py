@@ -52,8 +52,7 @@ class FloatValues:
     def _may_be_float(self, name: str) -> bool:
         if self.index.nodes[self.index.producer[name]].op_type in (QUANTIZE, DYNAMIC):
             return False
-        kind = self.index.type_of(name)
-        element = kind.tensor_type.elem_type if kind is not None else 0
+        element = self.index.element_of(name)
         own = not self.quantizers.sources and name in self.references
         if not element:
             return own or not name.endswith(INTEGERS)
@@ -118,8 +117,7 @@ class FloatValues:
         if node.op_type != "Resize":
             return computes_quantized(node)
         mode = next((a.s for a in node.attribute if a.name == "mode"), b"nearest")
-        kind = self.index.type_of(node.input[0])
-        element = kind.tensor_type.elem_type if kind is not None else 0
+        element = self.index.element_of(node.input[0])
         return mode != b"nearest" and bool(element) and not is_float(numpy_dtype(element))
 
     def _is_quantized(self, name: str) -> bool:
@@ -142,8 +140,7 @@ class FloatValues:
         grid = self.quantizers.grids.get(name) if self.cuts else None
         if grid is not None and is_array(stored) and (grid.zero == grid.low).all():
             stored = np.maximum(stored, 0)
-        kind = self.index.type_of(name)
-        element = kind.tensor_type.elem_type if kind is not None else 0
+        element = self.index.element_of(name)
         if not is_array(stored) or not element:
             return stored
         with np.errstate(all="ignore"):
