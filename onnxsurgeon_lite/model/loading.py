@@ -64,9 +64,9 @@ def load(path: str | PathLike[str]) -> Model:
     if isinstance(path, HeldPath) and path.model is not None:
         return path.model
     path = placed(path)
-    if not isinstance(path, Remote) and path.is_dir() and (path / PACKAGE).is_file():
-        path = _of_package(path)
     try:
+        if not isinstance(path, Remote) and path.is_dir() and (path / PACKAGE).is_file():
+            path = _of_package(path)
         source = DataFile.of(path.resolve(strict=True))
         if path.is_dir():
             raise ModelFileError(f"{str(path)!r} is a directory, not a model", _inside(path))

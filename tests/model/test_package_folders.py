@@ -81,6 +81,15 @@ def test_a_path_out_of_the_folder_is_refused(name, package):
         osl.load(package(filename=name))
 
 
+@pytest.mark.parametrize("name", ["a\0b", "loop.onnx"], ids=["no path", "a loop of links"])
+def test_a_path_that_leads_nowhere_is_refused(name, package):
+    folder = package(filename=name)
+    (folder / "loop.onnx").symlink_to("loop.onnx")
+
+    with pytest.raises(ModelFileError, match="cannot read"):
+        osl.load(folder)
+
+
 def test_a_link_out_of_the_folder_is_refused(package, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside") / "model.onnx"
     folder = package(filename="link.onnx")
