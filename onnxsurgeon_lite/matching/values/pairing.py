@@ -44,6 +44,7 @@ def match(a: Side, b: Side) -> Matching:
     for _ in range(_ROUNDS):
         before = len(board.pairs)
         choose(board, of_one_kind)
+        _returned(board)
         structure.by_weights(board)
         structure.by_inputs(board)
         structure.by_scope(board)
@@ -55,6 +56,7 @@ def match(a: Side, b: Side) -> Matching:
         if len(board.pairs) == before:
             break
     _free_outputs(board)
+    _returned(board)
     _small_outputs(board)
     _in_order(board, _outputs(a), _outputs(b), 0.6)
     _by_place(board)
@@ -91,6 +93,19 @@ def _in_order(
                 board.add(one, other, "order", confidence)
 
 
+def _returned(board: Board) -> None:
+    """Pair what the whole module returned under a name with the output of that name."""
+    for one, other in _of_one_name(board):
+        if board.free(one, other) and shapes_fit(one, other):
+            board.add(one, other, "name", 0.9)
+
+
+def _of_one_name(board: Board) -> list[tuple[Fact, Fact]]:
+    """Return what the whole module returned under names, `Net[logits]`, with the outputs of these names."""
+    keys = {f.name.rpartition("[")[2].removesuffix("]"): f for f in _outputs(board.a).values()}
+    return [(keys[name], other) for name, other in _outputs(board.b).items() if name in keys]
+
+
 def _inputs(side: Side) -> dict[str, Fact]:
     return {fact.name: fact for fact in side.facts.values() if fact.op == INPUT}
 
@@ -108,7 +123,8 @@ def _free_outputs(board: Board) -> None:
     """Free outputs that inner references equal, where those of outputs are others: what follows there is missing."""
     ones, others = _outputs(board.a).values(), _outputs(board.b).values()
     held = _held(board, board.b.outputs)
-    for one, other in zip(ones, others, strict=True) if len(ones) == len(others) else ():
+    is_even = len(ones) == len(others)
+    for one, other in zip(ones, others, strict=True) if is_even else _of_one_name(board):
         inner = board.a.facts.get(board.taken.get(other.name, ""), one)
         is_left = one.name not in board.pairs and _content(one) not in held
         if is_left and not inner.is_output and shapes_fit(one, other):
