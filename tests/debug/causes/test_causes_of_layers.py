@@ -55,6 +55,26 @@ def test_the_gates_of_all_layers_are_reordered_at_once():
     assert f"{said}; taken as [1, 0, 2]" in sentence
 
 
+def test_the_directions_of_all_layers_are_exchanged_at_once():
+    both = 'GRU <hidden_size = 8, direction = "bidirectional"> '
+    text = (
+        f"g (float[5,2,6] x) => (float[5,2,2,8] y) {{ h = {both} (x, w, r, b)"
+        f" t = Transpose <perm = [0, 2, 1, 3]> (h) s = Reshape (t, wide) y = {both} (s, v, q, c) }}"
+    )
+    shapes = {"w": (2, 24, 6), "r": (2, 24, 8), "b": (2, 48), "v": (2, 24, 16), "q": (2, 24, 8)}
+    right = {n: numbers(*shape, seed=k) / 2 for k, (n, shape) in enumerate(shapes.items())}
+    right["c"] = numbers(2, 48, seed=9) / 2
+    wrong = {name: array[::-1].copy() for name, array in right.items()}
+    right["wide"] = wrong["wide"] = np.array([5, 2, 16])
+
+    result = searched(model(text, **wrong), model(text, **right), ["y"], x=numbers(5, 2, 6, seed=7))
+
+    said = (
+        "the two directions of GRU (@0) and GRU (@3) are exchanged in 'w', 'r', 'b', 'v', 'q', 'c'"
+    )
+    assert f"{said}; changed back" in result.culprits[0].causes[0].sentence
+
+
 @pytest.mark.parametrize("whole", [False, True], ids=["behind the projection", "whole"])
 def test_heads_of_fused_projections_are_taken_part_by_part(whole):
     given, made = ("v", "MatMul(v, w)") if whole else ("v", "Identity(v)")
