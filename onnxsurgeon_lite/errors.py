@@ -248,3 +248,7 @@ def reported(error: BaseException) -> str:
         sys.stderr.writelines(lines)
         return f"internal error ({kind}): please report it with the lines above"
     return f"internal error ({kind}): please report it with {file.name}"
+
+
+class OutOfTime(Exception):
+    """The time that a search may take is over; what it found so far is its result."""

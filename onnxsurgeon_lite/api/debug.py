@@ -186,7 +186,7 @@ def _bisect(
 
         # what is written, and the search with it
         made = bisecting.Reproduction(
-            index.model, writing.output, words_of(searched), searching.seconds
+            index.model, writing.output, words_of(searched), searching.seconds, usual.timeout
         )
         search = bisection.Search(
             call.allowed(),

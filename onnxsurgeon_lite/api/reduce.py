@@ -1,8 +1,10 @@
 """Make a failing model smaller: reduce."""
 
+import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -10,13 +12,14 @@ from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, OptLevel
 from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.spelling import DEFAULTS, spelled
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
-from onnxsurgeon_lite.errors import SurgeonError, UsageError
+from onnxsurgeon_lite.errors import OutOfTime, SurgeonError, UsageError
 from onnxsurgeon_lite.names import is_function
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, Settings, settings_text, with_settings
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.reduction.conditions import Ask, Fails
     from onnxsurgeon_lite.debug.reduction.folder import Reduction
+    from onnxsurgeon_lite.debug.reduction.shrinking import Shrinking
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -43,6 +46,7 @@ def reduce(
     b: Settings | None = None,
     runs: int = 1,
     jobs: int = 0,
+    seconds: float | None = None,
     output: Place = None,
     journal: Place = None,
     resume: bool = False,
@@ -63,6 +67,7 @@ def reduce(
         b: Settings that may fail.
         runs: How often each model runs, where it fails now and then.
         jobs: How many questions are asked at a time, by runtimes with one thread each; 0 for one with all threads.
+        seconds: How long the search may take; the result is then the smallest model so far.
         output: The folder to write; without it none is written.
         journal: A file that keeps the answers.
         resume: Go on from the journal.
@@ -88,8 +93,8 @@ def reduce(
 
         if output is not None:
             require_replaceable(Path(output), force)
-        index, seconds = call.index(model), call.timeout or _SECONDS
-        usual = replace(call.options(lean=False), timeout=seconds)
+        index, timeout = call.index(model), call.timeout or _SECONDS
+        usual = replace(call.options(lean=False), timeout=timeout)
         sides = with_settings(usual, b), with_settings(usual, a or _RIGHT)
         unoptimized = call.runtime_of(replace(sides[0], opt="none", lean=True))
         stored = None
@@ -102,7 +107,7 @@ def reduce(
             first = Failing(index.model, given)
         named = fails if isinstance(fails, str) else getattr(fails, "__name__", "function")
         if command is not None:
-            ask: conditions.Ask = conditions.FailingProgram(command, says, code, seconds)
+            ask: conditions.Ask = conditions.FailingProgram(command, says, code, timeout)
         else:
             ask = _condition(call, fails, sides, stored)
 
@@ -120,9 +125,9 @@ def reduce(
         asks = [ask, *(conditions.another(ask) for _ in range(1, jobs))]
         questions = asking.Questions(asks, reason, runs, runs + (first.extent.bytes > MANY))
         search = shrinking.Shrinking(questions, reason, seen, kept, first, call.progress)
-        complete = False
-        with suppress(KeyboardInterrupt), closing(kept):
-            search.best, complete = search.run(), True
+        search.until = time.monotonic() + (inf if seconds is None else seconds)
+        with closing(kept):
+            ended = _ended(search)
         best, text = search.best, ""
         with suppress(SurgeonError):
             text = model_text(best.model)
@@ -136,7 +141,8 @@ def reduce(
             questions.asked,
             search.found,
             tuple(step.name for step in best.steps),
-            complete,
+            ended == "complete",
+            ended == "late",
             text,
             best.model,
             best.feeds,
@@ -146,6 +152,17 @@ def reduce(
             again = _words({**settings, "opt": opt, **how}) if isinstance(fails, str) else []
             found = folder.written(found, ask, best, Path(output), again)
         return call.done(found)
+
+
+def _ended(search: "Shrinking") -> str:
+    """Search, and return how that ended."""
+    try:
+        search.best = search.run()
+    except KeyboardInterrupt:
+        return "interrupted"
+    except OutOfTime:
+        return "late"
+    return "complete"
 
 
 def _condition(

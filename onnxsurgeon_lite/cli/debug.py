@@ -135,16 +135,16 @@ def reduce(
     $ onnxdbg reduce crashes.onnx --command 'python check.py {model}' --says 'not supported'
 
     Args:
-        fails: crash, hang, error=REGEX, stops (any of these), mismatch, nan, inf, invalid, slower=RATIO, or
-            FILE.py:function of (model, feeds).
+        fails: crash, hang, error=REGEX, stops (any), mismatch, nan, inf, invalid, slower=RATIO or FILE.py:function.
         command: Program that fails; {model} is the model's file, {feeds} a folder with its inputs.
-        says: What the program's output holds when it fails, a regular expression.
+        says: Regular expression of the program's output when it fails.
         code: The program's exit code when it fails; any but 0 by default.
         reference: Tensors that a mismatch is one with: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.
         a: Settings that a mismatch is one with, or that are faster; opt=none by default.
         b: Settings that may fail.
         runs: How often each model runs, where it fails now and then.
         jobs: Questions that are asked at a time, by runtimes with one thread each; 0 for one with all threads.
+        seconds: How long the search may take; the result is then the smallest model so far.
         journal: File that keeps the answers; by default one beside the output, until the search is complete.
         resume: Go on from the journal of a search that was cut short.
     """
@@ -153,9 +153,9 @@ def reduce(
     result = call(model, output=target.path, journal=kept, force=target.replaceable())
     target.wrote()
     options.show(result, json)
-    if not result.complete:
+    if not (result.complete or result.late):
         raise KeyboardInterrupt
-    if journal is None:
+    if journal is None and result.complete:
         kept.unlink(missing_ok=True)
     options.require(result.proved is not False)
 

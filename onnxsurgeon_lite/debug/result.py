@@ -293,6 +293,8 @@ class BisectResult(Shown):
         compared: the number of compared values. sessions: the number of runtime sessions.
         tensors: the culprits' tensors, (reference, actual) by value name, for the reproducer.
         reproducer: the written folder. reproduce: the command that shows the mismatch with it.
+        reduced: what is left of the reproducer as a text, in its folder `reduced`; '' where none was made.
+        further: the command that makes the reproducer smaller; empty where nothing more can be left out.
         samples: set if there were several samples.
         inner: the search of the first culprit's body, if any.
         kind: what a search without references looked for, as `overflow:float16`.
@@ -321,6 +323,8 @@ class BisectResult(Shown):
     tensors: dict[str, tuple[RunValue, RunValue]] = field(default_factory=dict)
     reproducer: Path | None = None
     reproduce: list[str] = field(default_factory=list)
+    reduced: str = ""
+    further: list[str] = field(default_factory=list)
     samples: SampleSummary | None = None
     inner: "BisectResult | None" = None
     body: Model | None = None

@@ -32,7 +32,6 @@ _BLAMED = 3  # nodes with the largest shares
 _WIDE = 3  # nodes of a region that need no narrowing
 _GROUP = 4  # culprits of one kind that are shown as one group
 Eager = tuple[str, BesideEager]
-_REDUCED = {"crash": "stops", "optimizer": "mismatch"}  # verdict -> the condition of `reduce`
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
 
@@ -48,11 +47,10 @@ def show_bisection(result: BisectResult, verbose: bool = False, every_metric: bo
         out(f"  reproducer: {str(result.reproducer)!r}")
         if result.reproduce:
             out(f"  reproduce: {command(*result.reproduce)}")
-        fails = _REDUCED.get(result.innermost()[0].culprits[0].verdict)
-        if fails is not None:
-            files = [f"{result.reproducer}/{name}" for name in ("model.onnx", "test_data_set_0")]
-            words = "onnxdbg", "reduce", files[0], "--feeds", files[1], "--fails", fails
-            out(f"  reduce further: {command(*words)}")
+        if result.reduced:
+            out(f"  reduced: {str(result.reproducer / 'reduced')!r}, {result.reduced}")
+        if result.further:
+            out(f"  reduce further: {command(*result.further)}")
     if result.repair is not None:
         _show_repair(result.repair)
 

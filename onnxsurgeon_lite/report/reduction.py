@@ -14,7 +14,8 @@ def show_reduction(found: Reduction) -> None:
     say(f"  {found.before} -> {found.after}; {asked}")
     out(found.text)
     if not found.complete:
-        say("  interrupted: more may be possible, with --resume")
+        why = "the time is over" if found.late else "interrupted"
+        say(f"  {why}: more may be possible, with --resume")
     if found.folder:
         out(f"  folder: {found.folder!r}, with a README.md to paste into an issue")
     if found.command:

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,12 +164,24 @@ def test_a_mismatch_between_settings_is_no_other_failure(tmp_path):
 
 
 def test_messages_are_alike_but_for_names_and_numbers(model_of):
-    model = model_of(CHAIN)
+    names = Failing(model_of(CHAIN), {}).names
 
-    one = alike("node h at 0x1f: 'x' has 3 rows (node @2, @3)", model)
-    two = alike("node l at 0x2e: 'y' has 14 rows", model)
+    one = alike("node h at 0x1f: 'x' has 3 rows (node @2, @3)", names)
+    two = alike("node l at 0x2e: 'y' has 14 rows", names)
 
     assert one == two == "node _ at #: '_' has # rows"
+
+
+def test_a_word_that_was_a_name_of_the_first_model_makes_no_other_failure(tmp_path):
+    """The message has the word `a`, which is the name of a value until that leaves."""
+    (tmp_path / "check.py").write_text(
+        "import sys\nsys.exit('this is a failure' if b'Log' in open(sys.argv[1], 'rb').read() else 0)"
+    )
+
+    found = osl.reduce(osl.build(CHAIN), command=f"{sys.executable} {tmp_path}/check.py {{model}}")
+
+    assert [value.name for value in found.model.proto.graph.input] == ["v0"]
+    assert found.after.nodes == 1
 
 
 def test_a_crash_that_becomes_another_error_is_no_reduction(tmp_path):
@@ -555,3 +568,63 @@ def test_a_short_model_is_in_the_text_for_an_issue_as_onnx_text(tmp_path):
     text = (tmp_path / "s" / "README.md").read_text()
     assert "= Sqrt (" in text
     assert max(map(len, text.splitlines())) < 300
+
+
+def test_a_search_whose_time_is_over_has_the_best_so_far_and_is_resumed(slow):
+    folder, condition = slow
+
+    late = reducing(folder, "--seconds", "0.5", *condition)
+    out, err = late.communicate()
+    left = onnx.load(folder / "small" / "model.onnx")
+    shutil.rmtree(folder / "small")  # the program leaves a file in it
+    resumed = reducing(folder, "--resume", *condition)
+    out_again, _ = resumed.communicate()
+
+    assert late.returncode == 0, err
+    assert "the time is over: more may be possible, with --resume" in out
+    assert len(left.graph.node) <= 26
+    assert "-> 4 nodes," in out_again
+
+
+OVERFLOWS = """net (float[4,8] x) => (float[4,8] y) {
+    a = Relu (x)  b = Exp (a)  c = Neg (b)  y = Abs (c) }"""
+
+
+def test_bisect_reduces_its_reproducer_of_a_crash(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("onnxsurgeon_lite.api.bisecting._QUICK", 60.0)  # a busy machine is slow
+    text = FAILURES["kernel that crashes"].make()
+
+    found = osl.bisect(text, find="nan", feeds={"x": np.ones((4, 8), np.float32)}, output="culprit")
+
+    assert found.culprits[0].findings[0].verdict == "crash"
+    assert found.further == []
+    assert found.reduced.startswith("1 node, ")
+    assert "reduced: 'culprit/reduced', 1 node, " in str(found)
+    done = subprocess.run([sys.executable, "culprit/reduced/repro.py"], check=False)
+    assert done.returncode < 0
+
+
+def test_what_bisect_prints_reduces_its_reproducer_further(tmp_path, monkeypatch):
+    """A hang takes long, so the reproducer stays as it is; the command has the time that a run may take."""
+    monkeypatch.chdir(tmp_path)
+    text = FAILURES["Loop that hangs"].make()
+
+    found = osl.bisect(text, find="nan", output="culprit", timeout=2)
+
+    assert "--timeout 2" in " ".join(found.further)
+    assert f"reduce further: {' '.join(found.further)}" in str(found)
+    command = [sys.executable, "-m", "onnxsurgeon_lite", *found.further[1:], "--seconds", "5"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "hang (1 of 1 times)" in done.stdout, done.stderr
+
+
+def test_bisect_offers_nothing_where_a_node_is_wrong(tmp_path):
+    model = osl.build(OVERFLOWS)
+    osl.record(model, tmp_path / "refs", {"x": np.ones((4, 8), np.float32)})
+    wrong = osl.set_op(model, "@2", "Relu")
+
+    found = osl.bisect(wrong, tmp_path / "refs", output=tmp_path / "culprit")
+
+    assert (found.reduced, found.further) == ("", [])
+    assert "reduce" not in str(found)

@@ -71,7 +71,7 @@ _HANGS = 5.0  # time limit when the culprit is known to hang
 _LATE = 30.0  # the time after which such a script ends by itself
 
 
-_FILES = r"model\.(onnx|data)|repro\.py|report\.md|test_data_set_0/(input|output|actual)_\d+\.pb"
+_FILES = r"model\.(onnx|data)|repro\.py|report\.md|test_data_set_0/(input|output|actual)_\d+\.pb|reduced/.*"
 
 
 @dataclass

@@ -29,9 +29,9 @@ from onnxsurgeon_lite.debug.causes.proving import Proof, constants_for_all
 from onnxsurgeon_lite.debug.causes.repairing import repairs
 from onnxsurgeon_lite.debug.causes.settings import dropped
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
-from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
+from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Cause, Culprit
-from onnxsurgeon_lite.errors import SurgeonError, reported
+from onnxsurgeon_lite.errors import OutOfTime, SurgeonError, reported
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Insert, Pass, SetConstant
 from onnxsurgeon_lite.passes.protocol import key

@@ -20,8 +20,8 @@ from onnxsurgeon_lite.debug.causes.recurrent import (
     states_are_known,
 )
 from onnxsurgeon_lite.debug.causes.solving import described, solved_constant, unchanged
-from onnxsurgeon_lite.debug.causes.trying import Bench, OutOfTime, sampled
-from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.debug.causes.trying import Bench, sampled
+from onnxsurgeon_lite.errors import OutOfTime, RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.observe import Observer

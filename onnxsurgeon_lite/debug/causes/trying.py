@@ -14,7 +14,7 @@ from onnxsurgeon_lite.debug.causes.foresight import refused
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, wide
 from onnxsurgeon_lite.debug.causes.side_by_side import SideBySide
-from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost, SurgeonError
+from onnxsurgeon_lite.errors import OutOfTime, RuntimeFailure, RuntimeLost, SurgeonError
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance, compare
@@ -32,10 +32,6 @@ _ROUNDS = 9
 _COARSE = 2  # rounds before the error must depend on the number
 _FLAT = 0.7  # of the error one step away: where a number explains it, the error there is a third of that
 _NOISE = 1e-6  # relative error that no number makes smaller
-
-
-class OutOfTime(Exception):
-    """The time for causes is over."""
 
 
 @dataclass(frozen=True)

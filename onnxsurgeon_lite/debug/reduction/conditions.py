@@ -5,7 +5,7 @@ import re
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,15 +23,13 @@ from onnxsurgeon_lite.errors import (
     UsageError,
 )
 from onnxsurgeon_lite.graph.check import check
-from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.judge import ValueRule
-from onnxsurgeon_lite.model import Model, movable, save, walk
+from onnxsurgeon_lite.model import Model, movable, save
 from onnxsurgeon_lite.names import calling, command, function_at
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, words_of
 from onnxsurgeon_lite.runtime.script import run_to_end
 from onnxsurgeon_lite.runtime.session import Runtime, run_model
-from onnxsurgeon_lite.surgery.edits import names_in
 from onnxsurgeon_lite.system import TemporaryFolder
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, gap
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in, has_floats
@@ -66,19 +64,18 @@ class Reason:
         return f"{self.kind}: {self.text}" if self.text else self.kind
 
 
-def reason_of(error: RuntimeFailure, model: Model) -> Reason:
+def reason_of(error: RuntimeFailure, names: Collection[str]) -> Reason:
     """Return why a run failed."""
     if isinstance(error, RuntimeTimeout):
         return Reason("hang", "", error.message)
     if isinstance(error, RuntimeCrash):
         signal = _DIED.search(error.message)
         return Reason("crash", signal[1] if signal else "", error.message)
-    return Reason("error", alike(error.message, model), error.message)
+    return Reason("error", alike(error.message, names), error.message)
 
 
-def alike(message: str, model: Model) -> str:
+def alike(message: str, names: Collection[str]) -> str:
     """Return what messages about one failure share: no names, no numbers, no places."""
-    names = names_in(walk.graphs(model.proto)).union(GraphIndex.of(model).node_names)
     text = _QUOTED.sub("'_'", _PLACE.sub("", message))
     text = _WORD.sub(lambda word: "_" if word[0].strip(".:") in names else word[0], text)
     return " ".join(_NUMBER.sub("#", text).split())
@@ -131,7 +128,7 @@ class Condition:
         try:
             reason = self._seen(failing)
         except RuntimeFailure as error:
-            reason = reason_of(error, failing.model)
+            reason = reason_of(error, failing.names)
         if reason is None or self.kind != "slower" and not re.search(self.pattern, reason.said):
             return None
         return reason if self.kind in ("stops", reason.kind) else None
@@ -139,7 +136,7 @@ class Condition:
     def _seen(self, failing: Failing) -> Reason | None:
         if self.kind == "invalid":
             problem = "".join(check(failing.model, full=True).problem.splitlines()[:1])
-            return Reason("invalid", alike(problem, failing.model), problem) if problem else None
+            return Reason("invalid", alike(problem, failing.names), problem) if problem else None
         if self.kind == "slower":
             ratio = self._seconds(failing, self.usual) / self._seconds(failing, self.other)
             said = f"{ratio:.3g} times as long"
@@ -292,7 +289,7 @@ class FailingProgram:
             return None
         kind = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         said = found[0] if self.says else "".join(output.strip().splitlines()[-1:])
-        return Reason(kind, "" if self.code else alike(said, failing.model), said)
+        return Reason(kind, "" if self.code else alike(said, failing.names), said)
 
 
 @dataclass(frozen=True)
@@ -310,7 +307,7 @@ class FailingFunction:
         """Return why a model fails; None where it does not."""
         with calling(getattr(self.function, "__name__", "fails")):
             said = self.function(failing.model, failing.feeds)
-        text = "" if said is True else alike(str(said), failing.model)
+        text = "" if said is True else alike(str(said), failing.names)
         return Reason("function", text, str(said)) if said else None
 
 

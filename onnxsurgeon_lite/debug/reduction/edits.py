@@ -33,7 +33,7 @@ Target = tuple[str, ...]
 
 _SMALL = 16  # elements of a value that becomes a constant
 _NAMED = 8  # nodes to look at first; more say little
-_AROUND = (0, 1, 2, 4)  # steps from these
+_AROUND = 4  # times to look further from these: at 0, 1, 2 and 4 steps
 _USUAL = re.findall(
     r"\w+",
     "Add Cast Concat Constant Conv Gather Gemm Identity MatMul Mul Neg Relu Reshape Shape Sigmoid Slice Softmax"
@@ -77,9 +77,10 @@ def keeping(failing: Failing, kept: Collection[int], seen: SeenValues) -> Failin
 
 
 def guesses(failing: Failing, message: str) -> Iterator[set[int]]:
-    """Yield where to look first: nodes that a message names, then those of rare operators, with those around them."""
+    """Yield where to look first, with what is around: operators and names of a message, then rare operators."""
     index, words = failing.index, set(re.split(r"[\s'\"(),;:]", message))
     nodes = {place: index.nodes[place] for place in cuttable(failing)}
+    typed = {place for place, node in nodes.items() if node.op_type in words}
     named = {p for p, n in nodes.items() if words & {n.name, *n.output, index.node_id(p)} - {""}}
     rare = defaultdict[tuple[str, str], list[int]](list)
     for place, node in nodes.items():
@@ -87,14 +88,14 @@ def guesses(failing: Failing, message: str) -> Iterator[set[int]]:
             rare[node.domain, node.op_type].append(place)
     fewest = min(map(len, rare.values()), default=0)
     first = {places[-1] for places in rare.values() if len(places) == fewest}
-    for found, steps in ((named, _AROUND), (first, _AROUND[:2])):
-        for step in steps if 0 < len(found) <= _NAMED else ():
-            near = found
-            for _ in range(step):
-                near = near.union(
-                    index.makers(index.read_by(near)), index.reading(index.made_by(near))
-                )
-            yield near
+    guessed = [found for found in (typed, named, first) if 0 < len(found) <= _NAMED]
+    for step in range(_AROUND):
+        yield from guessed
+        for _ in range(max(1, step)):
+            guessed = [
+                near.union(index.makers(index.read_by(near)), index.reading(index.made_by(near)))
+                for near in guessed
+            ]
 
 
 @dataclass(frozen=True)
@@ -242,3 +243,6 @@ LAST = (
     ),
 )
 """Edits that are done once: nothing else depends on them."""
+
+AT_ONCE = (DETAILS[0], DETAILS[-1], *LAST)
+"""Edits that seldom matter to a node alone."""

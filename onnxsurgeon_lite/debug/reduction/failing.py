@@ -15,6 +15,7 @@ from onnxsurgeon_lite.passes import Clean, Pass, Pipeline
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, as_declared, make_feeds, required_inputs
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.surgery.edits import names_in
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
@@ -39,11 +40,19 @@ class Failing:
 
     Attributes:
         steps: the edits that made the model of the first one.
+        named: the names of the first one, which messages about smaller ones may lack.
     """
 
     model: Model
     feeds: Feeds
     steps: tuple[Pass, ...] = ()
+    named: frozenset[str] = frozenset()
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of this model and of the first one."""
+        own = names_in(walk.graphs(self.model.proto)).union(self.index.node_names)
+        return self.named.union(own)
 
     @cached_property
     def index(self) -> GraphIndex:
@@ -91,7 +100,8 @@ class Failing:
             feeds[name] = value
             if index.inputs[name].type.WhichOneof("value") is None:
                 index.inputs[name].type.CopyFrom(type_of(value))
-        return Failing(result.model, as_declared(index, feeds), (*self.steps, step, Clean()))
+        steps = (*self.steps, step, Clean())
+        return Failing(result.model, as_declared(index, feeds), steps, self.named or self.names)
 
     def fed(self, name: str, value: Array) -> "Failing":
         """Return the model with another feed."""

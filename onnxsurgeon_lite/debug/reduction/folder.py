@@ -220,7 +220,7 @@ class Reduction(Shown):
         before, after: how large it was, and is.
         calls: how often the condition was asked. found: the question that found the fewest nodes.
         steps: the verbs of the edits, in order.
-        complete: nothing more can be made smaller; False if the search was interrupted.
+        complete: nothing more can be made smaller; False if the search was interrupted, or `late`: its time was over.
         text: the model as ONNX text; '' where it cannot be printed.
         folder: where it was written. command: reproduces it there.
         proved: whether that failed in a process of its own; None where nothing was run.
@@ -242,6 +242,7 @@ class Reduction(Shown):
     found: int
     steps: tuple[str, ...]
     complete: bool
+    late: bool
     text: str
     model: Model = field(metadata=HIDDEN)
     feeds: Feeds = field(metadata=HIDDEN)

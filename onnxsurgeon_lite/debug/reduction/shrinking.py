@@ -1,14 +1,17 @@
 """Make a failing model smaller as long as it fails for the same reason."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 
 from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.debug.reduction.asking import Questions
 from onnxsurgeon_lite.debug.reduction.conditions import Reason
 from onnxsurgeon_lite.debug.reduction.edits import (
+    AT_ONCE,
     DETAILS,
     LAST,
     STRUCTURE,
@@ -18,7 +21,7 @@ from onnxsurgeon_lite.debug.reduction.edits import (
     keeping,
 )
 from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
-from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.errors import OutOfTime, SurgeonError
 from onnxsurgeon_lite.search.subsets import shortest_run, smallest
 
 Item = tuple[str, tuple[str, ...]]
@@ -26,6 +29,7 @@ Item = tuple[str, tuple[str, ...]]
 
 Edited = Callable[[Sequence[Item]], Failing]
 """Does some of what can be done."""
+
 
 _STATE = ("reduce",)  # of the answers in a journal
 
@@ -37,7 +41,8 @@ class Shrinking:
     Attributes:
         questions: whether a model fails as the first one does. reason: why that does.
         seen: values of models. journal: keeps the answers.
-        best: the smallest model that failed so far. found: the call that found the fewest nodes.
+        best: the smallest model that failed so far.
+        until: the monotonic time after which nothing is asked. found: the call that found the fewest nodes.
         refused: what could not be done, with the nodes around it.
     """
 
@@ -47,6 +52,7 @@ class Shrinking:
     journal: Journal
     best: Failing
     progress: Callable[[str], None] = print
+    until: float = inf
     found: int = 0
     refused: set[tuple[Item, int]] = field(default_factory=set)
 
@@ -56,7 +62,15 @@ class Shrinking:
         for rows in (STRUCTURE, (*STRUCTURE, *DETAILS)):
             while (result := self._rows(self._cut(failing), rows)).key != failing.key:
                 failing = result
+            if failing.extent.nodes == 1 and (plain := self._at_once(failing)) is not None:
+                return plain
         return self._rows(failing, LAST)
+
+    def _at_once(self, failing: Failing) -> Failing | None:
+        """Return a node alone with everything made plainer in one step; None where it does not fail then."""
+        edits = {edit.name: edit for row in AT_ONCE for edit in row}
+        result = self._edited(edits, failing, self._items(edits, failing))
+        return result if self.seen.references is None and self.fails(result) else None
 
     def _cut(self, failing: Failing) -> Failing:
         """Keep the fewest nodes that fail; look first at those that the message names."""
@@ -76,12 +90,16 @@ class Shrinking:
         for row in rows:
             any_edit = self.seen.references is None
             edits = {edit.name: edit for edit in row if any_edit or edit.exact}
-            items = list[Item]()
-            for edit in edits.values():
-                with suppress(SurgeonError):  # a malformed constant cannot become plainer
-                    items += [(edit.name, target) for target in edit.targets(failing)]
+            items = self._items(edits, failing)
             failing = self._smaller(failing, items, partial(self._edited, edits, failing))
         return failing
+
+    def _items(self, edits: Mapping[str, ShrinkingEdit], failing: Failing) -> list[Item]:
+        items = list[Item]()
+        for edit in edits.values():
+            with suppress(SurgeonError):  # a malformed constant cannot become plainer
+                items += [(edit.name, target) for target in edit.targets(failing)]
+        return items
 
     def _edited(
         self, edits: Mapping[str, ShrinkingEdit], failing: Failing, chosen: Iterable[Item]
@@ -119,6 +137,8 @@ class Shrinking:
         known = self.journal.known(_STATE, [failing.key])
         fails = known.get(failing.key, False)
         if not known:
+            if time.monotonic() > self.until:
+                raise OutOfTime
             self.progress(f"{self.best.extent}; asked {self.questions.asked} times")
             reason = self.questions.answer(failing)
             fails = reason == self.reason
