@@ -511,7 +511,6 @@ def right_for(
 
 _REDUCED = {"crash": "stops", "optimizer": "mismatch"}  # verdict -> the condition of `reduce`
 _QUICK = 4.0  # seconds for a smaller reproducer
-_SMALL = 1 << 20  # bytes of a reproducer's model that is made smaller at once
 
 
 @dataclass
@@ -569,7 +568,7 @@ class Reproduction:
         words += ["--opt", opt] if opt != "all" else []
         words += [] if self.timeout is None else ["--timeout", f"{self.timeout:g}"]
         result.further = [*words, *self.runtime]
-        if self.runtime or model.stat().st_size > _SMALL:
+        if self.runtime:
             return
         with suppress(SurgeonError):
             found = reduce(

@@ -115,7 +115,7 @@ def reduce(
         reason, failed = asking.measured(ask, first, runs)
         seen, kept = SeenValues(unoptimized, call.recipe(), stored), Journal()
         if journal is not None:
-            right = {n: stored.read(n) for n in index.outputs if n in stored} if stored else {}
+            right = ask.stored(first) if isinstance(ask, conditions.Condition) else {}
             asked = named, command, says, code, sides, runs, call.allowed()
             kept = Journal.at(Path(journal), digest(first.key.encode(), asked, right), resume)
         if first.extent.bytes > MANY:

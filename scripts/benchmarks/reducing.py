@@ -34,7 +34,7 @@ RUN = {
     "sequence": "Invalid sequence index",
     "optional": "OptionalGetElement",
     "quantized model": "is not a registered",
-    "attention block": "num_heads",
+    "attention block": "MultiHeadAttention",
 }
 """Planted failures that a run on ones shows -> what its error says."""
 CASES = {

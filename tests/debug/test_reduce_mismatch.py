@@ -51,6 +51,7 @@ def test_the_script_of_a_mismatch_with_references_ends_with_0_where_the_model_is
 
     small = onnx.load(tmp_path / "small" / "model.onnx")
     small.graph.node[0].op_type = "Neg"
+    small.opset_import[0].version = 21
     onnx.save(small, tmp_path / "small" / "model.onnx")
 
     assert ended(tmp_path / "small", "repro.py") == 0
@@ -110,8 +111,8 @@ def test_a_wrong_fusion_of_the_runtime_is_two_nodes_for_the_reason_of_the_first_
     assert found.proved
     assert found.command[0] == "python"
     text = (tmp_path / "small" / "README.md").read_text()
-    assert "with opt=all beside onnxruntime" in text
-    assert "with opt=none" in text
+    assert "with opt=all, provider=CPUExecutionProvider beside onnxruntime" in text
+    assert "with opt=none, " in text
 
 
 def test_the_settings_that_disable_the_wrong_optimizer_show_no_mismatch(tmp_path):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from itertools import islice
 from queue import SimpleQueue
@@ -11,8 +12,8 @@ from onnxsurgeon_lite.debug.reduction.conditions import Ask, Reason
 from onnxsurgeon_lite.debug.reduction.failing import Failing
 from onnxsurgeon_lite.errors import UsageError
 
-_Answer = tuple[Reason | None, int] | BaseException
-"""Why a model fails, and how often it was asked; or what the condition raised."""
+_Answer = tuple[Reason | None, int]
+"""Why a model fails, and how often it was asked."""
 
 
 def measured(ask: Ask, failing: Failing, runs: int) -> tuple[Reason, int]:
@@ -43,9 +44,8 @@ class Questions:
     wanted: Reason
     runs: int
     asked: int = 0
-    _known: dict[str, _Answer] = field(default_factory=dict)
-    _open: SimpleQueue[Failing] = field(default_factory=SimpleQueue)
-    _answered: SimpleQueue[tuple[str, _Answer]] = field(default_factory=SimpleQueue)
+    _known: dict[str, Future[_Answer]] = field(default_factory=dict)
+    _open: SimpleQueue[tuple[Failing, Future[_Answer]]] = field(default_factory=SimpleQueue)
 
     def __post_init__(self) -> None:
         # threads that stay: the processes that they start end with them
@@ -59,34 +59,30 @@ class Questions:
         chosen = {each.key: each for each in islice(unknown, len(self.asks))}
         if next(iter(chosen), "") in self._known:
             return
-        waiting = [each for key, each in chosen.items() if key not in self._known]
-        for each in waiting:
-            self._open.put(each)
-        self._known |= dict(self._answered.get() for _ in waiting)
-        answers = (self._known[each.key] for each in waiting)
-        self.asked += sum(answer[1] for answer in answers if isinstance(answer, tuple))
+        new = {key: Future[_Answer]() for key in chosen if key not in self._known}
+        for key, future in new.items():
+            self._open.put((chosen[key], future))
+        self._known |= new
+        wait(new.values())
+        self.asked += sum(each.result()[1] for each in new.values() if not each.exception())
 
     def answer(self, failing: Failing) -> Reason | None:
         """Return why a model fails, the wanted reason before others."""
-        answer = self._known.pop(failing.key, None)
-        if answer is None:
-            answer = self._once_in_runs(self.asks[0], failing)
-            self.asked += answer[1]
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer[0]
+        if (future := self._known.pop(failing.key, None)) is not None:
+            return future.result()[0]
+        reason, asked = self._once_in_runs(self.asks[0], failing)
+        self.asked += asked
+        return reason
 
     def _serve(self, ask: Ask) -> None:
         while True:
-            failing = self._open.get()
-            answer: _Answer
+            failing, future = self._open.get()
             try:
-                answer = self._once_in_runs(ask, failing)
+                future.set_result(self._once_in_runs(ask, failing))
             except BaseException as error:  # noqa: BLE001  # of the caller's thread
-                answer = error
-            self._answered.put((failing.key, answer))
+                future.set_exception(error)
 
-    def _once_in_runs(self, ask: Ask, failing: Failing) -> tuple[Reason | None, int]:
+    def _once_in_runs(self, ask: Ask, failing: Failing) -> _Answer:
         reason = None
         for number in range(1, self.runs + 1):
             reason = ask(failing)

@@ -6,7 +6,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from onnxsurgeon_lite.debug.bisection import Search, bisect, computed_references
 from onnxsurgeon_lite.debug.reduction.failing import Failing
 from onnxsurgeon_lite.debug.result import Culprit
 from onnxsurgeon_lite.errors import (
+    EditError,
     RuntimeCrash,
     RuntimeFailure,
     RuntimeTimeout,
@@ -32,7 +33,7 @@ from onnxsurgeon_lite.runtime.script import run_to_end
 from onnxsurgeon_lite.runtime.session import Runtime, run_model
 from onnxsurgeon_lite.system import TemporaryFolder
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, gap
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in, has_floats
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Stored, arrays_in, has_floats
 from onnxsurgeon_lite.tensors.references import ReferenceSet, write_test_data
 
 _DIED = re.compile(r"process died: (\w+)")
@@ -155,27 +156,35 @@ class Condition:
         """Return how an output differs, and the verdict on the first culprit: of another one it is another failure."""
         for name, _, compared in self.compared(failing):
             if not compared.match:
-                said = [f"{name!r}: {gap(compared)}"]
-                kinds = [compared.reason]
+                text, said = compared.reason, f"{name!r}: {gap(compared)}"
                 for culprit in self._culprits(failing)[:1]:
-                    kinds += [finding.verdict for finding in culprit.findings[:1]]
-                    said += [f"culprit {culprit.op_type} {culprit.id}"]
-                    said += [finding.because for finding in culprit.findings[:1]]
-                return Reason("mismatch", ", ".join(kinds), "; ".join(said))
+                    said += f"; culprit {culprit.op_type} {culprit.id}"
+                    for finding in culprit.findings[:1]:
+                        text, said = f"{text}, {finding.verdict}", f"{said}: {finding.because}"
+                return Reason("mismatch", text, said)
         return None
 
     def compared(self, failing: Failing) -> Iterator[tuple[str, RunValue, Comparison]]:
         """Yield each tensor of the outputs with what it should be, as far as that is known."""
-        values, stored = self.ran(failing, self.usual), self.references
-        rule = ValueRule.of(failing.index, self.tolerance)
-        if stored is None:
-            expected = self.ran(failing, self.other)
-        else:
-            rule = rule.beside(stored)
-            expected = {n: stored.read(n) for n in failing.index.outputs if n in stored}
+        values, rule = self.ran(failing, self.usual), ValueRule.of(failing.index, self.tolerance)
+        if self.references is not None:
+            rule = rule.beside(self.references)
+        expected: Mapping[str, RunValue] = self.stored(failing) or self.ran(failing, self.other)
         for name, value in expected.items():
             for compared in rule.each(name, values[name], value, ()).values():
                 yield name, value, compared
+
+    def stored(self, failing: Failing) -> dict[str, Stored]:
+        """Return the stored references of the outputs.
+
+        Raises:
+            EditError: no output has one.
+        """
+        known = self.references
+        found = {n: known.read(n) for n in failing.index.outputs if known and n in known}
+        if known is not None and not found:
+            raise EditError("no output has a reference")
+        return found
 
     def _culprits(self, failing: Failing) -> list[Culprit]:
         """Return where the sides part; none where that cannot be searched."""
@@ -184,17 +193,14 @@ class Condition:
             plain = self.started(replace(options, opt="none", lean=True))
             optimized = options.opt != "none" and plain.abilities.optimized_graph
             sides.append((plain, self.started(options) if optimized else None))
-        named = tuple(
-            (words_of(side) or ["", f"opt={side.opt}"])[1] for side in (self.other, self.usual)
-        )
-        apart = self.references is None
-        search = Search(self.tolerance, settings=apart, sides=named if apart else ())
-        model, feeds = failing.model, failing.feeds
-        with suppress(SurgeonError):
-            if self.references is not None:
-                return bisect(model, self.references, feeds, *sides[0], search).culprits
-            with computed_references(failing.index, feeds, *sides[1]) as references:
-                return bisect(model, references, feeds, *sides[0], search).culprits
+        named = [(words_of(o) or ["", f"opt={o.opt}"])[1] for o in (self.other, self.usual)]
+        search, feeds = Search(self.tolerance), failing.feeds
+        with ExitStack() as stack, suppress(SurgeonError):
+            if (right := self.references) is None:
+                search = replace(search, settings=True, sides=tuple(named))
+                computed = computed_references(failing.index, feeds, *sides[1])
+                right = stack.enter_context(computed)
+            return bisect(failing.model, right, feeds, *sides[0], search).culprits
         return []
 
     def _seconds(self, failing: Failing, options: RuntimeOptions) -> float:

@@ -100,16 +100,11 @@ def guesses(failing: Failing, message: str) -> Iterator[set[int]]:
 
 @dataclass(frozen=True)
 class ShrinkingEdit:
-    """One way to make a model smaller: what it can be done to, and what does it, with values seen in a run.
-
-    Attributes:
-        exact: the values that are left keep their names, and what is right for them.
-    """
+    """One way to make a model smaller: what it can be done to, and what does it, with values seen in a run."""
 
     name: str
     targets: Callable[[Failing], Iterable[Target]]
     apply: Callable[[Failing, Target, SeenValues], Failing]
-    exact: bool = False
 
 
 def _once(_: Failing) -> list[Target]:
@@ -201,19 +196,14 @@ def _plainer(how: str) -> ShrinkingEdit:
 STRUCTURE = (
     (
         ShrinkingEdit(
-            "outputs",
-            lambda f: zip(f.index.outputs),
-            lambda f, t, _: f.edited(RemoveOutput(t)),
-            exact=True,
+            "outputs", lambda f: zip(f.index.outputs), lambda f, t, _: f.edited(RemoveOutput(t))
         ),
-        ShrinkingEdit(
-            "inputs", lambda f: zip(f.feeds), lambda f, t, _: f.edited(RemoveInput(t)), exact=True
-        ),
-        ShrinkingEdit("functions", _once, lambda f, *_: f.edited(Inline()), exact=True),
+        ShrinkingEdit("inputs", lambda f: zip(f.feeds), lambda f, t, _: f.edited(RemoveInput(t))),
+        ShrinkingEdit("functions", _once, lambda f, *_: f.edited(Inline())),
     ),
     (ShrinkingEdit("bodies as models", _bodies, _hoisted),),
     (ShrinkingEdit("nodes bypassed", _made, lambda f, t, _: f.edited(Remove(t))),),
-    (ShrinkingEdit("values as constants", _made, _constant, exact=True),),
+    (ShrinkingEdit("values as constants", _made, _constant),),
 )
 """Edits that leave out nodes; those in a row are tried together."""
 
@@ -231,18 +221,16 @@ DETAILS = (
 LAST = (
     (
         ShrinkingEdit(
-            "notes",
-            _notes,
-            lambda f, t, _: f.edited(Set(tuple(zip(t[1:], repeat(""))), t[0])),
-            exact=True,
+            "notes", _notes, lambda f, t, _: f.edited(Set(tuple(zip(t[1:], repeat(""))), t[0]))
         ),
-        ShrinkingEdit(
-            "opset", _oldest, lambda f, t, _: f.edited(Set((("opset_import.", t[1]),))), exact=True
-        ),
+        ShrinkingEdit("opset", _oldest, lambda f, t, _: f.edited(Set((("opset_import.", t[1]),)))),
         ShrinkingEdit("names", _once, _short_names),
     ),
 )
 """Edits that are done once: nothing else depends on them."""
+
+EXACT = {"outputs", "inputs", "functions", "values as constants", "notes", "opset"}
+"""The values that these leave keep their names, and what is right for them."""
 
 AT_ONCE = (DETAILS[0], DETAILS[-1], *LAST)
 """Edits that seldom matter to a node alone."""

@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import indent
 
@@ -22,14 +22,12 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, provider_name
 from onnxsurgeon_lite.runtime.script import running_script
 from onnxsurgeon_lite.shown import HIDDEN, Shown, made_with
-from onnxsurgeon_lite.tensors.dtypes import Stored
 from onnxsurgeon_lite.tensors.references import write_test_data
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
 _FILES = r"model\.(onnx|data)|repro\.py|recipe\.(toml|\d+\.npy)|README\.md|test_data_set_0/(in|out)put_\d+\.pb"
 _SECONDS = 120.0  # that a script may take
 _RUNS = "python", "repro.py"
-_UNSAID = ("opt", "lean", "timeout", "runtime")
 
 _HEAD = '''\
 """Run model.onnx on test_data_set_0; it exits with 1, or dies, if the model fails as README.md says, else with 0."""
@@ -259,7 +257,8 @@ def written(
     Args:
         options: what the command needs to ask the same; none if it cannot.
     """
-    kind, right = found.reason.kind, _right(ask, best)
+    kind = found.reason.kind
+    right = ask.stored(best) if isinstance(ask, Condition) else {}
     with NewFolder(target, _FILES) as new:
         save(found.model, new.path / "model.onnx", movable(found.model))
         write_test_data(new.path / "test_data_set_0", found.feeds, right)
@@ -299,27 +298,17 @@ def _readme(found: Reduction, ask: Ask, shows: str) -> str:
     )
 
 
-def _right(ask: Ask, best: Failing) -> dict[str, Stored]:
-    """Return the stored references of the outputs."""
-    stored = ask.references if isinstance(ask, Condition) else None
-    return {} if stored is None else {n: stored.read(n) for n in best.index.outputs if n in stored}
-
-
 def _settings(ask: Ask) -> str:
     """Return what ran, and what it is compared with."""
     if not isinstance(ask, Condition):
         return "those of the command"
-    sides = [ask.usual]
-    sides += [ask.other] if ask.kind in ("mismatch", "slower") and ask.references is None else []
     said = list[str]()
-    for options in sides:
-        runtime, own = ask.started(options), [f"opt={options.opt}"]
-        for each in fields(options):
-            value = getattr(options, each.name)
-            if each.name not in _UNSAID and value != each.default:
-                own.append(f"{each.name}={value}")
-        said.append(f"{runtime.title} {runtime.about().get('version', '')} with {', '.join(own)}")
-    return shown(" beside ".join(said))
+    for side in (ask.usual, ask.other):
+        runtime = ask.started(side)
+        given = ", ".join(f"{key}={value}" for key, value in _for_script(side).items() if value)
+        said.append(f"{runtime.title} {runtime.about().get('version', '')} with {given}")
+    both = ask.kind in ("mismatch", "slower") and ask.references is None
+    return shown(" beside ".join(said[: 1 + both]))
 
 
 def _script(kind: str, ask: Ask, best: Failing) -> str:

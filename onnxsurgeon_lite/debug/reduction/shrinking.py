@@ -13,6 +13,7 @@ from onnxsurgeon_lite.debug.reduction.conditions import Reason
 from onnxsurgeon_lite.debug.reduction.edits import (
     AT_ONCE,
     DETAILS,
+    EXACT,
     LAST,
     STRUCTURE,
     ShrinkingEdit,
@@ -89,7 +90,7 @@ class Shrinking:
         """Apply as many edits of each row as possible."""
         for row in rows:
             any_edit = self.seen.references is None
-            edits = {edit.name: edit for edit in row if any_edit or edit.exact}
+            edits = {edit.name: edit for edit in row if any_edit or edit.name in EXACT}
             items = self._items(edits, failing)
             failing = self._smaller(failing, items, partial(self._edited, edits, failing))
         return failing
