@@ -4,7 +4,7 @@ Everything that a search needs is imported here: who calls it starts the runtime
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxsurgeon_lite.api.asked import Searching, Writing
-from onnxsurgeon_lite.api.call import Call, OptLevel, Progress
+from onnxsurgeon_lite.api.call import Call, Progress
 from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.run import torch_recorder
 from onnxsurgeon_lite.debug import bisection
@@ -509,16 +509,12 @@ def right_for(
     return fresh, of_module(index, module, {**fresh}, stack)
 
 
-_REDUCED = {"crash": "stops", "optimizer": "mismatch"}  # verdict -> the condition of `reduce`
-_QUICK = 4.0  # seconds for a smaller reproducer
-
-
 @dataclass
 class Reproduction:
     """Writes the reproducer and runs it: only a command that shows the failure is announced.
 
     Attributes:
-        seconds: for the search of causes. timeout: of a run.
+        seconds: for the search of causes.
         late: the culprits are known only when the causes are.
     """
 
@@ -526,7 +522,6 @@ class Reproduction:
     output: Place
     runtime: Sequence[str]
     seconds: float | None = None
-    timeout: float | None = None
     late: bool = False
     _begun: tuple[BisectResult, Generator[None, None, Reproducer]] | None = None
 
@@ -540,7 +535,7 @@ class Reproduction:
             next(self._begun[1])
         explain_causes(result, case, self.seconds)
 
-    def finish(self, result: BisectResult, strip: bool) -> None:
+    def finish(self, result: BisectResult, strip: bool) -> BisectResult:
         """Say in the result where it is."""
         begun = self._begun
         self._begun = None
@@ -552,37 +547,7 @@ class Reproduction:
             result.notes.append("run alone, the culprit does not show the failure")
         if strip:
             result.notes.append(strip_weights(made, result))
-        self._reduce(result, made.folder)
-
-    def _reduce(self, result: BisectResult, folder: Path) -> None:
-        """Make the reproducer smaller where that is quick, else say how; of a wrong number the node is all there is."""
-        from onnxsurgeon_lite.api.reduce import reduce
-
-        inner, _ = result.innermost()
-        fails = _REDUCED.get(inner.culprits[0].verdict, inner.kind)
-        if fails not in ("stops", "mismatch", "nan", "inf") or not result.reproduce:
-            return
-        opt: OptLevel = "all" if inner.look == "optimized" or fails == "mismatch" else "none"
-        model, data = folder / "model.onnx", folder / "test_data_set_0"
-        words = ["onnxdbg", "reduce", str(model), "--feeds", str(data), "--fails", fails]
-        words += ["--opt", opt] if opt != "all" else []
-        words += [] if self.timeout is None else ["--timeout", f"{self.timeout:g}"]
-        result.further = [*words, *self.runtime]
-        if self.runtime:
-            return
-        with suppress(SurgeonError):
-            found = reduce(
-                model,
-                fails,
-                feeds=str(data),
-                opt=opt,
-                output=folder / "reduced",
-                seconds=_QUICK,
-                timeout=self.timeout or _QUICK,
-            )
-            result.reduced = f"{found.after}"
-            if found.complete and found.proved:
-                result.further = []
+        return result
 
     def _writing(self, result: BisectResult) -> Generator[None, None, Reproducer]:
         folder = Path(self.output or "")

@@ -1,6 +1,7 @@
 """Find out where values differ, and why: bisect, rank, match, weights, verify, prove."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
@@ -23,7 +24,7 @@ from onnxsurgeon_lite.api.call import (
 from onnxsurgeon_lite.api.page import Place, look_along
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
-from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.runtime.options import (
     ORT,
     RuntimeOptions,
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.protocol import PassResult
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
+
+
+_REDUCED = {"crash": "stops", "optimizer": "mismatch"}  # verdict -> the condition of `reduce`
+_QUICK = 4.0  # seconds for a smaller reproducer
 
 
 @spelled
@@ -186,7 +191,7 @@ def _bisect(
 
         # what is written, and the search with it
         made = bisecting.Reproduction(
-            index.model, writing.output, words_of(searched), searching.seconds, usual.timeout
+            index.model, writing.output, words_of(searched), searching.seconds
         )
         search = bisection.Search(
             call.allowed(),
@@ -226,7 +231,7 @@ def _bisect(
             allowed = call.allowed()
             call.sight = look_along(index, stored, given, runtime, allowed, against.find)
     if result.culprits and writing.output is not None:
-        made.finish(result, writing.strip_weights)
+        _reduce(made.finish(result, writing.strip_weights), words_of(searched), usual.timeout)
     if searching.workaround or writing.repair is not None:
 
         def again(
@@ -245,6 +250,38 @@ def _bisect(
             index.model, result, searching.workaround, writing, again, partial(right, given)
         )
     return call.done(result)
+
+
+def _reduce(result: "BisectResult", runtime: Sequence[str], timeout: float | None) -> None:
+    """Make the reproducer smaller where that is quick, else say how; of a wrong number the node is all there is."""
+    from onnxsurgeon_lite.api.reduce import reduce
+
+    inner, _ = result.innermost()
+    fails = _REDUCED.get(inner.culprits[0].verdict, inner.kind)
+    folder = result.reproducer
+    if fails not in ("stops", "mismatch", "nan", "inf") or not result.reproduce or not folder:
+        return
+    opt: OptLevel = "all" if inner.look == "optimized" or fails == "mismatch" else "none"
+    model, data = folder / "model.onnx", folder / "test_data_set_0"
+    words = ["onnxdbg", "reduce", str(model), "--feeds", str(data), "--fails", fails]
+    words += ["--opt", opt] if opt != "all" else []
+    words += [] if timeout is None else ["--timeout", f"{timeout:g}"]
+    result.further = [*words, *runtime]
+    if runtime:
+        return
+    with suppress(SurgeonError):
+        found = reduce(
+            model,
+            fails,
+            feeds=str(data),
+            opt=opt,
+            output=folder / "reduced",
+            seconds=_QUICK,
+            timeout=timeout or _QUICK,
+        )
+        result.reduced = f"{found.after}"
+        if found.complete and found.proved:
+            result.further = []
 
 
 def repair(model: "ModelLike", result: "BisectResult") -> "PassResult":

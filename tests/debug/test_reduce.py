@@ -592,7 +592,7 @@ OVERFLOWS = """net (float[4,8] x) => (float[4,8] y) {
 
 def test_bisect_reduces_its_reproducer_of_a_crash(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("onnxsurgeon_lite.api.bisecting._QUICK", 60.0)  # a busy machine is slow
+    monkeypatch.setattr("onnxsurgeon_lite.api.debug._QUICK", 60.0)  # a busy machine is slow
     text = FAILURES["kernel that crashes"].make()
 
     found = osl.bisect(text, find="nan", feeds={"x": np.ones((4, 8), np.float32)}, output="culprit")
