@@ -230,7 +230,7 @@ def _inside(folder: Path) -> str | None:
 
 
 def _nearby(path: Path) -> str | None:
-    if isinstance(path, Remote) or not path.parent.is_dir():
+    if isinstance(path, Remote) or not os.path.isdir(path.parent):  # False of what is no path, too
         return None
     others = sorted(other.name for other in path.parent.glob("*.onnx"))
     return f"models in that folder: {', '.join(others[:5])}" if others else None

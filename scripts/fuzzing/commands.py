@@ -11,6 +11,7 @@ FILES = {
     ),
     "text.txt": "g (float[2] x) => (float[2] y) { y = Relu(x) }",
     "suite.toml": '[[check]]\nmodel = "mutant.onnx"\nreference = "recorded"\n',
+    "config.json": '{"num_hidden_layers": 2, "hidden_size": 4, "num_attention_heads": 2, "vocab_size": 8}',
     "secret": "secret",
 }
 
@@ -26,6 +27,7 @@ view MODEL --no-open -o out.html
 print MODEL
 check MODEL
 check MODEL --full --json
+check MODEL --config config.json
 diff ORIGINAL MODEL
 diff MODEL ORIGINAL --json
 diff MODEL MODEL

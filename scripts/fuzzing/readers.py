@@ -184,6 +184,19 @@ KINDS: dict[str, tuple[str, Reader, Callable[[Path], bytes]]] = {
             b'{"question": "0"}\n{"state": ["none", "a"], "value": "v", "good": true}\n'
         ),
     ),
+    "package": (
+        "genai_config.json",
+        lambda path: load(path.parent),
+        lambda _: b'{"model": {"decoder": {"filename": "m.onnx", "head_size": 8}, "vocab_size": 9}}',
+    ),
+    "config": (
+        "config.json",
+        lambda path: osl.check(_REWRITTEN, config=path),
+        lambda _: (
+            b'{"num_hidden_layers": 2, "hidden_size": 4, "num_attention_heads": 2, "vocab_size": 8, "rope_theta": 1e4,'
+            b' "rope_scaling": {"factor": 2.0}, "layer_types": ["full_attention"], "sliding_window": 4}'
+        ),
+    ),
     "model": ("damaged.onnx", load, lambda _: _model()),
 }  # fmt: skip
 

@@ -81,7 +81,11 @@ def test_a_path_out_of_the_folder_is_refused(name, package):
         osl.load(package(filename=name))
 
 
-@pytest.mark.parametrize("name", ["a\0b", "loop.onnx"], ids=["no path", "a loop of links"])
+@pytest.mark.parametrize(
+    "name",
+    ["a\0b", "loop.onnx", "a" * 5000 + "/m.onnx"],
+    ids=["no path", "a loop of links", "too long"],
+)
 def test_a_path_that_leads_nowhere_is_refused(name, package):
     folder = package(filename=name)
     (folder / "loop.onnx").symlink_to("loop.onnx")
