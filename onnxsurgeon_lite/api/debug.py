@@ -272,7 +272,7 @@ def _reduce(result: "BisectResult", runtime: Sequence[str], timeout: float | Non
     with suppress(SurgeonError):
         found = reduce(
             model,
-            fails,
+            "crash" if fails == "stops" else fails,  # each question about a hang takes its time
             feeds=str(data),
             opt=opt,
             output=folder / "reduced",
