@@ -221,7 +221,8 @@ def _with_config(found: "CheckResult", model: "Model", path: Path) -> "CheckResu
 
     path = path / "config.json" if path.is_dir() else path
     fields = agreements(GraphIndex.of(model), json_of(path))
-    if all(field.agrees is None for field in fields):
+    # what both lack proves nothing
+    if all(field.agrees is None or (field.agrees and field.wanted == "0") for field in fields):
         raise UsageError(
             f"nothing of {str(path)!r} can be compared with the graph",
             "give the config.json of a language model that transformers wrote",

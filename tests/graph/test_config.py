@@ -170,7 +170,10 @@ def test_nothing_that_can_be_compared_is_no_agreement(tmp_path):
         '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y) { y = Neg(x) }'
     )
 
-    with pytest.raises(UsageError, match="nothing of"):
-        osl.check(model, config=tmp_path / "config.json")
+    (tmp_path / "unrelated.json").write_text('{"hidden_size": 64}')
+
+    for name in ("config.json", "unrelated.json"):
+        with pytest.raises(UsageError, match="nothing of"):
+            osl.check(model, config=tmp_path / name)
     with pytest.raises(ReferenceSetError, match="no JSON object"):
         osl.check(model, config=tmp_path / "list.json")
