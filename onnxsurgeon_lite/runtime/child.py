@@ -201,7 +201,7 @@ class Child:
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
         if self._owner != os.getpid():
-            text = "the runtime's process belongs to another process, of which this one is a fork"
+            text = "the runtime's process belongs to the process that this one was forked from"
             raise UsageError(text, "start a runtime in each process")
         try:
             yield

@@ -109,7 +109,7 @@ def _parts(index: GraphIndex, step: Rewire) -> Iterator[Rewire]:
     parts = parts_of(index, step.old)
     if step.new not in parts:
         return
-    # which part is read instead of which, by operators of these kinds
+    # exchanged parts, by operators of these kinds
     old, new = parts.index(step.old), parts.index(step.new)
     operators = {index.nodes[position].op_type for position in edited(index, [step])}
     cuts = dict.fromkeys(parts_of(index, name) for name in index.producer)

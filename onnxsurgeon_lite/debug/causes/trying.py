@@ -23,7 +23,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 Edited = tuple[Hypothesis, ModelProto]
 
 _TOGETHER = 64  # copies in one session
-_PARTS = 8  # of copies of which one is refused: a refusal takes long, and halves repeat it often
+_PARTS = 8  # of copies with a refused one: a refusal takes long, and halves repeat it often
 _LOOKED_AT = 1 << 14  # elements of a value from which its error is estimated
 _STORED = "\x03"  # begins the names of what is fed, in the runtime
 _RANGE = 1e-14, 1e6  # of a number that is solved for

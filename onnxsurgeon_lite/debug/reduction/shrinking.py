@@ -154,7 +154,7 @@ class Shrinking:
 
 @dataclass
 class _Row:
-    """Items of which as many as possible are done to a model.
+    """Items: as many as possible are done to a model.
 
     Attributes:
         done: those after which it failed last.

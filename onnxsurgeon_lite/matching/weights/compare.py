@@ -41,7 +41,7 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _FOLDED = Tolerance(1e-5, 1e-4, scaled=True)
 COUNTER = "num_batches_tracked"  # only training uses it
-_NEAR = Tolerance(allow=1.0)  # what is wrong with a block is said in words
+_NEAR = Tolerance(allow=1.0)  # words say what a block has wrong
 _FOLDING = "Conv", "ConvTranspose", "Gemm"  # a BatchNorm behind them is folded into them
 _MOVERS = {"Concat", "Expand", "Pad", "Reshape", "Slice", "Tile", "Transpose", "Where"}
 _MATRIX = 2  # axes

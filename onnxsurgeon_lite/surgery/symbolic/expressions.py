@@ -64,7 +64,7 @@ class Expressions:
         return text
 
     def joined(self, sizes: frozenset[str], name: str) -> str:
-        """Return the symbol of the largest of sizes of which all others are 1; this name for a new one."""
+        """Return the symbol of the largest size where all others are 1; this name for a new one."""
         parts = {text: among for among, text in self._joined.items()}
         every = frozenset(chain.from_iterable(parts.get(text, (text,)) for text in sizes))
         if len(every) > 1 and every not in self._joined:

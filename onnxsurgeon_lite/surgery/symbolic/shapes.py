@@ -385,7 +385,7 @@ class _Resolving:
         return True
 
     def _among(self, node: NodeProto, from_right: int) -> frozenset[str]:
-        """Return the sizes of which an axis has the largest, all others being 1; none if they are not known."""
+        """Return the sizes that an axis has the largest of, all others being 1; none if they are not known."""
         least = 2 * (node.op_type == "MatMul")  # axes that are not expanded
         kinds = [self._state(name, 0, sized=False).types[0] for name in node.input]
         shapes = list(map(dims_of, kinds))
