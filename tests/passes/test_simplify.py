@@ -13,6 +13,7 @@ from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.runtime import session
 from onnxsurgeon_lite.surgery.symbolic import shapes
+from onnxsurgeon_lite.system import end_with_descendants
 
 HEADS = """heads (float[batch,seq,8] x) => (float[b,h,s,d] y)
 <int64 first = {0}, int64 second = {1}, int64[1] axes = {0}, int64[1] heads = {2}, int64[1] size = {4}> {
@@ -211,7 +212,7 @@ def test_a_runtime_that_dies_is_started_again_for_the_other_nodes(monkeypatch):
     def dies_first(part: Model, feeds: object, runtime: session.Runtime) -> object:
         runs.append(len(part.proto.graph.node))
         if len(runs) == 1:
-            runtime._child._kill()
+            end_with_descendants(runtime._child._process)
         return run_model(part, feeds, runtime=runtime)
 
     monkeypatch.setattr(session, "run_model", dies_first)

@@ -157,7 +157,9 @@ def test_a_fork_that_drops_a_process_leaves_it_to_the_one_that_started_it():
 
 def test_a_fork_asks_nothing_of_a_process_that_another_one_started():
     with Child() as child:
-        assert "belongs to another process" in in_a_fork(lambda: child.ask("about"))
+        assert "belongs to the process that this one was forked from" in in_a_fork(
+            lambda: child.ask("about")
+        )
 
         assert child.ask("about")
 
