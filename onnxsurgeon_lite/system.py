@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import subprocess
 
 HAS_FORK = hasattr(os, "fork") and sys.platform != "darwin"
-"""Not on Windows; and the libraries of macOS do not survive one. There the process for ONNX's own code is spawned."""
+"""False on Windows, and on macOS, whose libraries do not survive a fork: there a process is spawned for ONNX's code."""
 
 IS_POSIX = hasattr(os, "killpg")
-"""Not on Windows: no signals, no groups of processes, no inherited sockets."""
+"""False on Windows: it has no groups of processes, and a child inherits no socket."""
 
 ENDING = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -27,11 +27,11 @@ ENDING = tuple(
 """The signals that end a command."""
 
 SEEK_DATA, SEEK_HOLE = getattr(os, "SEEK_DATA", 3), getattr(os, "SEEK_HOLE", 4)
-"""Windows refuses them with an `OSError`, as a file system does that does not know."""
+"""Windows refuses both with an `OSError`, like a file system that knows no holes."""
 
 _LOOK, _PATIENCE = 0.1, 5.0  # seconds
 _CRASH = 0x80000000
-"""Exit codes of Windows from here on are those of crashes: 0xC0000005 is an access violation."""
+"""The first exit code of a crash on Windows: 0xC0000005 is an access violation."""
 
 
 def physical_memory() -> int:
@@ -112,12 +112,11 @@ class Meeting:
             self._here, self._there = socket.socketpair()
             self.inherited = [self._there.fileno()]
             self.place = str(self.inherited[0])
-        else:  # Windows hands a socket to a process whose number is known, and a virtual environment hides it
+        else:  # a child in a virtual environment has another process id than the one that was started
             self._there = socket.create_server(("127.0.0.1", 0))
             self._there.settimeout(_LOOK)
-            self._secret = os.urandom(
-                16
-            ).hex()  # of a command line that the same user alone can read
+            # only the same user can read it from the child's command line
+            self._secret = os.urandom(16).hex()
             self.inherited = []
             self.place = f"{self._there.getsockname()[1]}:{self._secret}"
 
@@ -144,4 +143,6 @@ class Meeting:
                 if came.recv(len(self._secret), socket.MSG_WAITALL) == self._secret.encode():
                     came.settimeout(None)
                     self._here = came
+            if self._here is None:
+                came.close()
         return self._here

@@ -1,8 +1,6 @@
 """What several tests need: a model from text, a runtime, the command, a browser; what is left out without torch."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import onnx
@@ -11,7 +9,9 @@ from onnx import parser, shape_inference
 
 from kit import AS_WRITTEN, choosing, running, versions
 from kit.advice import Listener
+from kit.older import versions_kept
 from onnxsurgeon_lite import Model, Runtime, load
+from onnxsurgeon_lite.runtime.environments import interpreter_of
 
 LEFT_OUT = choosing.left_out()
 collect_ignore = [str(path) for path in LEFT_OUT]
@@ -138,18 +138,9 @@ def visit(browser):
 
 @pytest.fixture(scope="session")
 def older():
-    """The interpreter of an environment with onnxruntime 1.20.1, made once."""
-    folder = Path(__file__).parents[1] / ".venv-ort-1.20.1"
-    python = folder / "bin/python"
-    if not (folder / "ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        try:
-            subprocess.run([*pip, "onnxruntime==1.20.1"], check=True, capture_output=True)
-        except subprocess.CalledProcessError:
-            pytest.skip("onnxruntime 1.20.1 cannot be installed here")
-        (folder / "ready").touch()
-    return python
+    """The interpreter of an environment with onnxruntime 1.20.1, made once for all tests."""
+    with versions_kept():
+        return Path(interpreter_of("1.20.1"))
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ class Blocks:
 
     Attributes:
         integers: in the shape of the weight: (columns, rows) of a MatMulNBits.
-        dtype: of the numbers that they stand for.
+        dtype: of the numbers that they mean.
         bits: of each integer.
     """
 
@@ -34,7 +34,7 @@ class Blocks:
     bits: int
 
     def numbers(self) -> Array:
-        """Return the numbers that the integers stand for."""
+        """Return the numbers that the integers mean."""
         return self.grid.numbers(self.integers).astype(self.dtype)
 
 

@@ -30,6 +30,7 @@ _TABLES = {
 _ROWS = ("Gather", "GatherBlockQuantized")
 _PASSING = ("Transpose", "Reshape", "Cast", "Identity")
 _SHOWN = 4  # numbers of a list
+_NEAR = 24  # nodes before the logits among which the head is
 _CLOSE = 5e-3  # what half precision rounds
 _LARGEST_HEAD = 1 << 16
 _SMALL = 1 << 28  # elements of two tables that are compared
@@ -399,14 +400,14 @@ class _Graph:
                 f"{table!r} and {weight!r} are not compared: one is computed, or they are large"
             )
         if sorted(one.shape) != sorted(two.shape) or one.dtype != two.dtype:
-            raise _NotToldError(f"{table!r} and {weight!r} have other dtypes or shapes")
-        turned = two if two.shape == one.shape else two.T
-        return "tied" if np.array_equal(one, turned) or np.array_equal(one, two.T) else "not tied"
+            raise _NotToldError(f"{table!r} and {weight!r} have different dtypes or shapes")
+        equal = np.array_equal(one, two) or np.array_equal(one, two.T)
+        return "tied" if equal else "not tied"
 
     def _heads(self) -> Iterator[NodeProto]:
         """Yield the nodes that make the logits, from the last on."""
         pending, seen = [self.logits], set[str]()
-        while pending and len(seen) < len(_ATTENDING) * 8:
+        while pending and len(seen) < _NEAR:
             name = pending.pop()
             node = self.maker(name)
             if node is not None and name not in seen:

@@ -141,7 +141,7 @@ class Decoder:
 
     def _empty(self, name: str) -> Array:
         """Return an empty cache; one that slides has its whole window, of zeros."""
-        sizes = {**cache_sizes(self.index)}
+        sizes = cache_sizes(self.index)
         dims = dims_of(self.index.inputs[name].type)
         shape = [
             known_size(dim) or sizes.get(dim.dim_param, int(not at)) for at, dim in enumerate(dims)

@@ -148,7 +148,7 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) 
 
 
 def _of_blocks(floats: "_Floats", node: NodeProto) -> Iterator[NodeProto]:
-    """Yield the operator on the numbers that a weight in blocks stands for."""
+    """Yield the operator on the numbers that a weight in blocks means."""
     found, made = blocks_of(floats.index, node), node.output[0]
     if isinstance(found, str):
         floats.reasons[made] = found

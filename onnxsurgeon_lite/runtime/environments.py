@@ -1,13 +1,14 @@
-"""Other versions of onnxruntime, each in an environment that pip makes when it is asked for, and that is kept."""
+"""Other versions of onnxruntime: pip installs each in an environment of its own, which is kept."""
 
 import os
 import re
 import sys
 from pathlib import Path
 
-from onnxsurgeon_lite.atomic import rename_folder, temporary_folder
+from onnxsurgeon_lite.atomic import NewFolder
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.script import run_to_end
+from onnxsurgeon_lite.system import user_folder
 
 _SECONDS = 900.0  # for pip
 _VERSION = re.compile(r"\d+(\.\d+)*")
@@ -24,24 +25,25 @@ def interpreter_of(version: str) -> str:
     """
     if not _VERSION.fullmatch(version):
         raise UsageError(f"{version!r} is no version of onnxruntime", "write version=1.20.1")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    folder = Path(base).resolve() / "onnxdbg" / f"onnxruntime-{version}-python{python}"
+    cache = user_folder("XDG_CACHE_HOME", ".cache").resolve()
+    folder = cache / f"onnxruntime-{version}-python{python}"
     if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        made = temporary_folder(folder)
-        _run(version, sys.executable, "-m", "venv", str(made))
+        cache.mkdir(parents=True, exist_ok=True)
         numpy = "numpy" if _numbers(version) >= _NUMPY_2 else "numpy<2"
-        _run(version, _python(made), "-m", "pip", "install", f"onnxruntime=={version}", numpy)
-        rename_folder(made, folder)
+        with NewFolder(folder, ".*") as new:
+            _run(version, sys.executable, "-m", "venv", str(new.path))
+            pip = _python(new.path), "-m", "pip", "install"
+            _run(version, *pip, f"onnxruntime=={version}", numpy)
+            new.commit()
     return _python(folder)
 
 
 def versions_between(text: str) -> list[str]:
-    """Return the versions that `FIRST..LAST`, or a list with commas, means; pip knows those between two.
+    """Return the versions of a list with commas, or those that pip knows from `FIRST..LAST`.
 
     Raises:
-        UsageError: there are less than two, or what is written is no version.
+        UsageError: there are fewer than two, or one is no version.
     """
     first, dots, last = text.partition("..")
     ends = [first, last] if dots else text.split(",")
@@ -51,12 +53,13 @@ def versions_between(text: str) -> list[str]:
         return ends
     said = _run(text, sys.executable, "-m", "pip", "index", "versions", "onnxruntime")
     listed = re.search(r"Available versions: (.*)", said)
-    known = sorted(re.split(r",\s*", listed[1].strip()) if listed else [], key=_numbers)
+    every = re.split(r",\s*", listed[1].strip()) if listed else []
+    known = sorted(filter(_VERSION.fullmatch, every), key=_numbers)
     low, high = sorted(map(_numbers, ends))
     found = [version for version in known if low <= _numbers(version)[: len(low)]]
     found = [version for version in found if _numbers(version)[: len(high)] <= high]
     if len(found) < 2:
-        raise UsageError(f"pip knows less than two versions of onnxruntime in {text}", _EXAMPLE)
+        raise UsageError(f"pip knows fewer than two versions of onnxruntime in {text}", _EXAMPLE)
     return found if _numbers(first) <= _numbers(last) else found[::-1]
 
 
@@ -78,7 +81,7 @@ def _run(version: str, *words: str) -> str:
     if code:
         why = next((line for line in text.splitlines() if line.startswith("ERROR")), text[-200:])
         raise UsageError(
-            f"pip cannot install onnxruntime {version} for this Python: {why.strip()}",
+            f"pip fails for onnxruntime {version} and this Python: {why.strip()}",
             "choose other versions, or give an environment: --a runtime=ort:python=VENV/bin/python",
         )
     return text

@@ -466,13 +466,13 @@ ENDLESS_RULES = {
     "alternatives of operators": (
         "\n".join(f"# each O{i}: A, B, C, D, E, F, G, H, I, J" for i in range(9))
         + "\npattern (x) => (y) { y = O1(x) } replacement (x) => (x) {}",
-        "stands for more than 1000 rules",
+        "means more than 1000 rules",
     ),
     "alternatives of parts": (
         "p0 (x) => (y) { y = Abs(x) }\n"
         + "\n".join(f"p{i} (x) => (y) {{ y = p{i - 1}(x) }}\n" * 2 for i in range(1, 30))
         + "pattern (x) => (y) { y = p29(x) } replacement (x) => (x) {}",
-        "stands for more than 1000 rules",
+        "means more than 1000 rules",
     ),
     "parts of parts": (
         "p0 (x) => (y) { y = Abs(x) }\n"
@@ -489,17 +489,17 @@ ENDLESS_RULES = {
         "\n".join(f"# each O{i}: A, B, C, D, E, F, G, H, I, J" for i in range(3))
         + f"\npattern (x) => (y) {{ {' '.join(f'c{i} = O2(x)' for i in range(9000))} y = O0(x) }}"
         "replacement (x) => (x) {}",
-        "holds, or stands for, too many nodes",
+        "has too many nodes with its alternatives",
     ),
     "parts in a large pattern": (
         "p (x) => (y) { y = Abs(x) }\n"
         f"pattern (x) => (y) {{ {' '.join(f'c{i} = p(x)' for i in range(9000))} y = Neg(x) }}"
         "replacement (x) => (x) {}",
-        "holds, or stands for, too many nodes",
+        "has too many nodes with its alternatives",
     ),
     "many rules": (
         "pattern (x) => (y) { y = Relu(x) } replacement (x) => (x) {}\n" * 10_000,
-        "holds, or stands for, too many nodes",
+        "has too many nodes with its alternatives",
     ),
     "nested terms": (
         f"# where {'-' * 5000}1 == 1\npattern (x) => (y) {{ y = Relu(x) }} replacement (x) => (x) {{}}",

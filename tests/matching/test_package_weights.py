@@ -1,5 +1,7 @@
 """The weights of language model packages: packed, in blocks, and each in the place that names say."""
 
+import time
+
 import numpy as np
 import pytest
 from onnx import numpy_helper
@@ -7,6 +9,11 @@ from onnx import numpy_helper
 import onnxsurgeon_lite as osl
 from kit import packages
 from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.graph.block_quantized import Blocks
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.weights.belonging import Belonging, _split
+from onnxsurgeon_lite.matching.weights.blocks import Head, find_blocks
+from onnxsurgeon_lite.tensors.grid import Grid
 
 QKV = "model.layers.{}.attn.qkv_proj.MatMul.weight"
 BIAS = "model.layers.{}.attn.qkv_proj.Add.bias"
@@ -197,3 +204,31 @@ def test_integers_in_blocks_are_not_updated_with_floats(tmp_path):
 
     with pytest.raises(ReferenceSetError, match="holds integers in blocks"):
         osl.weights(decoder(4), checkpoint, update=packages.checkpoint(seed=1))
+
+
+def test_parameters_that_could_be_joined_in_many_ways_are_tried_once():
+    """Twenty equal parameters of two rows each make no weight of 31 rows, in any order."""
+    stored = np.ones((2, 4), np.float32)
+    heads = {f"p{number}": Head.of(stored) for number in range(20)}
+    grid = Grid(np.ones((31, 1)), np.zeros((31, 1)), 0, 15, 1, 4)
+    blocks = Blocks(np.ones((31, 4), np.uint8), grid, np.dtype(np.float32), 4)
+    nothing = Belonging(GraphIndex.of(packages.decoder(packages.checkpoint())), {})
+    began = time.monotonic()
+
+    assert find_blocks("w", blocks, heads, lambda _: stored, nothing) is None
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [("qkv", "q k v"), ("q_k_v", "q k v"), ("kqv_", "k q v"), ("qx", ""), ("aaa", "aa a")],
+)
+def test_a_name_is_split_into_the_parts_that_it_joins(name, order):
+    assert _split(name, dict.fromkeys(["q", "k", "v", "a", "aa"], "")) == order.split()
+
+
+def test_a_name_of_parts_that_could_be_split_in_many_ways_is_read_once():
+    began = time.monotonic()
+
+    assert _split("a" * 5000 + "!", dict.fromkeys(["a", "aa", "aaa"], "")) == []
+    assert time.monotonic() - began < 5

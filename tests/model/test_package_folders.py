@@ -1,4 +1,4 @@
-"""The folder of a language model package stands for the model that its configuration names."""
+"""The folder of a language model package is taken for the model that its configuration names."""
 
 import json
 

@@ -7,15 +7,9 @@ import numpy as np
 import pytest
 
 import onnxsurgeon_lite as osl
+from kit.older import POOLED
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, with_settings, words_of
-
-POOLED = """<ir_version: 9, opset_import: ["" : 19]>
-pooled (float[1,2,8,8] x) => (float[1,2,H,W] y) {
-    a = Relu(x)
-    p = AveragePool<kernel_shape = [3,3], strides = [2,2], ceil_mode = 1, count_include_pad = 1>(a)
-    y = Neg(p)
-}"""
 
 
 def wrapper(folder: Path, lines: str = "") -> Path:

@@ -609,7 +609,7 @@ def makers(value: str, of: Iterable[str], index: GraphIndex) -> list[object]:
 
 def selected(index: GraphIndex, position: int, several: bool = False) -> str:
     """Return what selects a node: its name, its value for one of several edits, else its id."""
-    # a name may stand for several nodes, or look like a pattern; an id changes when nodes are inserted
+    # several nodes may have a name, and it may look like a pattern; an id changes when nodes are inserted
     node = index.nodes[position]
     if _is_plain(node.name) and len(index.named[node.name]) == 1 and node.name not in index:
         return node.name

@@ -185,7 +185,7 @@ def _few(found: Iterable[_Part], name: str) -> list[_Part]:
     some = list(islice(found, _MOST + 1))
     if len(some) > _MOST:
         raise UsageError(
-            f"{name!r} stands for more than {_MOST} rules: its alternatives multiply",
+            f"{name!r} means more than {_MOST} rules: its alternatives multiply",
             "write several files",
         )
     return some

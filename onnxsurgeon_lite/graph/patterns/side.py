@@ -1,6 +1,6 @@
 """One function of a rule, and the parts that it is written with: functions of the file that it calls.
 
-Several parts of one name are alternatives: a pattern that calls them stands for one pattern with each.
+Several parts of one name are alternatives: a pattern that calls them is one pattern with each.
 """
 
 import ast
@@ -36,7 +36,7 @@ class CopyBudget:
         self.left -= size
         if self.left < 0:
             raise UsageError(
-                f"{self.name!r} holds, or stands for, too many nodes: alternatives multiply",
+                f"{self.name!r} has too many nodes with its alternatives, which multiply",
                 "write several files",
             )
 

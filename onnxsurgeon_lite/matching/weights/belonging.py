@@ -126,9 +126,19 @@ def _groups(parts: Parts) -> Iterator[_Group]:
 
 def _split(text: str, stems: Mapping[str, str]) -> list[str]:
     """Return the stems that a text is joined of, with or without underscores; [] if it is not."""
-    for stem in filter(text.startswith, sorted(stems, key=len, reverse=True)):
-        rest = text.removeprefix(stem).removeprefix("_")
-        found = _split(rest, stems) if rest else []
-        if found or not rest:
-            return [stem, *found]
-    return []
+    longest = sorted(filter(None, stems), key=len, reverse=True)
+    ends = {
+        len(text): ("", 0)
+    }  # where the rest can be split -> its first stem, and where that ends
+    for start in reversed(range(len(text))):
+        for stem in longest:
+            end = start + len(stem)
+            end += text[end : end + 1] == "_"
+            if end in ends and text.startswith(stem, start):
+                ends[start] = stem, end
+                break
+    found, start = list[str](), 0
+    while start in ends and start < len(text):
+        stem, start = ends[start]
+        found.append(stem)
+    return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from onnx import NodeProto
@@ -20,6 +21,7 @@ _USUAL = 0.05  # the share of blocks that may be worse, where each is rounded by
 _OUTLIER = 4.0  # times the usual error of a block
 _SHOWN = 3
 _MATRIX = 2  # axes
+_JOINED = 16  # parameters in one weight, such as q, k and v
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,10 @@ def find_blocks(
     if numbers.ndim != _MATRIX:
         return None
 
-    def joined(start: int) -> list[str] | None:
-        if start == len(numbers):
-            return []
+    @cache
+    def joined(start: int, most: int = _JOINED) -> list[str] | None:
+        if start == len(numbers) or not most:
+            return None if start < len(numbers) else []
         near = []
         for each, head in heads.items():
             end = start + head.shape[0]
@@ -85,7 +88,7 @@ def find_blocks(
                 alike = _cosine(numbers[start + head.place], head.row)
                 near += [(-round(alike, 3), bool(belonging.rival(name, each)), each)]
         for alike, _, each in sorted(near):
-            rest = joined(start + heads[each].shape[0]) if -alike > _ALIKE else None
+            rest = joined(start + heads[each].shape[0], most - 1) if -alike > _ALIKE else None
             if rest is not None:
                 return [each, *rest]
         return None
