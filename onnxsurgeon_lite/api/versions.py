@@ -1,5 +1,6 @@
 """Which version of onnxruntime is the first that gives other outputs."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
@@ -46,21 +47,9 @@ def neighbors(
                 f"onnxruntime {found[0]} and {found[last]} agree: no version between them was tried"
             )
             return _settings(found[0]), _settings(found[last]), said
-        place = _first(differs, last)
+        place = bisect_left(range(last), True, lo=1, key=differs)
     said = f"onnxruntime {found[place]} is the first version whose outputs differ from those of {found[place - 1]}"
     return _settings(found[place - 1]), _settings(found[place]), said
-
-
-def _first(holds: Callable[[int], bool], last: int) -> int:
-    """Return a place at which something holds that does not hold before; it holds at the last, not at 0."""
-    before = 0
-    while last - before > 1:
-        middle = (before + last) // 2
-        if holds(middle):
-            last = middle
-        else:
-            before = middle
-    return last
 
 
 def _settings(version: str) -> str:

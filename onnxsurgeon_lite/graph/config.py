@@ -226,11 +226,8 @@ class _Graph:
     ) -> float:
         """Return an attribute of a node, else what its schema has for one that is left out."""
         schema = schema_of(self.index, node)
-        usual = (
-            [schema.attributes[n].default_value for n in names if n in schema.attributes]
-            if schema
-            else []
-        )
+        known = schema.attributes if schema else {}
+        usual = [known[name].default_value for name in names if name in known]
         for attribute in (*node.attribute, *usual):
             value = helper.get_attribute_value(attribute) if attribute.name in names else None
             if isinstance(value, int | float):
@@ -447,9 +444,9 @@ _FIELDS: Mapping[str, tuple[_Wanted, _Read, Callable[[_Graph], str]]] = {
         _of_attention("kv_num_heads"),
     ),
     "head_dim": (lambda s: s.head, lambda g, _: g.head(), _said("the size of a head")),
-    "attention scale": (lambda s: s.scale(), lambda g, s: g.scales(s), _of_attention("scale")),
+    "attention scale": (_Source.scale, _Graph.scales, _of_attention("scale")),
     "sliding_window": (
-        lambda s: s.windows(),
+        _Source.windows,
         lambda g, _: g.settings("local_window_size", default=-1.0),
         _of_attention("local_window_size"),
     ),
@@ -469,13 +466,13 @@ _FIELDS: Mapping[str, tuple[_Wanted, _Read, Callable[[_Graph], str]]] = {
         _said("epsilon of the norms"),
     ),
     "rotary frequencies": (
-        lambda s: s.frequencies(),
+        _Source.frequencies,
         lambda g, _: g.frequencies(),
-        lambda g: g.base(),
+        _Graph.base,
     ),
     "embedding scale": (
-        lambda s: s.embedding(),
-        lambda g, s: g.embedding_scale(s),
+        _Source.embedding,
+        _Graph.embedding_scale,
         _said("the Mul behind the embedding"),
     ),
     "hidden_size": (

@@ -97,24 +97,21 @@ def _of_package(folder: Path) -> Path:
     while pending:
         each = pending.pop()
         if isinstance(each, dict):
-            names.update(
-                {n: None for key, n in each.items() if key == "filename" and isinstance(n, str)}
-            )
+            if isinstance(name := each.get("filename"), str):
+                names[name] = None
             pending += each.values()
         elif isinstance(each, list):
             pending += each
     if len(names) != 1:
         told = f"names {len(names)} models" if names else "names no model"
-        raise ModelFileError(
-            f"{PACKAGE} of {str(folder)!r} {told}",
-            f"give one of them: {first([str(folder / name) for name in sorted(names)], 4)}"
-            if names
-            else _inside(folder),
-        )
-    path = folder / next(iter(names))
+        files = first([str(folder / name) for name in sorted(names)], 4)
+        hint = f"give one of them: {files}" if names else _inside(folder)
+        raise ModelFileError(f"{PACKAGE} of {str(folder)!r} {told}", hint)
+    (name,) = names
+    path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise ModelFileError(
-            f"{PACKAGE} of {str(folder)!r} names {next(iter(names))!r}, outside of its folder: refused"
+            f"{PACKAGE} of {str(folder)!r} names {name!r}, outside of its folder: refused"
         )
     return path
 

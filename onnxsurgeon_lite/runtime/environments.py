@@ -56,8 +56,9 @@ def versions_between(text: str) -> list[str]:
     every = re.split(r",\s*", listed[1].strip()) if listed else []
     known = sorted(filter(_VERSION.fullmatch, every), key=_numbers)
     low, high = sorted(map(_numbers, ends))
-    found = [version for version in known if low <= _numbers(version)[: len(low)]]
-    found = [version for version in found if _numbers(version)[: len(high)] <= high]
+    found = [
+        v for v in known if low <= _numbers(v)[: len(low)] and _numbers(v)[: len(high)] <= high
+    ]
     if len(found) < 2:
         raise UsageError(f"pip knows fewer than two versions of onnxruntime in {text}", _EXAMPLE)
     return found if _numbers(first) <= _numbers(last) else found[::-1]

@@ -45,16 +45,14 @@ class Belonging:
             pairs = [(parameter, self.rival(name, parameter)) for parameter in equal]
             found[name] = pairs[:1] if all(rival for _, rival in pairs) else []
         for name, parts in packed.items():
-            said = self._packed(name, parts) if parts else []
-            if not said:
-                pairs = [(part, self.rival(name, part)) for part in parts]
-                said = [rival or part for part, rival in pairs]
-            if parts:
-                found[name] = [
-                    pair for pair in zip(parts, said, strict=False) if len(set(pair)) > 1
-                ]
-                if len(parts) != len(said):
-                    found[name] = [(", ".join(parts), ", ".join(said))]
+            if not parts:
+                continue
+            said = self._packed(name, parts)
+            said = said or [self.rival(name, part) or part for part in parts]
+            if len(parts) == len(said):
+                found[name] = [(a, b) for a, b in zip(parts, said, strict=True) if a != b]
+            else:
+                found[name] = [(", ".join(parts), ", ".join(said))]
         numbers = [
             (_numbers(name), _numbers(parts[0]))
             for name, parts in {**whole, **packed}.items()

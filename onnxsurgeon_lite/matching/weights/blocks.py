@@ -79,10 +79,10 @@ def find_blocks(
 
     @cache
     def joined(start: int, most: int = _JOINED) -> list[str] | None:
-        if start == len(numbers) or not most:
-            return None if start < len(numbers) else []
+        if start == len(numbers):
+            return []
         near = []
-        for each, head in heads.items():
+        for each, head in heads.items() if most else ():
             end = start + head.shape[0]
             if head.shape[1] == numbers.shape[1] and end <= len(numbers):
                 alike = _cosine(numbers[start + head.place], head.row)
