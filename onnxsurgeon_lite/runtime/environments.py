@@ -52,8 +52,7 @@ def versions_between(text: str) -> list[str]:
     if not dots:
         return ends
     said = _run(text, sys.executable, "-m", "pip", "index", "versions", "onnxruntime")
-    listed = re.search(r"Available versions: (.*)", said)
-    every = re.split(r",\s*", listed[1].strip()) if listed else []
+    every = re.split(r"[,\s]+", "".join(re.findall(r"Available versions: (.*)", said)))
     known = sorted(filter(_VERSION.fullmatch, every), key=_numbers)
     low, high = sorted(map(_numbers, ends))
     found = [
