@@ -266,10 +266,10 @@ def _bodies_fit(node: NodeProto) -> bool:
     """Return whether the bodies of an If, Loop or Scan take and make as many values as the node."""
     given, first = len(node.input), int(node.op_type == "Loop")
     takes = {"If": (0,), "Loop": (given,), "Scan": (given, given - 1)}[node.op_type]
-    return all(
-        len(body.input) in takes and len(body.output) - first >= len(node.output)
-        for _, body in walk.bodies(node)
-    )
+    bodies = [body for _, body in walk.bodies(node)]
+    makes = {len(body.output) - first for body in bodies}
+    alike = len(makes) < 2 and min(makes, default=len(node.output)) >= len(node.output)
+    return alike and all(len(body.input) in takes for body in bodies)
 
 
 def has_dangling(index: GraphIndex) -> bool:

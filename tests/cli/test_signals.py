@@ -175,6 +175,24 @@ def test_a_signal_while_a_folder_for_temporary_files_is_probed_leaves_nothing(tm
     assert not os.listdir(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "start",
+    ["native._forked() or os._exit(0)", "native.subprocess.Popen(['true'], preexec_fn=int)"],
+)
+def test_a_signal_while_a_process_is_started_ends_the_command_without_a_traceback(start):
+    code = (
+        f"{SETUP}import logging\nfrom onnxsurgeon_lite.graph import native\nacquire = logging._acquireLock\n"
+        "def interrupted():\n    os.kill(os.getpid(), signal.SIGTERM); time.sleep(0); acquire()\n"
+        "os.register_at_fork(before=interrupted, after_in_parent=logging._releaseLock)\n"
+        f"{start}\ntime.sleep(9)"
+    )
+
+    with python(code) as process:
+        said = process.communicate()[0]
+
+    assert (process.returncode, said) == (143, b"")
+
+
 def test_a_signal_that_waits_at_the_end_of_the_command_ends_it():
     code = (
         f"{SETUP}process._raise_later(signal.SIGTERM); process.end_at_once()\n"

@@ -320,6 +320,16 @@ def softplus() -> onnx.ModelProto:
     return model
 
 
+def test_a_node_that_makes_nothing_is_no_end_of_the_search(tmp_path):
+    model = osl.build(CHAIN).proto
+    model.graph.node.add(op_type="Relu", input=["h"])
+    onnx.save(model, tmp_path / "m.onnx")
+
+    found = osl.reduce(tmp_path / "m.onnx", "error")
+
+    assert (found.complete, found.after.nodes) == (True, 2)  # another one makes the output
+
+
 def test_a_function_is_a_condition_and_what_it_returns_is_the_reason():
     def fails(model: osl.Model, feeds: dict) -> str:
         return "no Softplus" * any(n.op_type == "Softplus" for n in model.proto.graph.node)

@@ -292,9 +292,14 @@ RELYING = {
             " else_branch = e () => (float[2] z) { z = Neg(x) }>",
             "If @2: a body takes or makes another number of values than the node",
         ),
+        (
+            "c = Size(x) b = Cast<to = 9>(c) y = If(b) <then_branch = t () => (float[2] z) { z = Neg(x) },"
+            " else_branch = e () => (float[2] z, float[2] x) { z = Neg(x) }>",
+            "If @2: a body takes or makes another number of values than the node",
+        ),
         ("y = Add(x, lost)", "Add @0 reads 'lost', which nothing produces"),
     ],
-    ids=["no attribute", "wrong attribute", "no input", "body", "lost input"],
+    ids=["no attribute", "wrong attribute", "no input", "body", "unlike bodies", "lost input"],
 )
 def test_a_verb_that_relies_on_what_operators_mean_refuses_a_malformed_node(verb, nodes, wrong):
     broken = model(f"g (float[2] x) => (float[2] y) {{ {nodes} }}")

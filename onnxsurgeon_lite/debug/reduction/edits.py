@@ -113,10 +113,11 @@ def _once(_: Failing) -> list[Target]:
 
 def _made(failing: Failing) -> Iterator[Target]:
     """Yield what nodes make, the last ones first, those of bodies before those of the main graph."""
-    for body in failing.index.inner_bodies:
-        made = [node.output[0] for node in body.nodes if node.output]
-        yield from ((f"{body.path}/{name}",) for name in reversed(made))
-    yield from (tuple(node.output[:1]) for node in reversed(failing.index.nodes))
+    bodies = ((f"{body.path}/", body.nodes) for body in failing.index.inner_bodies)
+    for path, nodes in (*bodies, ("", failing.index.nodes)):
+        yield from (
+            (path + node.output[0],) for node in reversed(list(nodes)) if any(node.output[:1])
+        )
 
 
 def _bodies(failing: Failing) -> Iterator[Target]:
