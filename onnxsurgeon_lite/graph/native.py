@@ -5,7 +5,6 @@ system has no fork, a process is spawned for it.
 """
 
 import contextlib
-import ctypes
 import os
 import pickle
 import signal
@@ -26,7 +25,7 @@ from onnx import GraphProto, ModelProto, TypeProto
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.limits import allowed
 from onnxsurgeon_lite.graph.operators import register_for
-from onnxsurgeon_lite.guard import guarded
+from onnxsurgeon_lite.guard import end_with_parent, guarded
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.system import HAS_FORK, Meeting
 
@@ -512,8 +511,7 @@ def _work_for(caller: int, connection: socket.socket) -> NoReturn:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
         _hold_only(connection.fileno())
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        end_with_parent()
         if os.getppid() == caller:
             serve(connection.makefile("rwb"), _data_size())
     finally:

@@ -251,15 +251,13 @@ def require_schemas(index: GraphIndex) -> None:
                 try:
                     _check_counts(schema, node, what)
                     _check_known_attributes(schema, node, what)
-                    _check_bodies(node, what)
+                    if not _bodies_fit(node):
+                        raise EditError(
+                            f"{what}: a body takes or makes another number of values than the node"
+                        )
                 except EditError as error:
                     error.hint = "see what else is wrong: onnxdbg check MODEL"
                     raise
-
-
-def _check_bodies(node: NodeProto, what: str) -> None:
-    if not _bodies_fit(node):
-        raise EditError(f"{what}: a body takes or makes another number of values than the node")
 
 
 def _bodies_fit(node: NodeProto) -> bool:
@@ -267,8 +265,8 @@ def _bodies_fit(node: NodeProto) -> bool:
     given, first = len(node.input), int(node.op_type == "Loop")
     takes = {"If": (0,), "Loop": (given,), "Scan": (given, given - 1)}[node.op_type]
     bodies = [body for _, body in walk.bodies(node)]
-    makes = {len(body.output) - first for body in bodies}
-    alike = len(makes) < 2 and min(makes, default=len(node.output)) >= len(node.output)
+    made = [len(body.output) - first for body in bodies] or [len(node.output)]
+    alike = min(made) == max(made) >= len(node.output)
     return alike and all(len(body.input) in takes for body in bodies)
 
 
