@@ -10,7 +10,7 @@ from onnxsurgeon_lite.api.call import Limiting, Running
 from onnxsurgeon_lite.matching.edit_result import EditResult
 from onnxsurgeon_lite.model import Model, ModelLike
 from onnxsurgeon_lite.passes.attribution import Method
-from onnxsurgeon_lite.passes.set_attr import AttributeValue
+from onnxsurgeon_lite.passes.protocol import AttributeValue
 from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.tensors.references import Tensors
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.model import Model as Loaded
     from onnxsurgeon_lite.model import Written
-    from onnxsurgeon_lite.passes.set_attr import AttributeValue
+    from onnxsurgeon_lite.passes.protocol import AttributeValue
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.shown import Shown
 

@@ -16,7 +16,8 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import Schema, check_node, schema_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import few
-from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
+from onnxsurgeon_lite.passes.protocol import AttributeValue
+from onnxsurgeon_lite.passes.set_attr import make_attribute
 from onnxsurgeon_lite.surgery.constants import data_type_named
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.tensors import dtypes

@@ -11,8 +11,8 @@ from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.operands import Operands
-from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
+from onnxsurgeon_lite.passes.protocol import AttributeValue, PassResult
+from onnxsurgeon_lite.passes.set_attr import make_attribute
 from onnxsurgeon_lite.passes.targets import one_value, readers
 from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.surgery.edits import Taken, fresh, importing, rename_uses, settle

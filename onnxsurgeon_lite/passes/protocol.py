@@ -1,7 +1,7 @@
 """The pass protocol: model in, `PassResult` out."""
 
 import hashlib
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -14,6 +14,7 @@ from onnxsurgeon_lite.graph.schemas import fitting_version
 from onnxsurgeon_lite.model import Model, Written, by_name, is_standard, save, walk
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 
+AttributeValue = int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
 _OPTIONAL_INPUTS = 4  # the IR version since which an initializer need not be an input
 _NUMBERED_TYPES = 6  # the opset since which Cast has the number of a dtype, not its name
 

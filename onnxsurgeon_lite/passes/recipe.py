@@ -24,9 +24,8 @@ import numpy as np
 from onnxsurgeon_lite.errors import SurgeonError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.native import RejectedError, begin_together
 from onnxsurgeon_lite.passes.pipeline import Pipeline
-from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.protocol import AttributeValue, Pass
 from onnxsurgeon_lite.passes.restore import Restore
-from onnxsurgeon_lite.passes.set_attr import AttributeValue
 from onnxsurgeon_lite.plugins import PASSES, brought
 from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.surgery.constants import read_numbers

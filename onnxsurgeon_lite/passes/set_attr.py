@@ -16,12 +16,10 @@ from onnxsurgeon_lite.model import Model, drop, function_key, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.names import listed, split
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
-from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.protocol import AttributeValue, PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
 from onnxsurgeon_lite.surgery.open_body import callers
 from onnxsurgeon_lite.surgery.types import downstream, follow, retype
-
-AttributeValue = int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
 
 _FLOATS = (AttributeProto.FLOAT, AttributeProto.FLOATS)
 _LISTS = (AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.names import counted, shown
-from onnxsurgeon_lite.report.metrics import explain
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 
 _LONGEST = 80  # characters of a text before or after a change
@@ -29,6 +28,8 @@ def show_edit(found: ModelDiff | None) -> None:
 
 def show_diff(found: ModelDiff) -> None:
     """Every difference, then how the outputs compare."""
+    from onnxsurgeon_lite.report.metrics import explain
+
     show_notes(found.notes)
     say_all(_lines(found))
     for name, comparison in found.outputs.items():

@@ -2,24 +2,23 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.matching.edit_result import EditResult
-from onnxsurgeon_lite.matching.split import Split
-from onnxsurgeon_lite.model.storage import Collected, Moved, StoredTensor, Stripped
-from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report import plain
-from onnxsurgeon_lite.report.metrics import explain
 from onnxsurgeon_lite.report.plain import (
     out,
-    say_all,
     show_files,
     show_notes,
     show_planned,
     show_written,
 )
 from onnxsurgeon_lite.report.tables import show_table
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.model.storage import Collected, Moved, StoredTensor, Stripped
 
 
 def show_result(result: PassResult) -> None:
@@ -55,18 +54,7 @@ def show_edited(result: EditResult) -> None:
         show_comparison(result.verified)
 
 
-def show_split(found: Split) -> None:
-    """A line for each part, then how they compare with the whole."""
-    for number, part in enumerate(found.parts, 1):
-        what = f"wrote {str(part.path)!r}" if part.path else f"part {number}"
-        ends = f"{', '.join(part.inputs)} -> {', '.join(part.outputs)}"
-        say_all([f"{what}: {ends} ({counted(len(part.nodes), 'node')})"])
-    for name, comparison in found.outputs.items():
-        agrees = f"{name!r} agrees with the whole: max abs difference {comparison.max_abs:.3g}"
-        say_all([agrees] if comparison.match else explain(name, comparison))
-
-
-def show_data(found: Sequence[StoredTensor]) -> None:
+def show_data(found: "Sequence[StoredTensor]") -> None:
     """Where each tensor is and what it holds."""
     columns = ["name", "file", "offset #", "bytes #", "dtype", "shape", "fingerprint"]
     rows = [
@@ -75,7 +63,7 @@ def show_data(found: Sequence[StoredTensor]) -> None:
     show_table(columns, rows)
 
 
-def show_collected(result: Collected) -> None:
+def show_collected(result: "Collected") -> None:
     """The files that were rewritten, and what that saves."""
     if result.planned:
         show_planned(result.files)
@@ -84,13 +72,13 @@ def show_collected(result: Collected) -> None:
     out(f"{result.before - result.after} bytes less")
 
 
-def show_moved(result: Moved) -> None:
+def show_moved(result: "Moved") -> None:
     """What stays, and the files."""
     show_notes(result.notes)
     show_files(result.written)
 
 
-def show_stripped(result: Stripped) -> None:
+def show_stripped(result: "Stripped") -> None:
     """How many tensors are noise now, and the files."""
     show_notes(f"no weights, so kept as they are: {name!r}" for name in result.kept)
     for line in result.removed:

@@ -2,20 +2,24 @@
 
 from collections.abc import Callable, Iterator
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 from onnxsurgeon_lite.report.tables import Columns, Rows, T, show_rows, show_table
-from onnxsurgeon_lite.runtime.run import RunResult
 from onnxsurgeon_lite.tensors.comparison import Comparison, gap, texts, titles, verdict
 from onnxsurgeon_lite.tensors.metrics import number_text
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.matching.split import Split
+    from onnxsurgeon_lite.runtime.run import RunResult
 
 Compared = tuple[str, Comparison]
 _EXPLAINED = 8  # tensors; the table has them all
 
 
-def show_run(result: RunResult) -> None:
+def show_run(result: "RunResult") -> None:
     """Show what a run returned, a line a tensor."""
     columns = ["name", "dtype", "shape", "min", "max", "mean", "NaN", "Inf"]
     rows = []
@@ -60,6 +64,17 @@ def measured(
         return text
 
     return {title: cell(place) for place, title in enumerate(titles(every_metric))}
+
+
+def show_split(found: "Split") -> None:
+    """A line for each part, then how they compare with the whole."""
+    for number, part in enumerate(found.parts, 1):
+        what = f"wrote {str(part.path)!r}" if part.path else f"part {number}"
+        ends = f"{', '.join(part.inputs)} -> {', '.join(part.outputs)}"
+        say_all([f"{what}: {ends} ({counted(len(part.nodes), 'node')})"])
+    for name, comparison in found.outputs.items():
+        agrees = f"{name!r} agrees with the whole: max abs difference {comparison.max_abs:.3g}"
+        say_all([agrees] if comparison.match else explain(name, comparison))
 
 
 def show_comparison(result: SetComparison, every_metric: bool = False) -> None:

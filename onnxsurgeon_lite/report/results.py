@@ -24,7 +24,7 @@ SHOWN_BY = {
     "View": "page.view.show_view",
     "CheckResult": "plain.show_verdict",
     "ModelDiff": "differences.show_diff",
-    "Split": "edits.show_split",
+    "Split": "metrics.show_split",
     "PassResult": "edits.show_result",
     "EditResult": "edits.show_edited",
     "DataListing": "edits.show_data",

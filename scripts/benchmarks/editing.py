@@ -15,6 +15,11 @@ import sys
 import onnx
 onnx.save(onnx.load(sys.argv[1]), sys.argv[2])
 """
+_INFER = """
+import sys
+import onnx
+onnx.save(onnx.shape_inference.infer_shapes(onnx.load(sys.argv[1])), sys.argv[2])
+"""
 _LOAD_BOTH = """
 import sys
 import onnx
@@ -197,6 +202,39 @@ def edit_tf_bert(root: Path, out: Path) -> list[Contest]:
         )
         for verb, arguments in verbs.items()
     ]
+
+
+def infer_types(root: Path, out: Path) -> list[Contest]:
+    """Types of small graphs of unknown sizes, of a long one, of an export and of one that computes its shapes."""
+    models = {
+        "negative": out / "negative.onnx",
+        "chain": out / "chain.onnx",
+        "resnet": model_folder(root, "resnet") / "good.onnx",
+        "tf-bert": model_folder(root, "tf-bert") / "model.onnx",
+    }
+    onnx.save(onnx.parser.parse_model(_NEGATIVE), models["negative"])
+    chain = onnx.load(model_folder(root, "chain") / "model.onnx")
+    del chain.graph.node[_INFERRED:]
+    chain.graph.output[0].name = f"v{_INFERRED}"
+    onnx.save(chain, models["chain"])
+    contests = []
+    for label, model in models.items():
+        theirs = Command("onnx's inference", python(_INFER, model, out / "saved.onnx"))
+        ours = _edit(f"infer-{label}", model, out / "edited.onnx", "infer")
+        contests.append(Contest(ours, (Peer(theirs, (Target("time", 1.5),)),)))
+    return contests
+
+
+_INFERRED = 3900  # nodes of a chain
+_NEGATIVE = """<ir_version: 8, opset_import: ["" : 17]>
+negative (float[-1,3,-1,-1] x) => (float[-1,-1] y)
+<float[8,3,1,1] w = {1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,1,2,3,1,2,3}, int64[1] zero = {0}, int64[1] one = {1},
+ int64[1] two = {2}, int64[1] rest = {-1}> {
+    c = Conv<pads = [1,1,1,1], strides = [2,2]>(x, w) r = Relu(c)
+    p = MaxPool<kernel_shape = [3,3], strides = [2,2]>(r)
+    s = Shape(p) b = Slice(s, zero, two) l = Concat<axis = 0>(b, rest) f = Reshape(p, l)
+    t = Transpose<perm = [0,2,1]>(f) m = Softmax(t) u = MatMul(f, m) a = Add(u, u) d = Concat<axis = 1>(a, u)
+    e = Slice(d, zero, two, one) n = ReduceMean<axes = [2], keepdims = 0>(e) y = Sigmoid(n) }"""
 
 
 def edit_chains_more(root: Path, out: Path) -> list[Contest]:
@@ -433,6 +471,9 @@ ROWS = {
     ),
     "edit-tf-bert": Row(
         "verbs on a BERT as tf2onnx writes it", ("tf-bert",), 900_000_000, edit_tf_bert
+    ),
+    "infer": Row(
+        "types, beside onnx's inference", ("chain", "resnet", "tf-bert"), 600_000_000, infer_types
     ),
     "diff": Row("one attribute among 3000 and 50 000 nodes", ("chain",), 10_000_000, diff_chains),
 }

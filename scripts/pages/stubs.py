@@ -20,7 +20,7 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.api import edit
 from onnxsurgeon_lite.passes import VERBS
 from onnxsurgeon_lite.passes.attribution import Method
-from onnxsurgeon_lite.passes.set_attr import AttributeValue
+from onnxsurgeon_lite.passes.protocol import AttributeValue
 
 FOLDER = Path(osl.__file__).parent / "api"
 MODULE = '''"""Every edit as a function: `rename(model, {"23": "features"})`. The passes give fields and documentation.
@@ -59,7 +59,7 @@ from onnxsurgeon_lite.api.call import Limiting, Running
 from onnxsurgeon_lite.matching.edit_result import EditResult
 from onnxsurgeon_lite.model import Model, ModelLike
 from onnxsurgeon_lite.passes.attribution import Method
-from onnxsurgeon_lite.passes.set_attr import AttributeValue
+from onnxsurgeon_lite.passes.protocol import AttributeValue
 from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.tensors.references import Tensors
 
