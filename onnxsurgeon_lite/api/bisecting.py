@@ -194,7 +194,7 @@ class Bisecting:
             return self._by_parts()
 
         if self.other is None:
-            with self._sides(*first):  # the names are matched once
+            with self._sides(*self._telling(first)):  # the names are matched once
                 pass
         outcomes, metric, repeated = bisection.judged(
             self._many(), self.call.pool(), self.call.progress
@@ -210,6 +210,14 @@ class Bisecting:
             result.samples.metric = metric
             result.samples.repeated = repeated
         return result
+
+    def _telling(self, first: Opened) -> Opened:
+        """Return the second sample where the first has an empty cache: there what is new equals all of it."""
+        references = self.job.references
+        if not _has_empty(first[1]) or references is None or (references.count or 1) < _TWO:
+            return first
+        second = self._sample(1)
+        return first if _has_empty(second[1]) else second
 
     def _by_parts(self) -> BisectResult:
         """Search the only sample; a cluster tells which parts of the model agree."""
@@ -378,6 +386,11 @@ class Bisecting:
             yield named, given
 
 
+def _has_empty(feeds: Feeds) -> bool:
+    return any(isinstance(fed, np.ndarray) and not fed.size for fed in feeds.values())
+
+
+_TWO = 2
 _WIDE = 3  # nodes of a region that need no narrowing
 
 
@@ -496,7 +509,7 @@ def right_for(
     rng = np.random.default_rng(0)
     fresh, same = {**feeds}, True
     for name, value in feeds.items():
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray) and value.size:
             fresh[name] = other_order = rng.permutation(value.ravel()).reshape(value.shape)
             same &= np.array_equal(other_order, value)
     if same:

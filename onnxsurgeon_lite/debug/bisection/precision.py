@@ -50,9 +50,16 @@ def tell_precision(result: BisectResult, index: GraphIndex, sides: Sequence[str]
         return
 
     # each side is compared with float64, computed from what that side read
+    found = [[_errors(culprit, result, index, side) for culprit in products] for side in (0, 1)]
     for side, title in enumerate(sides or ("the references", "the runtime")):
-        errors = [_errors(culprit, result, index, side) for culprit in products]
-        names = [name for name in _FORMATS if all(_are_of(name, *each) for each in errors)]
+        errors = found[side]
+        # a product of other numbers is far from this one, however either is rounded
+        farthest = max(worst for worst, _ in found[1 - side])
+        names = [
+            name
+            for name, (most, _) in _FORMATS.items()
+            if farthest <= _ROOM * most and all(_are_of(name, *each) for each in errors)
+        ]
         if names:
             because = (
                 f"{title} computed in {' or '.join(names)}: rounding what they read to it gives the errors of all"

@@ -28,6 +28,7 @@ Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 
 FAMILIES: Sequence[Family] = (
     other_model.settings_of_other_model,
+    other_model.wiring_of_other_model,
     settings.in_training,
     attributes.attributes,
     constants.epsilons,
@@ -91,6 +92,7 @@ OF_A_CONSTANT: Sequence[Family] = (
 
 WIDER: Sequence[Family] = (
     other_model.settings_of_other_model,
+    other_model.wiring_of_other_model,
     attributes.attributes,
     norms.other_groups,
     operators.other_parts,
@@ -106,6 +108,7 @@ WIDER: Sequence[Family] = (
 
 TOGETHER: Sequence[Family] = (
     other_model.settings_of_other_model,
+    other_model.wiring_of_other_model,
     attributes.attributes,
     operators.extra_operations,
     operations.operations,
@@ -117,6 +120,7 @@ TOGETHER: Sequence[Family] = (
 
 FORKED: Sequence[Family] = (
     other_model.settings_of_other_model,
+    other_model.wiring_of_other_model,
     attributes.attributes,
     wiring.exchanged_operands,
     operators.extra_operations,

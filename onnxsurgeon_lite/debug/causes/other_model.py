@@ -1,4 +1,4 @@
-"""Constants and attributes that are others in the model that computed the references; rows taken of a table."""
+"""Constants, attributes and operands that are others in the model that computed the references; rows of a table."""
 
 from dataclasses import replace
 
@@ -58,6 +58,19 @@ def settings_of_other_model(place: Place) -> Hypotheses:
         yield from (changed(site, {name: value}) for name, value in right.items())
         if len(right) > 1:
             yield changed(site, right)
+
+
+def wiring_of_other_model(place: Place) -> Hypotheses:
+    """Yield the values that a node reads in the other model, all of them together."""
+    for site in place.sites:
+        right = site.other_reads
+        if right:
+            now, then = (
+                " and ".join(map(repr, dict.fromkeys(names)))
+                for names in ((site.name(slot) for slot in right), right.values())
+            )
+            edits = tuple(Rewire(site.name(n), name, site.only, n) for n, name in right.items())
+            yield Hypothesis("wiring", f"{site.title} reads {now}; with {then}", edits)
 
 
 def _told(constant: Constant, right: Array) -> str:

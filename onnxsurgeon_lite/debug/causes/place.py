@@ -154,19 +154,35 @@ class RegionNode:
         return settings_of(self.place.index, self.node)
 
     @cached_property
-    def other_settings(self) -> dict[str, Attribute]:
-        """What other attributes have the node that makes the same value in the model that computed the references."""
+    def other_node(self) -> NodeProto | None:
+        """The node of the same operator that makes the same value in the model that computed the references."""
         other, name = self.place.other, self.output
-        if other is None:
-            return {}
         name = self.place.stored_as.get(name, "") or name
-        if name not in other.producer:
-            return {}
+        if other is None or name not in other.producer:
+            return None
         node = other.nodes[other.producer[name]]
-        if (node.op_type, node.domain) != (self.op_type, self.node.domain):
-            return {}
-        found = settings_of(other, node).items()
+        alike = (node.op_type, node.domain) == (self.op_type, self.node.domain)
+        return node if alike else None
+
+    @cached_property
+    def other_settings(self) -> dict[str, Attribute]:
+        """The attributes that this node has otherwise."""
+        other, node = self.place.other, self.other_node
+        found = settings_of(other, node).items() if other is not None and node is not None else ()
         return {key: value for key, value in found if self.attributes.get(key) != value}
+
+    @cached_property
+    def other_reads(self) -> dict[int, str]:
+        """What this node reads otherwise, by slot, under the names that it has here."""
+        place, node = self.place, self.other_node
+        here = {there or name: name for name, there in place.stored_as.items()}
+        reads = () if node is None else enumerate(map(str, node.input))
+        named = {slot: here.get(name, name) for slot, name in reads}
+        return {
+            slot: name
+            for slot, name in named.items()
+            if self.name(slot) not in ("", name) and name in place.index
+        }
 
     def ints(self, name: str) -> list[int]:
         """Return an attribute that has several integers; none if it has not."""
@@ -269,7 +285,7 @@ class Place:
         beside: constants from elsewhere that the region could read; initializers of `index` too.
         lacking: references nearby that no value of the model has.
         changed: initializers that have other numbers in the model that computed the references: name -> those.
-        other: that model. stored_as: the names that values of `index` have there, where they are others.
+        other: that model. stored_as: the names that values have there.
         module: the class of the module that computed the reference of the value; '' if that is not known.
         left_out: what was not looked into, a sentence each.
     """

@@ -138,8 +138,7 @@ class Surroundings:
         place.changed, references = self.case.changed, self.first.references
         if isinstance(place.changed, ChangedInitializers):
             place.other = place.changed.theirs
-            made = index.made_by(positions) & references.entries.keys()
-            place.stored_as = {name: references.entries[name].stored_as for name in made}
+            place.stored_as = {name: each.stored_as for name, each in references.entries.items()}
         lacking = {name: references.read(name) for name in culprit.lacking if name in references}
         place.lacking = {name: value for name, value in lacking.items() if is_array(value)}
         place.module = references.entries[culprit.value].class_name

@@ -188,11 +188,12 @@ def _exchanged(held: Sequence[str], returned: Sequence[str], index: GraphIndex) 
     Args:
         held: the value of the model that each of `returned` is.
     """
+    pairs = list(zip(returned, held, strict=True))
     if list(held) == list(index.outputs) or sorted(held) != sorted(index.outputs):
         return ""
-    order = ", ".join(
-        f"{name!r} at {output!r}" for name, output in zip(returned, held, strict=True)
-    )
+    if all(name.endswith(f"[{value}]") for name, value in pairs):
+        return ""  # a dict has no order
+    order = ", ".join(f"{name!r} at {output!r}" for name, output in pairs)
     return f"the outputs are not in the order of what is compared with them: {order}"
 
 

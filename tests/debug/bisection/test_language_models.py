@@ -1,0 +1,122 @@
+"""Language models: caches that are empty at first, half precision, layers that are taken for each other."""
+
+import numpy as np
+import pytest
+
+import onnxsurgeon_lite as osl
+from kit import packages
+from kit.causes import model, numbers
+
+STEP = """<ir_version: 10, opset_import: ["" : 21]>
+step (float[1, n, 4] x, float[1, 2, p, 2] past) => (float[1, 2, m, 2] y, float[1, 2, m, 2] present)
+<float[4, 4] w = {WEIGHT}> {
+    made = MatMul (x, w)
+    parts = Constant <value_ints = [0, 0, 2, 2]> ()
+    heads = Reshape (made, parts)
+    new = Transpose <perm = [0, 2, 1, 3]> (heads)
+    present = Concat <axis = 2> (past, new)
+    y = Tanh (present)
+}
+"""
+
+
+def cached(names=("y", "present")):
+    """Return a module with a cache, its model, and two steps: the cache is empty at the first one."""
+    torch = pytest.importorskip("torch")
+
+    class Join(torch.nn.Module):
+        def forward(self, past, new):
+            return torch.cat([past.transpose(1, 2), new], 1)
+
+    class Step(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.join = torch.nn.Parameter(torch.randn(4, 4)), Join()
+
+        def forward(self, x, past):
+            new = (x @ self.weight).view(1, -1, 2, 2)
+            present = self.join(past, new).transpose(1, 2)
+            made = {"present": present, "y": torch.tanh(present)}
+            return {name: made[name] for name in names}
+
+    torch.manual_seed(0)
+    module = Step()
+    weight = module.weight.detach().numpy()
+    steps = [
+        (torch.randn(1, 3, 4), torch.zeros(1, 2, 0, 2)),
+        (torch.randn(1, 1, 4), torch.randn(1, 2, 3, 2)),
+    ]
+    return module, osl.build(STEP.replace("WEIGHT", ", ".join(map(str, weight.ravel())))), steps
+
+
+def test_what_is_added_to_an_empty_cache_is_no_copy_of_the_cache():
+    _, right, steps = cached()
+    feeds = [dict(zip(("x", "past"), (p.numpy() for p in step), strict=True)) for step in steps]
+    made = [osl.run(right, fed, fetch=["new", "present", "y"]) for fed in feeds]
+    known = [{f"a_{name}": array for name, array in each.items()} for each in made]
+
+    found = osl.bisect(right, known, feeds=feeds)
+
+    assert found.verdict == "agrees"
+    assert found.notes == ["2 of 3 references match values of the model"]
+
+
+def test_a_dict_that_a_module_returns_has_no_order(tmp_path):
+    module, right, steps = cached(("present", "y"))
+    osl.record(module, tmp_path / "refs", args=steps[1])
+
+    assert osl.bisect(right, tmp_path / "refs").verdict == "agrees"
+
+
+def test_a_repair_is_proved_on_fresh_inputs_though_a_cache_in_a_file_is_empty(tmp_path):
+    right, wrong = packages.decoder(packages.checkpoint()), packages.decoder(packages.checkpoint())
+    for node in wrong.proto.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "scale":
+                attribute.f = 2.0
+    empty = np.zeros((1, 2, 0, 16), np.float32)
+    caches = {name.name: empty for name in right.proto.graph.input if "past" in name.name}
+    tokens = np.array([[3, 17, 5, 40]])
+    np.savez(tmp_path / "f.npz", input_ids=tokens, attention_mask=np.ones_like(tokens), **caches)
+
+    found = osl.bisect(wrong, against=right, feeds=tmp_path / "f.npz", repair=tmp_path / "r.onnx")
+
+    assert found.repair.fresh == "agrees on fresh inputs"
+
+
+def test_weights_of_two_layers_that_are_exchanged_in_half_precision_are_no_matter_of_precision():
+    text = "g (float16[7,64] x) => (float16[7,64] y) { a = MatMul (x, one) b = MatMul (x, two) y = Sub (a, b) }"
+    weights = [(numbers(64, 64, seed=seed) / 8).astype(np.float16) for seed in (0, 1)]
+    right = model(text, one=weights[0], two=weights[1])
+    wrong = model(text, one=weights[1], two=weights[0])
+
+    found = osl.bisect(wrong, against=right, feeds={"x": numbers(7, 64, seed=2).astype(np.float16)})
+
+    assert [c.findings[0].verdict for c in found.culprits] == ["wrong constant"] * 2
+    assert "'one' of MatMul (@0) and 'two' are exchanged" in found.culprits[0].causes[0].sentence
+
+
+def test_the_cache_of_another_layer_is_named_where_the_other_model_reads_its_own(tmp_path):
+    right, wrong = packages.decoder(packages.checkpoint()), packages.decoder(packages.checkpoint())
+    for node in wrong.proto.graph.node:
+        node.input[:] = [
+            name.replace("past_key_values.1", "past_key_values.0") for name in node.input
+        ]
+    caches = {
+        f"past_key_values.{n}.{p}": numbers(1, 2, 3, 16, seed=n)
+        for n in (0, 1)
+        for p in ("key", "value")
+    }
+    feeds = {"input_ids": np.array([[7]]), "attention_mask": np.ones((1, 4), np.int64), **caches}
+
+    found = osl.bisect(wrong, against=right, feeds=feeds, repair=tmp_path / "r.onnx")
+
+    assert [culprit.name for culprit in found.culprits] == [
+        "/model/layers.1/attn/GroupQueryAttention"
+    ]
+    sentence = found.culprits[0].causes[0].sentence
+    assert (
+        "reads 'past_key_values.0.key' and 'past_key_values.0.value'; with 'past_key_values.1.key' and"
+        in sentence
+    )
+    assert found.repair.verdict == "agrees"
