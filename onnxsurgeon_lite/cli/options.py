@@ -496,9 +496,10 @@ def save(model: "Loaded", target: Target, external: bool | None = None) -> "Writ
         OutputExistsError: the file exists and may not be replaced.
     """
     from onnxsurgeon_lite.model import embedded_size, save
-    from onnxsurgeon_lite.model.saving import require_protobuf, size_beside
+    from onnxsurgeon_lite.model.formats import written_format
+    from onnxsurgeon_lite.model.saving import size_beside
 
-    require_protobuf(target.path)
+    written_format(target.path)  # which refuses ONNX text
     size = size_beside(model, target.path) if external is None else embedded_size(model)
     if target.dry_run:
         announce("would write", target.path, size)

@@ -42,6 +42,7 @@ from onnxsurgeon_lite.model import (
     Model,
     by_name,
     copied,
+    drop,
     function_key,
     is_standard,
     plain_domain,
@@ -648,7 +649,7 @@ def serialized_part(
     change: Callable[[GraphProto], None],
     declared: Callable[[str], bool] = lambda _: True,
 ) -> bytes:
-    """Serialize the structure for inference.
+    """Serialize the structure for inference, without defaults that a caller may replace.
 
     Args:
         positions: of its nodes; None for all.
@@ -663,6 +664,7 @@ def serialized_part(
     infos, others = Declarations.apart(nodes.behind or around_nodes(source.graph))
     rest = GraphProto.FromString(others)
     change(rest)
+    _drop_defaults(rest, source)
     header = ModelProto(
         ir_version=source.ir_version, opset_import=source.opset_import, functions=source.functions
     )
@@ -688,10 +690,19 @@ def _small_part(
     for kind in ("input", "output", "initializer", "sparse_initializer"):
         getattr(rest, kind).extend(getattr(graph, kind))
     change(rest)
+    _drop_defaults(rest, source)
     rest.value_info.extend(info for info in graph.value_info if declared(info.name))
     nodes = graph.node
     rest.node.extend(nodes if positions is None else map(nodes.__getitem__, positions))
     return bytes(part.SerializeToString())
+
+
+def _drop_defaults(graph: GraphProto, model: ModelProto) -> None:
+    if (
+        model.ir_version >= 4
+    ):  # below, every initializer is an input, and runtimes take it for constant
+        inputs = {info.name for info in graph.input}
+        drop(graph.initializer, lambda tensor: tensor.name in inputs)
 
 
 def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:

@@ -11,6 +11,7 @@ from onnx import ModelProto, TensorProto
 from onnxsurgeon_lite.errors import ExternalDataError, ModelFileError, SurgeonError, UsageError
 from onnxsurgeon_lite.model.calls import check_functions
 from onnxsurgeon_lite.model.datafile import DataFile, locate
+from onnxsurgeon_lite.model.formats import parsed, text_format
 from onnxsurgeon_lite.model.messages import entries
 from onnxsurgeon_lite.model.model import Model, external_tensors, refer, refers
 from onnxsurgeon_lite.model.utf8 import is_utf8, not_utf8
@@ -50,7 +51,8 @@ def load(path: str | PathLike[str]) -> Model:
     Where a data file is missing, everything works that does not read its tensors.
 
     Args:
-        path: the model's file, or the folder of a language model package (`genai_config.json`) that has one model.
+        path: the model's file (protobuf, textproto or JSON), or the folder of a language model package
+            (`genai_config.json`) that has one model.
 
     Raises:
         ModelFileError: the file is missing, empty, a directory, truncated or not an ONNX model.
@@ -77,8 +79,8 @@ def load(path: str | PathLike[str]) -> Model:
                 f"{str(path)!r} is a Python file, not a model",
                 f"record takes the PyTorch module that a function returns: {path}:FUNCTION",
             )
-        key = source.key
-        data = skeleton(source.path, key)
+        key, text = source.key, text_format(path)
+        data = parsed(source.path, text) if text else skeleton(source.path, key)
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, no path
         why = getattr(error, "strerror", error)
         raise ModelFileError(f"cannot read {str(path)!r}: {why}", _nearby(path)) from error
@@ -86,7 +88,7 @@ def load(path: str | PathLike[str]) -> Model:
     for tensor in external_tensors(model.proto) if refers(data) else ():
         _resolve(model, tensor, path.absolute().parent)
     source.verify()
-    model.loaded = hash(model.encoded())
+    model.loaded = None if text else hash(model.encoded())  # a text is written anew
     return model
 
 

@@ -5,20 +5,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryFile
 from typing import BinaryIO
 
-from onnx import ModelProto, TensorProto, serialization
+from onnx import ModelProto, TensorProto
 
 from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import (
     ExternalDataError,
     ModelFileError,
     OutputExistsError,
-    UsageError,
 )
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.copying import copy_span, same_contents, write_pieces
 from onnxsurgeon_lite.model.datafile import DataFile, locate, require_inside
+from onnxsurgeon_lite.model.formats import written, written_format
 from onnxsurgeon_lite.model.loading import HoldsModel, load, loaded
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Model, external_tensors, is_external, refer, refers
@@ -64,7 +65,7 @@ def save(
 
     Args:
         model: the model, or the result of an edit.
-        path: the file to write.
+        path: the file to write; its extension decides whether it is protobuf, textproto or JSON.
         external: None keeps the layout of the source (its data files are copied, and named after the target), unless a
             single file would exceed protobuf's 2 GiB; True moves every large initializer into one `<name>.data`;
             False embeds all data, whatever the size.
@@ -107,12 +108,12 @@ def save_settled(
 ) -> Written:
     """Save a model; `settle` adds to the structure what is known only after its data files are written."""
     path = placed(path)
-    require_protobuf(path)
+    text = written_format(path)
     if isinstance(path, Remote):
         return _upload(model, path, external, settle, location, force, dry_run)
     encoded = model.encoded()
     if len(encoded) <= MAX_PROTOBUF:
-        if external is None and _is_unedited(model, encoded):
+        if external is None and not text and _is_unedited(model, encoded):
             return _copy_source(model, path, Staging(dry_run), force)
         if not external and not refers(encoded):
             return _write_plain(model, path, encoded, Staging(dry_run))
@@ -128,16 +129,6 @@ def save_settled(
             data_files = []
         settle(proto)
         return finish(staging, model, proto, path, data_files)
-
-
-def require_protobuf(path: Path) -> None:
-    """Raise `UsageError` if onnx would read a file of this name as text or JSON."""
-    kind = serialization.registry.get_format_from_file_extension(path.suffix)
-    if kind not in (None, "protobuf"):
-        raise UsageError(
-            f"{str(path)!r} has the name of a model as {kind}, and models are written as protobuf",
-            f"write {command('-o', str(path.with_suffix('.onnx')))}; onnxdbg print shows it as text",
-        )
 
 
 def _upload(
@@ -182,7 +173,14 @@ def finish(
             copy_span(out, unedited, 0, unedited.size)
             return
         structure = _referring(proto, path, instead) if instead else proto
-        write_pieces(out, expand(structure.SerializeToString(), model.files), model.files)
+        pieces = expand(structure.SerializeToString(), model.files)
+        if text := written_format(path):
+            with TemporaryFile() as whole:
+                write_pieces(whole, pieces, model.files)
+                whole.seek(0)
+                out.write(written(whole.read(), text))
+        else:
+            write_pieces(out, pieces, model.files)
 
     def check() -> None:  # that others refer to data since it was looked at, too
         _verify(model, path, external_tensors(model.proto))
@@ -243,7 +241,7 @@ def _write_plain(model: Model, path: Path, encoded: bytes, staging: Staging) -> 
     require_no_data(path)
     with staging:
         with staging.open(path) as out:
-            out.write(encoded)
+            out.write(written(encoded, text) if (text := written_format(path)) else encoded)
         staging.commit(lambda: _verify(model, path, ()))
     return Written(path, sizes=staging.sizes, planned=staging.dry_run)
 

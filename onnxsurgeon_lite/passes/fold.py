@@ -15,7 +15,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.bodies import InnerGraph, put_back, standing
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
-from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant
+from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant, held
 from onnxsurgeon_lite.model import Model, drop, is_external, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -242,7 +242,7 @@ class _Constants:
         return any(map(self._is_open, nodes))
 
     def _is_open(self, node: NodeProto) -> bool:
-        return any(constant(self.index, name) is None for name in node.input[1:2])
+        return any(held(self.index, name) is None for name in node.input[1:2])
 
     def may_run(self) -> bool:
         """Return whether a node reads constants alone, and is not kept for what it is."""

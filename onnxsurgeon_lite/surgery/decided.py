@@ -6,7 +6,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.schemas import constant, held
 from onnxsurgeon_lite.model import drop, is_external, is_standard
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.tensors import dtypes
@@ -35,7 +35,7 @@ def decide(
             continue
         if node.op_type == "CastLike":
             changed += _decide_dtype(node, types)
-        elif node.op_type == "Reshape" and constant(index, node.input[1]) is None:
+        elif node.op_type == "Reshape" and held(index, node.input[1]) is None:
             shape = _shape(node, types, _rest(index, node.input[1], types))
             if shape is not None:
                 drop(node.attribute, lambda attribute: attribute.name == "allowzero")

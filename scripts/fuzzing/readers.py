@@ -28,6 +28,7 @@ from onnxsurgeon_lite.graph.patterns import conditions
 from onnxsurgeon_lite.graph.patterns.rule import read_rules, shipped
 from onnxsurgeon_lite.matching.suite import read_suite
 from onnxsurgeon_lite.matching.values.mapping import load_map
+from onnxsurgeon_lite.model.formats import written
 from onnxsurgeon_lite.passes.build import parse_text
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
@@ -198,6 +199,8 @@ KINDS: dict[str, tuple[str, Reader, Callable[[Path], bytes]]] = {
         ),
     ),
     "model": ("damaged.onnx", load, lambda _: _model()),
+    "textproto": ("damaged.textproto", load, lambda _: written(_model(), "textproto")),
+    "json": ("damaged.json", load, lambda _: written(_model(), "json")),
 }  # fmt: skip
 
 

@@ -308,6 +308,14 @@ def test_a_verb_that_relies_on_what_operators_mean_refuses_a_malformed_node(verb
         RELYING[verb](broken)
 
 
+@pytest.mark.parametrize("node", ["Constant(x)", "Loop(x)", "Concat(x)", "Reshape(x)", "If(x)"])
+def test_a_malformed_node_is_not_recorded_in_float64(node, tmp_path):
+    broken = model(f"g (float[2] x) => (float[2] y) {{ h = {node} y = Add(h, x) }}")
+
+    with pytest.raises(SurgeonError, match="refuses the model|needs attribute|takes 2 inputs"):
+        osl.record(broken, tmp_path / "refs", float64=True)
+
+
 def test_an_unknown_operator_without_outputs_is_no_constant():
     silent = model("g (float[1] x) => (float[1] y) { y = Neg(x) }")
     silent.proto.graph.node.add(op_type="Nope", input=["x"])

@@ -1,0 +1,39 @@
+"""Inputs with defaults, which a caller may replace: no edit takes the default for the value."""
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import onnxsurgeon_lite as osl
+
+
+@pytest.mark.parametrize("verb", ["infer", "fold", "skip_noops", "cse", "rewrite", "simplify"])
+@pytest.mark.parametrize("ir", [4, 10])
+def test_what_a_caller_may_replace_decides_nothing(verb, ir):
+    source = osl.build(
+        f"""<ir_version: {ir}, opset_import: ["" : 21]>
+        g (float[2, 6] x, int64[2] to, int64[1] times) => (float[N, M] y, float[K] z)
+        <int64[2] to = {{3, -1}}, int64[1] times = {{1}}>
+        {{ h = Reshape(x, to) y = Abs(h) one = Constant<value_floats = [2.0]>() z = Tile(one, times) }}"""
+    )
+    given = {"x": np.arange(12, dtype=np.float32).reshape(2, 6), "to": np.array([4, 3])}
+    given["times"] = np.array([5])
+
+    edited = getattr(osl, verb)(source, *(["silu"] if verb == "rewrite" else []))
+
+    session = onnxruntime.InferenceSession(edited.model.proto.SerializeToString())
+    y, z = session.run(["y", "z"], given)
+    assert (y.shape, z.shape) == ((4, 3), (5,))
+    declared = {
+        info.name: info.type.tensor_type.shape.dim for info in edited.model.proto.graph.value_info
+    }
+    assert not any(dim.HasField("dim_value") for dim in declared.get("h", ()))
+
+
+def test_a_shape_that_is_a_default_does_not_keep_simplify_going():
+    source = osl.build(
+        """<ir_version: 3, opset_import: ["" : 8]> g (float[2, 6] x, int64[2] to) => (float[N, M] y)
+        <int64[2] to = {3, -1}> { h = Reshape(x, to) y = Abs(h) }"""
+    )
+
+    assert osl.simplify(source).match
