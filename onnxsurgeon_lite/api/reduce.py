@@ -17,7 +17,9 @@ from onnxsurgeon_lite.names import is_function
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, Settings, settings_text, with_settings
 
 if TYPE_CHECKING:
+    from onnxsurgeon_lite.debug.reduction.asking import Questions
     from onnxsurgeon_lite.debug.reduction.conditions import Ask, Fails
+    from onnxsurgeon_lite.debug.reduction.failing import Failing
     from onnxsurgeon_lite.debug.reduction.folder import Reduction
     from onnxsurgeon_lite.debug.reduction.shrinking import Shrinking
     from onnxsurgeon_lite.graph.index import GraphIndex
@@ -89,7 +91,6 @@ def reduce(
         from onnxsurgeon_lite.debug.reduction.failing import MANY, Failing, SeenValues
         from onnxsurgeon_lite.graph.summary import model_text
         from onnxsurgeon_lite.model import require_replaceable
-        from onnxsurgeon_lite.runtime.feeds import make_feeds
 
         if output is not None:
             require_replaceable(Path(output), force)
@@ -110,6 +111,7 @@ def reduce(
             ask: conditions.Ask = conditions.FailingProgram(command, says, code, timeout)
         else:
             ask = _condition(call, fails, sides, stored)
+        first = replace(first, blind=command is not None and "{feeds}" not in command)
 
         # why it fails, then the search
         reason, failed = asking.measured(ask, first, runs)
@@ -118,12 +120,9 @@ def reduce(
             right = ask.stored(first) if isinstance(ask, conditions.Condition) else {}
             asked = named, command, says, code, sides, runs, call.allowed()
             kept = Journal.at(Path(journal), digest(first.key.encode(), asked, right), resume)
-        if first.extent.bytes > MANY:
-            with suppress(SurgeonError):
-                others, _ = make_feeds(index, replace(seen.recipe, seed=call.seed + 1))
-                seen.any_fit = ask(replace(first, feeds=others)) == reason
         asks = [ask, *(conditions.another(ask) for _ in range(1, jobs))]
-        questions = asking.Questions(asks, reason, runs, runs + (first.extent.bytes > MANY))
+        questions = asking.Questions(asks, reason, runs, runs)
+        seen.any_fit = first.blind or first.extent.bytes > MANY and _any_fit(call, questions, first)
         search = shrinking.Shrinking(questions, reason, seen, kept, first, call.progress)
         search.until = time.monotonic() + (inf if seconds is None else seconds)
         with closing(kept):
@@ -163,6 +162,16 @@ def _ended(search: "Shrinking") -> str:
     except OutOfTime:
         return "late"
     return "complete"
+
+
+def _any_fit(call: Call, questions: "Questions", first: "Failing") -> bool:
+    """Return whether a large model fails with other feeds, too."""
+    from onnxsurgeon_lite.runtime.feeds import make_feeds
+
+    with suppress(SurgeonError):
+        feeds, _ = make_feeds(first.index, replace(call.recipe(), seed=call.seed + 1))
+        return questions.answer(replace(first, feeds=feeds)) == questions.wanted
+    return False
 
 
 def _condition(

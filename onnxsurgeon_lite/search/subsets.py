@@ -17,6 +17,7 @@ def smallest(
     holds: Callable[[list[Item]], bool],
     most: float = inf,
     soon: Callable[[Iterator[list[Item]]], None] = lambda _: None,
+    kind: Callable[[Item], Hashable] = lambda _: None,
 ) -> list[Item]:
     """Return a subset for which `holds`, from which no single item can be left out; empty if all items do not hold.
 
@@ -27,6 +28,7 @@ def smallest(
         holds: asked about all items first, then about ever smaller subsets, never about the empty one.
         most: questions; after them, the smallest subset so far is returned.
         soon: told before each question which ones follow while none holds, the question itself first.
+        kind: those of a kind are left out together first, kind by kind.
 
     Source: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002 (ddmin), complements alone.
     """
@@ -35,8 +37,11 @@ def smallest(
         return []
     asked = 1
 
-    # groups to leave out, the next one last: first everything, halved wherever it cannot be left out
-    pending = [list(kept)]
+    # groups to leave out, the next one last: halved wherever they cannot be left out
+    kinds = defaultdict[Hashable, list[int]](list)
+    for place, item in kept.items():
+        kinds[kind(item)].append(place)
+    pending = [*kinds.values()][::-1]
     needed: set[int] = set()
     while pending and asked < most:
         soon(_without_each(kept, pending))

@@ -294,8 +294,11 @@ class FailingProgram:
         if found is None or not (self.says or code) or self.code not in (None, code):
             return None
         kind = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        said = found[0] if self.says else "".join(output.strip().splitlines()[-1:])
-        return Reason(kind, "" if self.code else alike(said, failing.names), said)
+        said = "".join(output.strip().splitlines()[-1:])
+        same = found[0] if self.says else said
+        if self.says:  # the whole line, which names more
+            said = output[output.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0] or same
+        return Reason(kind, "" if self.code else alike(same, failing.names), said)
 
 
 @dataclass(frozen=True)

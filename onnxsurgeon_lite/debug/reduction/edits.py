@@ -3,20 +3,23 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
 
 import numpy as np
+from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
 from onnxsurgeon_lite.debug.reduction.plainer import axes, not_plain, plainer, shortened
-from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.errors import EditError, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import schema_of
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import python
 from onnxsurgeon_lite.passes import (
     Extract,
+    Freeze,
     Inline,
     Remove,
     RemoveInput,
@@ -32,8 +35,8 @@ Target = tuple[str, ...]
 """What an edit is done to; it begins with the value or node that it is about."""
 
 _SMALL = 16  # elements of a value that becomes a constant
+_SEEN = 1024  # of one that the condition sees in no other way
 _NAMED = 8  # nodes to look at first; more say little
-_AROUND = 4  # times to look further from these: at 0, 1, 2 and 4 steps
 _USUAL = re.findall(
     r"\w+",
     "Add Cast Concat Constant Conv Gather Gemm Identity MatMul Mul Neg Relu Reshape Shape Sigmoid Slice Softmax"
@@ -50,10 +53,12 @@ def cuttable(failing: Failing) -> list[int]:
     return [place for place in order if nodes[place].op_type != "Constant"]
 
 
-def keeping(failing: Failing, kept: Collection[int], seen: SeenValues) -> Failing:
+def keeping(
+    failing: Failing, kept: Collection[int], seen: SeenValues, frozen: bool = False
+) -> Failing:
     """Return the model with some nodes alone, and the constants that they read.
 
-    What they read from others becomes an input, with the value that a run saw.
+    What they read from others becomes an input, with the value that a run saw; if `frozen`, a constant.
 
     Raises:
         EditError: no node is kept, or a value that they read is not known.
@@ -73,14 +78,29 @@ def keeping(failing: Failing, kept: Collection[int], seen: SeenValues) -> Failin
         for_others = [n for n in own if n in index.outputs or not nodes.issuperset(readers[n])]
         ends += for_others if any(readers.values()) else for_others or own[:1]
     new = {name: name for name in inputs if name not in failing.feeds}
-    return failing.edited(Extract(tuple(inputs), tuple(ends)), seen.values(failing, new, index))
+    cut = failing.edited(Extract(tuple(inputs), tuple(ends)), seen.values(failing, new, index))
+    if not frozen:
+        return cut
+    arrays = {name: value for name, value in cut.feeds.items() if isinstance(value, np.ndarray)}
+    if sum(array.size for array in arrays.values()) > _SEEN:
+        raise EditError("these constants are large")
+    return cut.edited(Freeze(tuple(arrays.items())))
 
 
-def guesses(failing: Failing, message: str) -> Iterator[set[int]]:
-    """Yield where to look first, with what is around: operators and names of a message, then rare operators."""
-    index, words = failing.index, set(re.split(r"[\s'\"(),;:]", message))
+def _words(message: str) -> set[str]:
+    return set(re.split(r"[\s'\"(),;:]", message))
+
+
+def operated(failing: Failing, message: str) -> set[int]:
+    """Return the nodes whose operator a message has."""
+    words, nodes = _words(message), failing.index.nodes
+    return {place for place in cuttable(failing) if nodes[place].op_type in words}
+
+
+def guesses(failing: Failing, message: str) -> list[set[int]]:
+    """Return where to look first: at the operators and names of a message, then at rare operators."""
+    index, words, typed = failing.index, _words(message), operated(failing, message)
     nodes = {place: index.nodes[place] for place in cuttable(failing)}
-    typed = {place for place, node in nodes.items() if node.op_type in words}
     named = {p for p, n in nodes.items() if words & {n.name, *n.output, index.node_id(p)} - {""}}
     rare = defaultdict[tuple[str, str], list[int]](list)
     for place, node in nodes.items():
@@ -88,14 +108,26 @@ def guesses(failing: Failing, message: str) -> Iterator[set[int]]:
             rare[node.domain, node.op_type].append(place)
     fewest = min(map(len, rare.values()), default=0)
     first = {places[-1] for places in rare.values() if len(places) == fewest}
-    guessed = [found for found in (typed, named, first) if 0 < len(found) <= _NAMED]
-    for step in range(_AROUND):
-        yield from guessed
-        for _ in range(max(1, step)):
-            guessed = [
-                near.union(index.makers(index.read_by(near)), index.reading(index.made_by(near)))
-                for near in guessed
-            ]
+    return [found for found in (typed, named, first) if 0 < len(found) <= _NAMED]
+
+
+def around(failing: Failing, near: set[int], steps: int) -> set[int]:
+    """Return nodes with those that are so many steps away."""
+    index = failing.index
+    for _ in range(steps):
+        near = near.union(index.makers(index.read_by(near)), index.reading(index.made_by(near)))
+    return near
+
+
+def opened(failing: Failing, message: str, seen: SeenValues) -> Iterator[Failing]:
+    """Yield functions inlined, and bodies as models, if these alone have an operator of a message."""
+    if not operated(failing, message):
+        edits = [(edit, target) for edit in _OPENING for target in edit.targets(failing)]
+        for edit, target in edits:
+            with suppress(SurgeonError):
+                inner = edit.apply(failing, target, seen)
+                if operated(inner, message):
+                    yield inner
 
 
 @dataclass(frozen=True)
@@ -113,11 +145,23 @@ def _once(_: Failing) -> list[Target]:
 
 def _made(failing: Failing) -> Iterator[Target]:
     """Yield what nodes make, the last ones first, those of bodies before those of the main graph."""
+    return (target for target, node in _makers(failing) if node.op_type != "Constant")
+
+
+def _makers(failing: Failing) -> Iterator[tuple[Target, NodeProto]]:
     bodies = ((f"{body.path}/", body.nodes) for body in failing.index.inner_bodies)
     for path, nodes in (*bodies, ("", failing.index.nodes)):
-        yield from (
-            (path + node.output[0],) for node in reversed(list(nodes)) if any(node.output[:1])
-        )
+        made = [node for node in nodes if any(node.output[:1])]
+        yield from (((path + node.output[0],), node) for node in reversed(made))
+
+
+def _constants(failing: Failing) -> Iterator[Target]:
+    return (target for target, node in _makers(failing) if node.op_type == "Constant")
+
+
+def _inner(failing: Failing) -> Iterator[Target]:
+    """Yield what can become a constant: a graph without what its outputs need would be another cut."""
+    return (target for target in _made(failing) if target[0] not in failing.index.outputs)
 
 
 def _bodies(failing: Failing) -> Iterator[Target]:
@@ -135,11 +179,22 @@ def _hoisted(failing: Failing, target: Target, seen: SeenValues) -> Failing:
     return failing.edited(step, seen.values(failing, inner | outer, body))
 
 
-def _constant(failing: Failing, target: Target, seen: SeenValues) -> Failing:
+def _all_constant(failing: Failing, _: Target, seen: SeenValues) -> Failing:
+    """Return the last nodes with what a run saw as constants, which the condition sees in no other way."""
+    for target in _inner(failing):
+        with suppress(SurgeonError, KeyError):
+            failing = _constant(failing, target, seen, _SEEN)
+    unread = [name for name, readers in failing.index.readers(failing.feeds).items() if not readers]
+    return failing.edited(RemoveInput(tuple(unread))) if unread else failing
+
+
+def _constant(failing: Failing, target: Target, seen: SeenValues, most: int = _SMALL) -> Failing:
     """Return the model with a value as a constant: what a run saw, in a body in its first iteration."""
     place = target[0] if target[0] in failing.index else f"{target[0]}[0]"
     value = np.asarray(seen.computed(failing, [place])[place])
-    if value.size > _SMALL or value.dtype.hasobject:
+    # an activation can be an input; what decides shapes, bounds and axes often cannot
+    large = value.size > most or value.ndim > 1 and most == _SMALL
+    if large or value.dtype.hasobject:
         raise EditError(f"{place!r} is large")
     numbers = value.astype(np.int64) if value.dtype.kind == "b" else value
     return failing.edited(Rewire(target[0], python(numbers.tolist())))
@@ -147,8 +202,8 @@ def _constant(failing: Failing, target: Target, seen: SeenValues) -> Failing:
 
 def _attributes(failing: Failing) -> Iterator[Target]:
     """Yield the attributes that a node has; what it requires cannot be removed."""
-    for node in failing.index.nodes:
-        yield from ((node.output[0], each.name) for each in node.attribute if node.output)
+    nodes = [n for n in failing.index.nodes if n.op_type != "Constant" and n.output]
+    yield from ((node.output[0], each.name) for node in nodes for each in node.attribute)
 
 
 def _without_attribute(failing: Failing, target: Target, _: SeenValues) -> Failing:
@@ -194,44 +249,50 @@ def _plainer(how: str) -> ShrinkingEdit:
     return ShrinkingEdit(how, lambda f: zip(not_plain(f)), lambda f, t, _: plainer(f, t[0], how))
 
 
+BYPASSED = "nodes bypassed"
+
+_OPENING = (
+    ShrinkingEdit("functions", _once, lambda f, *_: f.edited(Inline())),
+    ShrinkingEdit("bodies as models", _bodies, _hoisted),
+)
+
 STRUCTURE = (
     (
         ShrinkingEdit(
             "outputs", lambda f: zip(f.index.outputs), lambda f, t, _: f.edited(RemoveOutput(t))
         ),
-        ShrinkingEdit("inputs", lambda f: zip(f.feeds), lambda f, t, _: f.edited(RemoveInput(t))),
-        ShrinkingEdit("functions", _once, lambda f, *_: f.edited(Inline())),
+        _OPENING[0],
     ),
-    (ShrinkingEdit("bodies as models", _bodies, _hoisted),),
-    (ShrinkingEdit("nodes bypassed", _made, lambda f, t, _: f.edited(Remove(t))),),
-    (ShrinkingEdit("values as constants", _made, _constant),),
+    (_OPENING[1],),
+    (ShrinkingEdit(BYPASSED, _made, lambda f, t, _: f.edited(Remove(t))),),
+    (ShrinkingEdit("seen values", lambda f: _once(f) if f.blind else [], _all_constant),),
+    (ShrinkingEdit("values as constants", _inner, _constant),),
 )
 """Edits that leave out nodes; those in a row are tried together."""
+
+NAMES = (
+    ShrinkingEdit(
+        "notes", _notes, lambda f, t, _: f.edited(Set(tuple(zip(t[1:], repeat(""))), t[0]))
+    ),
+    ShrinkingEdit("names", _once, _short_names),
+)
+"""Edits that change no operator and no number."""
 
 DETAILS = (
     (
         ShrinkingEdit("dimensions", axes, lambda f, t, _: shortened(f, t[0], int(t[1]))),
         _plainer("zeros"),
+        ShrinkingEdit("inputs", lambda f: zip(f.feeds), lambda f, t, _: f.edited(RemoveInput(t))),
+        ShrinkingEdit("constants", _constants, _constant),
+        ShrinkingEdit("attributes", _attributes, _without_attribute),
+        ShrinkingEdit("opset", _oldest, lambda f, t, _: f.edited(Set((("opset_import.", t[1]),)))),
+        *NAMES,
     ),
     (_plainer("ones"),),
+    (_plainer("noise"),),
     (_plainer("digits"),),
-    (ShrinkingEdit("attributes", _attributes, _without_attribute),),
 )
-"""Edits that make the rest plainer."""
+"""Edits that make the rest plainer; in a row, what matters most often is first."""
 
-LAST = (
-    (
-        ShrinkingEdit(
-            "notes", _notes, lambda f, t, _: f.edited(Set(tuple(zip(t[1:], repeat(""))), t[0]))
-        ),
-        ShrinkingEdit("opset", _oldest, lambda f, t, _: f.edited(Set((("opset_import.", t[1]),)))),
-        ShrinkingEdit("names", _once, _short_names),
-    ),
-)
-"""Edits that are done once: nothing else depends on them."""
-
-EXACT = {"outputs", "inputs", "functions", "values as constants", "notes", "opset"}
+EXACT = {"outputs", "inputs", "functions", "values as constants", "constants", "notes", "opset"}
 """The values that these leave keep their names, and what is right for them."""
-
-AT_ONCE = (DETAILS[0], DETAILS[-1], *LAST)
-"""Edits that seldom matter to a node alone."""

@@ -41,12 +41,14 @@ class Failing:
     Attributes:
         steps: the edits that made the model of the first one.
         named: the names of the first one, which messages about smaller ones may lack.
+        blind: whether the condition sees no feeds; then they are no part of the key.
     """
 
     model: Model
     feeds: Feeds
     steps: tuple[Pass, ...] = ()
     named: frozenset[str] = frozenset()
+    blind: bool = False
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -61,8 +63,8 @@ class Failing:
 
     @cached_property
     def key(self) -> str:
-        """A digest of the model and the feeds."""
-        return digest(self.model.encoded(), "", self.feeds)
+        """A digest of what the condition sees."""
+        return digest(self.model.encoded(), "", {} if self.blind else self.feeds)
 
     @cached_property
     def extent(self) -> Extent:
@@ -101,7 +103,8 @@ class Failing:
             if index.inputs[name].type.WhichOneof("value") is None:
                 index.inputs[name].type.CopyFrom(type_of(value))
         steps = (*self.steps, step, Clean())
-        return Failing(result.model, as_declared(index, feeds), steps, self.named or self.names)
+        feeds, named = as_declared(index, feeds), self.named or self.names
+        return Failing(result.model, feeds, steps, named, self.blind)
 
     def fed(self, name: str, value: Array) -> "Failing":
         """Return the model with another feed."""

@@ -9,19 +9,35 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.passes import SetConstant, SetShape
 from onnxsurgeon_lite.tensors.dtypes import Array, arrays_in
 
+_NOISY = 64  # elements, from which on numbers say more than their values: weights leave
+
+
+def _noise(array: Array) -> Array:
+    if array.dtype.kind != "f" or array.size < _NOISY:
+        return array
+    return np.random.default_rng(0).normal(size=array.shape).round(1).astype(array.dtype)
+
+
 FILLS: dict[str, Callable[[Array], Array]] = {
     "zeros": np.zeros_like,
     "ones": np.ones_like,
+    "noise": _noise,
     "digits": lambda array: array.round(1) if array.dtype.kind == "f" else array,
 }
 """How numbers become plainer, the plainest first."""
 
 
 def not_plain(failing: Failing) -> Iterator[str]:
-    """Yield the constants and feeds that are neither all 0 nor all 1."""
+    """Yield the constants and feeds that are neither all 0 nor all 1.
+
+    An integer alone is as plain as another, but for the iterations of a Loop.
+    """
+    loops = {n.input[0] for n in failing.index.nodes if n.op_type == "Loop" and n.input}
     held = [(name, failing.model.array(each)) for name, each in failing.constants.items()]
     for name, value in (*held, *failing.feeds.items()):
-        if not all((array == 0).all() or (array == 1).all() for array in arrays_in(value)):
+        arrays = arrays_in(value)
+        short = name not in loops and all(a.size < 2 and a.dtype.kind in "iub" for a in arrays)
+        if not short and not all((a == 0).all() or (a == 1).all() for a in arrays):
             yield name
 
 
@@ -40,15 +56,21 @@ def plainer(failing: Failing, name: str, how: str) -> Failing:
 
 
 def axes(failing: Failing) -> Iterator[tuple[str, str]]:
-    """Yield the dimensions of inputs that can become smaller."""
-    for name, value in failing.feeds.items():
-        for axis, size in enumerate(value.shape if isinstance(value, np.ndarray) else ()):
-            if size > 1:
-                yield name, str(axis)
+    """Yield the dimensions of inputs that can become smaller; of constants in a model without inputs."""
+    held = {name: list(each.dims) for name, each in failing.constants.items()}
+    fed = {n: v.shape for n, v in failing.feeds.items() if isinstance(v, np.ndarray)}
+    for name, shape in (fed if failing.feeds else held).items():
+        yield from ((name, str(axis)) for axis, size in enumerate(shape) if size > 1)
 
 
 def shortened(failing: Failing, name: str, axis: int) -> Failing:
-    """Return the model with a dimension of an input that is 1, which is followed through the model."""
+    """Return the model with a dimension of an input that is 1, which is followed through the model.
+
+    A dimension of a constant is not followed: operators broadcast it, or the model fails in another way.
+    """
+    if name in failing.constants:
+        numbers = failing.model.array(failing.constants[name])
+        return failing.edited(SetConstant(name, numbers.take([0], axis)))
     smaller = np.asarray(failing.feeds[name]).take([0], axis)
     if all(dim.dim_param for dim in failing.index.inputs[name].type.tensor_type.shape.dim):
         return failing.fed(name, smaller)

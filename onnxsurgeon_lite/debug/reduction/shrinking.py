@@ -1,7 +1,7 @@
 """Make a failing model smaller as long as it fails for the same reason."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,17 +11,21 @@ from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.debug.reduction.asking import Questions
 from onnxsurgeon_lite.debug.reduction.conditions import Reason
 from onnxsurgeon_lite.debug.reduction.edits import (
-    AT_ONCE,
+    BYPASSED,
     DETAILS,
     EXACT,
-    LAST,
+    NAMES,
     STRUCTURE,
     ShrinkingEdit,
+    around,
     cuttable,
     guesses,
     keeping,
+    opened,
+    operated,
 )
 from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
+from onnxsurgeon_lite.debug.reduction.plainer import FILLS
 from onnxsurgeon_lite.errors import OutOfTime, SurgeonError
 from onnxsurgeon_lite.search.subsets import shortest_run, smallest
 
@@ -33,6 +37,9 @@ Edited = Callable[[Sequence[Item]], Failing]
 
 
 _STATE = ("reduce",)  # of the answers in a journal
+_AROUND = 0, 1, 3, 7  # steps from a guess to look
+_FEW = 4  # nodes
+_SHORT = 8  # nodes of a model that is compared by its form
 
 
 @dataclass
@@ -44,7 +51,7 @@ class Shrinking:
         seen: values of models. journal: keeps the answers.
         best: the smallest model that failed so far.
         until: the monotonic time after which nothing is asked. found: the call that found the fewest nodes.
-        refused: what could not be done, with the nodes around it.
+        refused: what could not be done, with the nodes around it. forms: models that were refused, without names.
     """
 
     questions: Questions
@@ -56,35 +63,79 @@ class Shrinking:
     until: float = inf
     found: int = 0
     refused: set[tuple[Item, int]] = field(default_factory=set)
+    forms: set[str] = field(default_factory=set)
 
     def run(self) -> Failing:
-        """Make the model smaller until nothing does: first its structure alone."""
-        failing = self.best
-        for rows in (STRUCTURE, (*STRUCTURE, *DETAILS)):
-            while (result := self._rows(self._cut(failing), rows)).key != failing.key:
-                failing = result
-            if failing.extent.nodes == 1 and (plain := self._at_once(failing)) is not None:
-                return plain
-        return self._rows(failing, LAST)
+        """Make the model smaller until nothing does: first its structure, then what is left of it."""
+        failing = self._structure(self.best)
+        plain = self._details(failing)
+        # smaller dimensions may let a node go
+        while plain.key != failing.key and plain.extent.nodes > 1:
+            failing = self._structure(plain)
+            if failing.key == plain.key:
+                break
+            plain = self._details(failing)
+        return plain
 
-    def _at_once(self, failing: Failing) -> Failing | None:
-        """Return a node alone with everything made plainer in one step; None where it does not fail then."""
-        edits = {edit.name: edit for row in AT_ONCE for edit in row}
-        result = self._edited(edits, failing, self._items(edits, failing))
-        return result if self.seen.references is None and self.fails(result) else None
+    def _structure(self, failing: Failing) -> Failing:
+        """Leave out nodes; after each other edit that made the model smaller, cut it again."""
+        while True:
+            failing = self._cut(failing)
+            results = (self._rows(failing, [row]) for row in STRUCTURE)
+            smaller = next((each for each in results if each.key != failing.key), None)
+            if smaller is None:
+                return failing
+            failing = smaller
+
+    def _details(self, failing: Failing) -> Failing:
+        result = self._rows(failing, DETAILS)
+        # its values have other names now: what was refused stays so
+        new = dict(zip(failing.index.values(), result.index.values(), strict=False))
+        for (edit, (value, *more)), place in list(self.refused):
+            item = edit, (new.get(value, value), *more)
+            if place == _around(failing, (edit, (value,))):
+                self.refused.add((item, _around(result, item)))
+        return result
 
     def _cut(self, failing: Failing) -> Failing:
         """Keep the fewest nodes that fail; look first at those that the message names."""
-        outputs = [tuple(node.output) for node in failing.index.nodes]
-        items: dict[int, Item] = {place: ("cut", outputs[place]) for place in cuttable(failing)}
+        said, here = self.reason.said, self._kept(failing)
+        guessed = guesses(failing, said)
 
-        def without(gone: Sequence[Item]) -> Failing:
-            left = [place for place, item in items.items() if item not in gone]
-            return keeping(failing, left, self.seen)
+        def tried() -> Iterator[tuple[_Row, set[int]]]:
+            for inner in opened(failing, said, self.seen):
+                yield self._kept(inner), operated(inner, said)
+            for steps in _AROUND:
+                yield from ((here, around(failing, guess, steps)) for guess in guessed)
+                if failing.blind and steps == 1:
+                    yield from ((self._kept(failing, frozen=True), guess) for guess in guessed)
 
-        first = guesses(failing, self.reason.said)
-        guessed = ([items[place] for place in items if place in guess] for guess in first)
-        return self._smaller(failing, items.values(), without, guessed)
+        if not here.items or here.holds([]):
+            return failing
+        chosen = ((row, [i for i in row.items if row.places[i] in kept]) for row, kept in tried())
+        held = (each for each in chosen if each[0].holds(each[1]))
+        row, first = next(held, (here, here.items))
+        left = smallest(shortest_run(first, row.holds), row.holds, soon=row.ask_ahead)
+        return self._result(row, left)
+
+    def _kept(self, failing: Failing, frozen: bool = False) -> "_Row":
+        """Return the nodes that can be left out, the last ones first."""
+        places: dict[Item, int] = {}
+        for place in cuttable(failing):
+            places["cut", tuple(failing.index.nodes[place].output)] = place
+
+        def without(gone: Iterable[Item]) -> Failing:
+            left = places.keys() - {*gone}
+            return keeping(failing, [places[item] for item in left], self.seen, frozen)
+
+        return _Row(self, failing, self._unrefused(failing, places), without, places=places)
+
+    def _form(self, failing: Failing) -> str:
+        """Return the key of a short model without names: if one was refused, so are others of its form."""
+        if failing.extent.nodes > _SHORT:
+            return ""
+        edits = {edit.name: edit for edit in NAMES}
+        return self._edited(edits, failing, self._items(edits, failing)).key
 
     def _rows(self, failing: Failing, rows: Iterable[Sequence[ShrinkingEdit]]) -> Failing:
         """Apply as many edits of each row as possible."""
@@ -111,24 +162,22 @@ class Shrinking:
                 failing = edits[name].apply(failing, target, self.seen)
         return failing
 
-    def _smaller(
-        self,
-        failing: Failing,
-        items: Iterable[Item],
-        edited: Edited,
-        guessed: Iterable[list[Item]] = (),
-    ) -> Failing:
-        """Do as many of the items as possible; return the model after it.
-
-        `guessed` are left undone in the first tries; the items then follow one another in the graph.
-        """
-        items = [item for item in items if (item, _around(failing, item)) not in self.refused]
-        row = _Row(self, failing, items, edited)
+    def _smaller(self, failing: Failing, items: Iterable[Item], edited: Edited) -> Failing:
+        """Do as many of the items as possible; return the model after it."""
+        row = _Row(self, failing, self._unrefused(failing, items), edited)
         left: list[Item] = []
-        if items and not row.holds([]):
-            first = next(filter(row.holds, guessed), items) if guessed else items
-            run = shortest_run(first, row.holds) if guessed else first
-            left = smallest(run, row.holds, soon=row.ask_ahead)
+        # few nodes of a cut can be bypassed: each is asked about alone
+        alone = 0 < len(row.items) <= _FEW and row.items[0][0] == BYPASSED
+        if alone or row.items and not row.holds([]):
+            kind = _itself if alone else _numbers
+            left = smallest(row.items, row.holds, soon=row.ask_ahead, kind=kind)
+            left = [] if len(left) == 1 and row.holds([]) else left
+        return self._result(row, left)
+
+    def _unrefused(self, failing: Failing, items: Iterable[Item]) -> list[Item]:
+        return [item for item in items if (item, _around(failing, item)) not in self.refused]
+
+    def _result(self, row: "_Row", left: Sequence[Item]) -> Failing:
         result = row.made(left)
         self.refused |= {(item, _around(result, item)) for item in left}
         return result
@@ -137,7 +186,8 @@ class Shrinking:
         """Return whether a model fails for the same reason."""
         known = self.journal.known(_STATE, [failing.key])
         fails = known.get(failing.key, False)
-        if not known:
+        form = self._form(failing)
+        if not known and form not in self.forms:
             if time.monotonic() > self.until:
                 raise OutOfTime
             self.progress(f"{self.best.extent}; asked {self.questions.asked} times")
@@ -145,6 +195,8 @@ class Shrinking:
             fails = reason == self.reason
             self.journal.add(_STATE, failing.key, fails)
             self.reason = reason if fails and reason else self.reason  # with names of what is left
+        if form and not fails:
+            self.forms.add(form)
         if fails and failing.extent <= self.best.extent:
             if failing.extent.nodes < self.best.extent.nodes:
                 self.found = self.questions.asked
@@ -157,7 +209,7 @@ class _Row:
     """Items: as many as possible are done to a model.
 
     Attributes:
-        done: those after which it failed last.
+        done: those after which it failed last. places: nodes of the items.
     """
 
     search: Shrinking
@@ -165,6 +217,7 @@ class _Row:
     items: Sequence[Item]
     edited: Edited
     done: set[Item] = field(default_factory=set)
+    places: Mapping[Item, int] = field(default_factory=dict)
 
     def made(self, left: Sequence[Item]) -> Failing:
         """Return the model with all but some of the items done."""
@@ -178,7 +231,7 @@ class _Row:
             if candidate.key == self.failing.key:
                 return True
             new = self._new(candidate, left)
-            if self._refused(new):
+            if self._refused(new) or not candidate.extent.nodes:
                 return False
             if self.search.fails(candidate):
                 self.done = {*self.items}.difference(left)
@@ -205,6 +258,14 @@ class _Row:
     def _refused(self, new: set[tuple[Item, int]]) -> bool:
         # what was refused alone is refused after a step that has nothing to do with it
         return len(new) == 1 and new <= self.search.refused
+
+
+def _numbers(item: Item) -> Hashable:
+    return item[0] in FILLS
+
+
+def _itself(item: Item) -> Hashable:
+    return item
 
 
 def _around(failing: Failing, item: Item) -> int:
