@@ -1,7 +1,5 @@
 """Values that half precision goes into, and which are therefore no more precise than that."""
 
-from collections.abc import Set
-
 import numpy as np
 from onnx import NodeProto, TensorProto
 
@@ -25,7 +23,8 @@ def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
         if declared.type.tensor_type.elem_type in HALF:
             found[name] = numpy_dtype(declared.type.tensor_type.elem_type)
     halved = {name for node in index.nodes if _casts_to_half(node) for name in node.output}
-    if not any(_computes_with(node, found.keys() | halved) for node in index.nodes):
+    halved |= found.keys()
+    if all(node.op_type == "Cast" or halved.isdisjoint(node.input) for node in index.nodes):
         return {}
     for position in index.order:
         node = index.nodes[position]
@@ -41,7 +40,3 @@ def _casts_to_half(node: NodeProto) -> list[int]:
     return [
         a.i for a in node.attribute if node.op_type == "Cast" and a.name == "to" and a.i in HALF
     ]
-
-
-def _computes_with(node: NodeProto, names: Set[str]) -> bool:
-    return node.op_type != "Cast" and not names.isdisjoint(node.input)

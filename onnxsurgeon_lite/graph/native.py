@@ -58,7 +58,7 @@ def infer(model: ModelProto, *, strict: bool = False, data_prop: bool = False) -
 
 def infer_encoded(model: bytes, *, strict: bool = False, data_prop: bool = False) -> bytes:
     """Infer types of a serialized model, and return the graph serialized; see `infer`."""
-    return _apart("type inference", _infer, model, strict, data_prop)
+    return apart("type inference", _infer, model, strict, data_prop)
 
 
 def begin_infer(model: bytes, *, data_prop: bool = False) -> None:
@@ -86,17 +86,17 @@ def begin() -> None:
 def infer_node(model: ModelProto, operator: str, version: int, domain: str) -> GraphProto:
     """Infer the types of one node's outputs by a schema; value_info types what it reads, initializers are constant."""
     schema = operator, version, domain
-    return _graph(_apart("type inference", _infer_node, model.SerializeToString(), schema))
+    return _graph(apart("type inference", _infer_node, model.SerializeToString(), schema))
 
 
 def convert(model: ModelProto, version: int) -> ModelProto:
     """Convert to another opset version; raises like `infer`."""
-    return _model(_apart("the version converter", _convert, model.SerializeToString(), version))
+    return _model(apart("the version converter", _convert, model.SerializeToString(), version))
 
 
 def check(model: bytes, folder: str, full: bool) -> None:
     """Run the checker on a serialized model, with external data in a folder; raises like `infer`."""
-    _apart("the checker", _check, model, folder, full)
+    apart("the checker", _check, model, folder, full)
 
 
 def begin_check(model: bytes, folder: str, full: bool) -> None:
@@ -106,17 +106,17 @@ def begin_check(model: bytes, folder: str, full: bool) -> None:
 
 def printed(model: ModelProto) -> str:
     """Return a model in ONNX text syntax; raises like `infer`."""
-    return _apart("the printer", _print, model.SerializeToString()).decode(errors="replace")
+    return apart("the printer", _print, model.SerializeToString()).decode(errors="replace")
 
 
 def parsed(text: str) -> ModelProto:
     """Parse a model in ONNX text syntax; raises like `infer`."""
-    return _model(_apart("the parser", _parse, text))
+    return _model(apart("the parser", _parse, text))
 
 
 def evaluated(model: ModelProto, most: int) -> GraphProto | None:
     """Run the reference evaluator; return the outputs as initializers, or None above `most` elements."""
-    found = _apart("the reference evaluator", _evaluate, model.SerializeToString(), most)
+    found = apart("the reference evaluator", _evaluate, model.SerializeToString(), most)
     return _graph(found) if found else None
 
 
@@ -358,7 +358,7 @@ _forks = threading.local()
 
 
 def _begin(work: Work, *arguments: object) -> None:
-    """Ask a fork for what `_apart` will ask for, if nothing goes wrong; what was begun long ago is given up."""
+    """Ask a fork for what `apart` will ask for, if nothing goes wrong; what was begun long ago is given up."""
     if not hasattr(_forks, "serves"):
         begun = _begun()
         del begun[: 1 - _MOST]
@@ -427,7 +427,7 @@ def _limits(arguments: tuple[object, ...]) -> tuple[float, int]:
     return allowed(sum(len(a) for a in arguments if isinstance(a, bytes)))
 
 
-def _apart(what: str, work: Work, *arguments: object) -> bytes:
+def apart(what: str, work: Work, *arguments: object) -> bytes:
     """Return what work returns in the fork.
 
     Raises:
@@ -451,7 +451,7 @@ def _asked(
 
 
 def _answer(what: str, fork: _Fork, limits: tuple[float, int]) -> bytes:
-    """Return what a fork answers; raises like `_apart`."""
+    """Return what a fork answers; raises like `apart`."""
     (seconds, memory), reply, code, late = limits, b"", 0, False
     try:
         reply = fork.reply()

@@ -108,7 +108,7 @@ class NodeTable:
         if "rows" in vars(like) and head + tail:
             known = dict(zip(two.among(head, last), like.rows[head:last], strict=True))
             each = enumerate(one.among(head, first), head)
-            new = (known.get(encoded) or self._row(place) for place, encoded in each)
+            new = (known.get(encoded) or NodeRow.of(self.node(place)) for place, encoded in each)
             self.rows = [*like.rows[:head], *new, *like.rows[last:]]
         if "_columns" in vars(like) and head + tail:
             further = int(one.stops[-1] - two.stops[-1])
@@ -383,9 +383,6 @@ class NodeTable:
     def rows(self) -> list[NodeRow]:
         """Every node as plain data."""
         return list(map(NodeRow.of, GraphProto.FromString(self.encoded.whole).node))
-
-    def _row(self, place: int) -> NodeRow:
-        return NodeRow.of(self.node(place))
 
     def _decoded(self, starts: _Places, stops: _Places) -> list[str]:
         """Return the strings between some places."""

@@ -71,7 +71,7 @@ def remember(
     entry = {
         "kind": type(message).__name__,
         "place": place,
-        "data": _encoded(message),
+        "data": base64.b64encode(message.SerializeToString(deterministic=True)).decode(),
         "typed": typed,
         "kept": kept,
     }
@@ -120,7 +120,3 @@ def recall_types(source: ValueInfoProto) -> dict[str, TypeProto]:
 def forget(target: TensorProto | ValueInfoProto) -> None:
     """Remove both entries."""
     drop(target.metadata_props, lambda entry: entry.key in (KEY, _RELAXED))
-
-
-def _encoded(message: Message) -> str:
-    return base64.b64encode(message.SerializeToString(deterministic=True)).decode()

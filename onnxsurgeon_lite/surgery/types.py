@@ -1,6 +1,7 @@
 """Correct declared types that an edit made wrong, by inference, with a note for each output."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import partial
 
 from onnx import GraphProto, NodeProto, TypeProto
 
@@ -122,14 +123,8 @@ def infer(
         Types to read, not to change: equal ones are the same object.
     """
     check_functions(model.proto)
-    part, data_prop = _undeclared(model, values, count, change)
-    try:
-        inferred = native.infer_encoded(part, strict=strict, data_prop=data_prop)
-    except RejectedError:
-        if strict:
-            raise
-        return {}
-    return _complete_types(inferred, values if requested is None else requested)
+    part = _undeclared(model, values, count, change)
+    return _answered(*part, values if requested is None else requested, strict)
 
 
 def begin_infer(
@@ -140,18 +135,19 @@ def begin_infer(
         return lambda requested: infer(model, values, requested, change=change)
     part, data_prop = _undeclared(model, values, change=change)
     native.begin_infer(part, data_prop=data_prop)
-
-    def wait(requested: Set[str]) -> dict[str, TypeProto]:
-        try:
-            return _complete_types(native.infer_encoded(part, data_prop=data_prop), requested)
-        except RejectedError:
-            return {}
-
-    return wait
+    return partial(_answered, part, data_prop)
 
 
-def _complete_types(graph: bytes, requested: Set[str]) -> dict[str, TypeProto]:
-    """Return those of the types that a serialized graph declares that say all but sizes."""
+def _answered(
+    part: bytes, data_prop: bool, requested: Set[str], strict: bool = False
+) -> dict[str, TypeProto]:
+    """Infer types of a serialized model; return those that say all but sizes."""
+    try:
+        graph = native.infer_encoded(part, strict=strict, data_prop=data_prop)
+    except RejectedError:
+        if strict:
+            raise
+        return {}
     types = declared_types(graph, (OUTPUT,), is_complete)
     if not requested <= types.keys():
         types = declared_types(graph, chosen=is_complete)

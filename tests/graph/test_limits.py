@@ -100,14 +100,14 @@ def test_what_crashes_hangs_or_grows_is_an_error_and_the_next_request_works(
     work, seconds, error, says
 ):
     with limited(seconds, 10**8), pytest.raises(error, match=says):
-        native._apart("the thing", work)
+        native.apart("the thing", work)
 
-    assert native._apart("the thing", who).isdigit()
+    assert native.apart("the thing", who).isdigit()
 
 
 def test_one_fork_answers_a_thread_and_ends_with_it():
     def twice(found: list[int]) -> None:
-        found += [int(native._apart("the thing", who)) for _ in range(2)]
+        found += [int(native.apart("the thing", who)) for _ in range(2)]
 
     found: list[int] = []
     thread = threading.Thread(target=twice, args=[found])
@@ -117,18 +117,18 @@ def test_one_fork_answers_a_thread_and_ends_with_it():
     while Path(f"/proc/{found[0]}").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
 
-    assert found[0] == found[1] != int(native._apart("the thing", who))
+    assert found[0] == found[1] != int(native.apart("the thing", who))
     with pytest.raises(ProcessLookupError):
         os.kill(found[0], 0)
 
 
 def test_a_forked_process_does_not_talk_to_the_fork_of_its_parent():
-    mine = native._apart("the thing", who)
+    mine = native.apart("the thing", who)
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        other = pool.apply(native._apart, ["the thing", who])
+        other = pool.apply(native.apart, ["the thing", who])
 
     assert other != mine
-    assert native._apart("the thing", who) == mine
+    assert native.apart("the thing", who) == mine
 
 
 def test_what_is_begun_ahead_ends_at_its_limit_though_nobody_asks_for_it():
@@ -138,7 +138,7 @@ def test_what_is_begun_ahead_ends_at_its_limit_though_nobody_asks_for_it():
     ended = os.waitid(os.P_PID, native._forks.begun[0][0].process, os.WEXITED | os.WNOWAIT)
     assert ended.si_status == signal.SIGALRM
     with limited(0.2, 10**9), pytest.raises(RuntimeTimeout):
-        native._apart("the thing", hang)
+        native.apart("the thing", hang)
 
 
 def test_limits_are_options_of_what_infers():

@@ -163,12 +163,7 @@ def test_sizes_that_are_expanded_to_each_other_are_one_size_however_often():
 
 
 def test_equal_layers_behind_expanded_sizes_are_inferred_once(monkeypatch):
-    asked = []
-    ask = native.infer
-
-    def counted(*words, **options):
-        asked.append(words)
-        return ask(*words, **options)
+    asked = messages(monkeypatch)
 
     def questions(layers):
         asked.clear()
@@ -180,9 +175,30 @@ def test_equal_layers_behind_expanded_sizes_are_inferred_once(monkeypatch):
         )
         return len(asked)
 
-    monkeypatch.setattr(native, "infer", counted)
-
     assert questions(20) < 2 * questions(4)
+
+
+def test_what_a_node_makes_at_all_trials_is_asked_for_in_two_messages(monkeypatch):
+    asked = messages(monkeypatch)
+    model = built(
+        "g (float[?,3,?] x) => (float[a,b,c] y) { p = Concat<axis = 2>(x, x) y = Relu(p) }"
+    )
+
+    osl.infer(model)
+
+    assert len(asked) == 1 + 2
+
+
+def messages(monkeypatch):
+    """What is asked of the process of ONNX's own code, from now on."""
+    asked, ask = [], native.apart
+
+    def counted(*words):
+        asked.append(words)
+        return ask(*words)
+
+    monkeypatch.setattr(native, "apart", counted)
+    return asked
 
 
 def test_a_declared_type_that_says_more_stays_and_a_wrong_one_goes():

@@ -136,7 +136,8 @@ def _frames(trace: str) -> tuple[tuple[str, int], ...]:
 def _innermost(frames: tuple[tuple[str, int], ...]) -> str:
     """Return `model.py:42`; cached, because the nodes of one call share it."""
     own = [frame for frame in frames if not _LIBRARY.search(frame[0])] or frames
-    return f"{_file_name(own[-1][0])}:{own[-1][1]}"
+    *_, name = re.split(r"[/\\]", own[-1][0])
+    return f"{name}:{own[-1][1]}"
 
 
 def _texts(literal: str) -> list[str]:
@@ -171,7 +172,3 @@ def _folder_scope(folder: str) -> str:
 def _is_numbered(segment: str, parent: str) -> bool:
     rest = segment.removeprefix(f"{parent}.")
     return rest != segment and all(part.isdecimal() for part in rest.split("."))
-
-
-def _file_name(path: str) -> str:
-    return re.split(r"[/\\]", path)[-1]

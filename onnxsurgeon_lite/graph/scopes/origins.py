@@ -100,7 +100,7 @@ class Provenances(Sequence[Provenance]):
     def _among_neighbors(self, position: int, origin: Provenance) -> Provenance:
         """Place a node without an origin in the innermost module that contains the nodes before and after it."""
         before = self._nearest(position, self._before)
-        after = before and self._nearest(position, self._after)
+        after = before and self._nearest(position, self._users.__getitem__)
         if not after:
             return origin
         scope = _common(before + after)
@@ -126,9 +126,6 @@ class Provenances(Sequence[Provenance]):
     def _before(self, position: int) -> list[int]:
         makers = self._makers
         return [makers[name] for name in self._values[position][0] if name in makers]
-
-    def _after(self, position: int) -> list[int]:
-        return self._users[position]
 
     @cached_property
     def scopes(self) -> dict[str, list[int]]:

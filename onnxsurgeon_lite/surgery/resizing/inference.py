@@ -5,7 +5,9 @@ shape that the model computes is as good as a constant one.
 """
 
 import math
+import pickle
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -73,6 +75,9 @@ class State:
         return types, self.axes, data, self.data is None, self.follows
 
 
+_Reads = Mapping[str, State]
+
+
 class InferenceFailed(Exception):
     """The node rejects its inputs at the trial with this number.
 
@@ -119,6 +124,12 @@ def node_key(node: NodeProto, reads: tuple[Hashable, ...]) -> Hashable:
     return node.op_type, node.domain, node.overload, tuple(attributes), reads, made
 
 
+def _states_work(header: bytes, trials: int, node: NodeProto, many: list[_Reads]) -> bytes:
+    """Infer a node's states for each of several inputs, in the process of ONNX's own code."""
+    inference = SizeInference(ModelProto.FromString(header), trials)
+    return pickle.dumps([inference.tried(node, reads) for reads in many])
+
+
 class SizeInference:
     """Shape inference on single nodes of one model."""
 
@@ -126,21 +137,34 @@ class SizeInference:
         self.trials = trials
         self.header = ModelProto(ir_version=10, opset_import=model.opset_import)
         self.header.functions.extend(model.functions)
-        self.known: dict[Hashable, list[State]] = {}
+        self.known: dict[Hashable, list[State] | None] = {}
 
-    def states(self, node: NodeProto, reads: Mapping[str, State]) -> list[State]:
+    def states(self, node: NodeProto, reads: _Reads) -> list[State]:
         """Return the states of the node's outputs; equal nodes with equal inputs are inferred once."""
-        known = [reads[name].key if name in reads else name == "" for name in node.input[:]]
-        key = node_key(node, tuple(known))
-        states = self.known.get(key)
-        if states is None:
-            states = self.known[key] = self._states(node, reads)
-        return list(states)
+        (found,) = self.states_at(node, [reads])
+        return self._states(node, reads) if found is None else list(found)
 
-    def _states(self, node: NodeProto, reads: Mapping[str, State]) -> list[State]:
+    def states_at(self, node: NodeProto, many: Sequence[_Reads]) -> Iterable[list[State] | None]:
+        """Return the states for each of several inputs, None where the node rejects them; all are asked for at once."""
+        known = ((r[n].key if n in r else n == "" for n in node.input[:]) for r in many)
+        keys = [node_key(node, tuple(key)) for key in known]
+        new = {k: r for k, r in zip(keys, many, strict=True) if k not in self.known}
+        if new:
+            how = self.header.SerializeToString(), self.trials, node, list(new.values())
+            made = pickle.loads(native.apart("type inference", _states_work, *how))
+            self.known.update(zip(new, made, strict=True))
+        return map(self.known.__getitem__, keys)
+
+    def tried(self, node: NodeProto, reads: _Reads) -> list[State] | None:
+        with suppress(InferenceFailed):
+            return self._states(node, reads)
+        return None
+
+    def _states(self, node: NodeProto, reads: _Reads) -> list[State]:
         follows = any(state.follows for state in reads.values())
         trials = range(self.trials if follows else 1)
-        evaluated = [self._bounded(node, reads, trial) for trial in trials]
+        bounded = node.op_type in _BOUNDED  # what has these numbers needs no inference
+        evaluated = [self._evaluate(node, reads, trial) if bounded else None for trial in trials]
         inferred: list[dict[str, TypeProto]] = [{}]
         if None in evaluated:
             inferred = [self._infer(node, reads, trial) for trial in trials]
@@ -162,13 +186,7 @@ class SizeInference:
             return states
         return [State(state.types, state.axes, state.data, True) for state in states]
 
-    def _bounded(
-        self, node: NodeProto, reads: Mapping[str, State], trial: int
-    ) -> Sequence[Array] | None:
-        """Return the numbers of outputs that cannot be many; what has these needs no inference."""
-        return self._evaluate(node, reads, trial) if node.op_type in _BOUNDED else None
-
-    def _part(self, node: NodeProto, reads: Mapping[str, State], trial: int) -> ModelProto:
+    def _part(self, node: NodeProto, reads: _Reads, trial: int) -> ModelProto:
         part = copied(self.header)
         part.graph.name = "node"
         part.graph.node.append(node)
@@ -179,9 +197,7 @@ class SizeInference:
                 part.graph.input.add(name=name, type=state.types[trial])
         return part
 
-    def _infer(
-        self, node: NodeProto, reads: Mapping[str, State], trial: int
-    ) -> dict[str, TypeProto]:
+    def _infer(self, node: NodeProto, reads: _Reads, trial: int) -> dict[str, TypeProto]:
         part = self._part(node, reads, trial)
         vectors = [v.type for v in part.graph.input if len(dims_of(v.type)) == 1]
         try:  # propagating data makes a dimension of every element of a vector
@@ -192,9 +208,7 @@ class SizeInference:
             raise InferenceFailed(trial, weight, weight)
         return {info.name: info.type for info in inferred.value_info}
 
-    def _evaluate(
-        self, node: NodeProto, reads: Mapping[str, State], trial: int
-    ) -> Sequence[Array] | None:
+    def _evaluate(self, node: NodeProto, reads: _Reads, trial: int) -> Sequence[Array] | None:
         """Return the numbers of the outputs; None if they are unknown or many."""
         if not is_standard(node) or not node.input:
             return None
@@ -238,7 +252,7 @@ def _is_small(kinds: Iterable[TypeProto]) -> bool:
     return all(count <= MOST_ELEMENTS for count in counts)
 
 
-def _moved(node: NodeProto, reads: Mapping[str, State], trial: int) -> Array | None:
+def _moved(node: NodeProto, reads: _Reads, trial: int) -> Array | None:
     """Return the numbers of a shape, or of whole numbers in a list that are only moved: that needs no evaluator."""
     first = reads.get(node.input[0])
     kind = None if first is None else first.types[trial]
@@ -257,7 +271,7 @@ def _moved(node: NodeProto, reads: Mapping[str, State], trial: int) -> Array | N
 
 
 def _with_axes(
-    types: tuple[TypeProto, ...], data: tuple[Array, ...] | None, reads: Mapping[str, State]
+    types: tuple[TypeProto, ...], data: tuple[Array, ...] | None, reads: _Reads
 ) -> State:
     """Return a state whose axes take the factors of input axes with the same size."""
     sizes = sizes_of(types)
@@ -268,7 +282,7 @@ def _with_axes(
     return State(types, axes, data)
 
 
-def _factored(reads: Mapping[str, State]) -> Iterator[tuple[Size, Axis]]:
+def _factored(reads: _Reads) -> Iterator[tuple[Size, Axis]]:
     for state in reads.values():
         for size, axis in zip(state.sizes() or (), state.axes or (), strict=True):
             if size is not None and axis is not None and len(axis) > 1 and varies(size):

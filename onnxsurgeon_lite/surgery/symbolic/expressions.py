@@ -17,7 +17,8 @@ from onnxsurgeon_lite.surgery.resizing.symbols import primes
 _STEP = 64 * 3 * 5 * 7  # a multiple of the strides and patches that networks have
 _RESTS = (0, 0, 1, -1, 2, -2, 4, -4, 32)  # of a division by the step
 _SMALL = 5  # trials with numbers that a table of positions still holds
-TRIALS = len(_RESTS) + _SMALL + 1
+SMALLEST = _SMALL + 1
+TRIALS = len(_RESTS) + SMALLEST
 FEWEST = 4
 """Trials that must be left for an expression to be believed."""
 _BASES = 8  # symbols, and known expressions, that are combined with each other

@@ -28,13 +28,12 @@ from onnxsurgeon_lite.model import copied, drop, is_external, is_standard
 from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
-    InferenceFailed,
     SizeInference,
     State,
     node_key,
 )
 from onnxsurgeon_lite.surgery.resizing.sizes import Size
-from onnxsurgeon_lite.surgery.symbolic.expressions import FEWEST, TRIALS, Expressions
+from onnxsurgeon_lite.surgery.symbolic.expressions import FEWEST, SMALLEST, TRIALS, Expressions
 from onnxsurgeon_lite.surgery.types import BY_SHAPE_ALONE, distinct
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -80,7 +79,7 @@ def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Ty
         known, expressions = _carried[index]
         expressions = expressions.copy()
         types = types | {name: known[name] for name in known.keys() - _complete(types)}
-    if not _says_all(types, index):
+    if not index.producer.keys() | index.inputs.keys() <= _complete(types):
         types, expressions = _completed(index, types, expressions)
     shared: dict[
         bytes, TypeProto
@@ -296,34 +295,35 @@ class _Resolving:
     def _at_trials(self, position: int) -> "_Made":
         """Infer a node at every trial that is left; trials that it alone refuses are none for the model."""
         live = self.expressions.live
-        states = {}
-        for trial in reversed(live):  # small numbers first: a size may be the number of axes
-            states[trial] = self._states(position, trial)
-            if _rank_varies(states.values()):
+        for trials in (
+            live[-SMALLEST:],
+            live,
+        ):  # small numbers first: a size may be the number of axes
+            at = self._states(position, trials)
+            if _rank_varies(at.values()):
                 return [([], None) for _ in self.index.nodes[position].output]
-        at = [(trial, found) for trial, found in states.items() if found is not None]
         if FEWEST <= len(at) < len(live):
-            self.expressions.live = [trial for trial, _ in at]
+            self.expressions.live = list(at)
             self.again |= self.named
         elif len(at) < len(live):  # of sizes that may have to be equal, onnx tells the rank
-            ranked = [(trial, self._states(position, trial, sized=False)) for trial in live]
-            at = [(trial, found) for trial, found in ranked if found is not None]
-            at = at if len(at) == len(live) else []
+            at = self._states(position, live, sized=False)
+            at = at if len(at) == len(live) else {}
         made: _Made = []
         for slot in range(len(self.index.nodes[position].output)):
-            found = {trial: states[slot] for trial, states in at}
+            found = {trial: states[slot] for trial, states in at.items()}
             data = {t: state.data[0] for t, state in found.items() if state.data is not None}
             types = [(t, state.types[0]) for t, state in found.items()]
             made.append((types, data if data and len(data) == len(at) else None))
         return made
 
-    def _states(self, position: int, trial: int, sized: bool = True) -> list[State] | None:
-        """Return what a node makes at a trial, of symbols if not `sized`; None if it refuses its inputs."""
-        reads = {name: self._state(name, trial, sized) for name in self.index.reads[position]}
-        try:
-            return self.inference.states(self.index.nodes[position], reads)
-        except InferenceFailed:
-            return None
+    def _states(
+        self, position: int, trials: Sequence[int], sized: bool = True
+    ) -> dict[int, list[State]]:
+        """Return what a node makes at the trials whose inputs it takes, of symbols if not `sized`."""
+        reads = self.index.reads[position]
+        many = [{name: self._state(name, trial, sized) for name in reads} for trial in trials]
+        found = self.inference.states_at(self.index.nodes[position], many)
+        return {t: states for t, states in zip(trials, found, strict=True) if states is not None}
 
     def _state(self, name: str, trial: int, sized: bool) -> State:
         constant = self.constant(name)
@@ -403,9 +403,9 @@ class _Resolving:
         return self.expressions.symbol(name, size) if text is None else text
 
 
-def _rank_varies(at: Iterable[list[State] | None]) -> bool:
+def _rank_varies(at: Iterable[list[State]]) -> bool:
     """Return whether every output of a node has other numbers of axes at other trials."""
-    known = [[len(dims_of(state.types[0])) for state in states] for states in at if states]
+    known = [[len(dims_of(state.types[0])) for state in states] for states in at]
     return bool(known) and all(len(set(column)) > 1 for column in zip(*known, strict=True))
 
 
@@ -428,21 +428,10 @@ def is_unknown(dim: TensorShapeProto.Dimension) -> bool:
 
 def _complete(types: Types) -> set[str]:
     """Return the values whose types have a shape, and no unknown size in it."""
-    complete = {key for key, kind in distinct(types).items() if _is_complete(kind)}
+    shaped = {key: dims_of(kind) for key, kind in distinct(types).items() if has_shape(kind)}
+    complete = {key for key, dims in shaped.items() if not any(map(is_unknown, dims))}
     return {name for name, kind in types.items() if id(kind) in complete}
 
 
-def _says_all(types: Types, index: GraphIndex) -> bool:
-    """Return whether the types of all values that nodes make or that come in are complete."""
-    return index.producer.keys() | index.inputs.keys() <= _complete(types)
-
-
-def _is_complete(kind: TypeProto) -> bool:
-    return has_shape(kind) and not any(map(is_unknown, dims_of(kind)))
-
-
 def _put(dim: TensorShapeProto.Dimension, size: int | str) -> None:
-    if isinstance(size, int):
-        dim.dim_value = size
-    else:
-        dim.dim_param = size
+    setattr(dim, "dim_value" if isinstance(size, int) else "dim_param", size)
