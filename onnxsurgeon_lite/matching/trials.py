@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, has_shape
-from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model import is_external, walk
 from onnxsurgeon_lite.runtime.attention_feeds import cache_sizes
 from onnxsurgeon_lite.runtime.feeds import (
     Feeds,
@@ -159,13 +159,21 @@ class _Drawing:
         for others in (double, sizes)[not _is_small(ranked, double) :] if is_made else ():
             try:
                 self._run(ranked, 1, others)
+                if defaults := _other_defaults(ranked):
+                    self._run(ranked, 1, others, defaults)
                 return
             except RuntimeLost:
                 return
             except (RuntimeFailure, FeedsError):
                 continue
 
-    def _run(self, ranked: GraphIndex, number: int, sizes: Mapping[str, int]) -> bool:
+    def _run(
+        self,
+        ranked: GraphIndex,
+        number: int,
+        sizes: Mapping[str, int],
+        defaults: Feeds | None = None,
+    ) -> bool:
         """Run the model with a seed and sizes; return whether any feed was made."""
         recipe, held = self.recipe, self.held
         made, told = make_feeds(
@@ -178,7 +186,7 @@ class _Drawing:
         )
         fitted = {name: _as_held(made[name], kind) for name, kind in held.items() if name in made}
         fitted = {n: v for n, v in fitted.items() if not np.array_equal(v, made[n])}
-        feeds = {**made, **fitted, **self.known}
+        feeds = {**(defaults or {}), **made, **fitted, **self.known}
         self.trials.append(Trial(feeds, self.once(feeds)))
         for line in told:
             text, _, seed = line.partition(", seed ")
@@ -265,6 +273,23 @@ def _sizes_of(index: GraphIndex, feeds: Feeds) -> dict[str, int]:
         if isinstance(value, np.ndarray)
         for dim, size in zip(dims_of(index.inputs[name].type), value.shape, strict=False)
         if known_size(dim) is None
+    }
+
+
+def _other_defaults(index: GraphIndex) -> Feeds:
+    """Return other integers for those that a caller may replace: they decide shapes, and no edit may rely on them."""
+    tensors = {name: index.initializers.get(name) for name in index.inputs}
+    defaults = {
+        name: dtypes.to_array(tensor)
+        for name, tensor in tensors.items()
+        if isinstance(tensor, TensorProto)
+        and tensor.data_type == TensorProto.INT64
+        and not is_external(tensor)
+    }
+    if index.model.proto.ir_version < 4:  # below, runtimes take them for constant
+        return {}
+    return {
+        name: np.roll(each, 1) if each.size > 1 else each + 1 for name, each in defaults.items()
     }
 
 

@@ -69,7 +69,7 @@ def verify(
 
 def known_feeds(before: GraphIndex, after: GraphIndex) -> Feeds:
     """Return the inputs that are constants in the edited model."""
-    held = {name: constant(after, name) for name in required_inputs(before)}
+    held = {name: constant(after, name) for name in before.inputs}
     return {name: after.model.array(tensor) for name, tensor in held.items() if tensor is not None}
 
 

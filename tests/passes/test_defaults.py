@@ -5,6 +5,7 @@ import onnxruntime
 import pytest
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.graph import index
 
 
 @pytest.mark.parametrize("verb", ["infer", "fold", "skip_noops", "cse", "rewrite", "simplify"])
@@ -28,6 +29,27 @@ def test_what_a_caller_may_replace_decides_nothing(verb, ir):
         info.name: info.type.tensor_type.shape.dim for info in edited.model.proto.graph.value_info
     }
     assert not any(dim.HasField("dim_value") for dim in declared.get("h", ()))
+
+
+def test_a_proof_replaces_the_integers_that_are_defaults(monkeypatch):
+    source = osl.build(
+        """<ir_version: 10, opset_import: ["" : 21]> g (float[3] x, int64[1] times) => (float[K] z)
+        <int64[1] times = {1}> { y = Tile(x, times) z = Abs(y) }"""
+    )
+    monkeypatch.setattr(index, "_drop_defaults", lambda *_: None)
+
+    edited = osl.simplify(source)
+
+    assert any("left out 'skip-noops', which is not proved" in note for note in edited.notes)
+
+
+def test_a_default_may_be_frozen():
+    source = osl.build(
+        """<ir_version: 10, opset_import: ["" : 21]> g (float[2, 6] x, int64[2] to) => (float[N, M] y)
+        <int64[2] to = {3, 4}> { h = Reshape(x, to) y = Abs(h) }"""
+    )
+
+    assert osl.freeze(source, {"to": None}, verify=True).match
 
 
 def test_a_shape_that_is_a_default_does_not_keep_simplify_going():

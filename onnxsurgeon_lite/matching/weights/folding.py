@@ -138,9 +138,11 @@ def common_epsilon(folds: Sequence[FoldedWeight]) -> float | None:
 
 
 def settled(fold: FoldedWeight, epsilon: float | None) -> FoldedWeight:
-    """Return a fold with the common epsilon, unless only its own one explains the weights."""
-    is_odd = epsilon is None or (not fold.allows(epsilon) and fold.allows(fold.epsilon))
-    return fold if is_odd or epsilon is None else replace(fold, epsilon=epsilon)
+    """Return a fold with the common epsilon, or a usual one, unless only its own one explains the weights."""
+    if epsilon is None:
+        return fold
+    known = (epsilon, *_USUAL_EPSILONS, fold.epsilon)
+    return replace(fold, epsilon=next(filter(fold.allows, known), epsilon))
 
 
 def _factor(norm: BatchNorm, epsilon: float) -> Floats:
