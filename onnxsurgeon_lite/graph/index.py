@@ -698,9 +698,8 @@ def _small_part(
 
 
 def _drop_defaults(graph: GraphProto, model: ModelProto) -> None:
-    if (
-        model.ir_version >= 4
-    ):  # below, every initializer is an input, and runtimes take it for constant
+    # in an older file every initializer is an input, and runtimes take it for constant
+    if model.ir_version >= 4:
         inputs = {info.name for info in graph.input}
         drop(graph.initializer, lambda tensor: tensor.name in inputs)
 

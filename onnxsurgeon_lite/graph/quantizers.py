@@ -10,7 +10,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import held
+from onnxsurgeon_lite.graph.schemas import constant, held
 from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Grid, Wide
 
@@ -131,7 +131,8 @@ def quantum_of(index: GraphIndex, name: str, shape: tuple[int, ...]) -> Wide | N
 
 def constant_of(index: GraphIndex, name: str) -> Array | None:
     """Return the numbers of an initializer, or of a Constant node; None for anything else."""
-    tensor = held(index, name)
+    # in an older file every initializer is an input that a caller could replace
+    tensor = (constant if index.model.proto.ir_version >= 4 else held)(index, name)
     return None if tensor is None else index.model.array(tensor)
 
 

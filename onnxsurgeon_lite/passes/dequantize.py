@@ -266,6 +266,7 @@ class _Floats:
     def _quantize(self, node: NodeProto) -> Iterator[NodeProto]:
         grid = grid_of(self.index, node)
         if grid is None:
+            self.reasons[node.output[0]] = "its scale or zero point is not constant"
             return
         self.changes.append(node.op_type)
         self.real[node.output[0]] = node.input[0]

@@ -5,6 +5,7 @@ import onnxruntime
 import pytest
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import index
 
 
@@ -41,6 +42,18 @@ def test_a_proof_replaces_the_integers_that_are_defaults(monkeypatch):
     edited = osl.simplify(source)
 
     assert any("left out 'skip-noops', which is not proved" in note for note in edited.notes)
+
+
+def test_a_scale_that_a_caller_may_replace_stays():
+    source = osl.build(
+        """<ir_version: 10, opset_import: ["" : 21]> g (float[4] x, float s, uint8 zero) => (float[4] y)
+        <float s = {1.0}, uint8 zero = {0}> { q = QuantizeLinear(x, s, zero) y = DequantizeLinear(q, s, zero) }"""
+    )
+
+    with pytest.raises(
+        EditError, match="QuantizeLinear stays: its scale or zero point is not constant"
+    ):
+        osl.dequantize(source)
 
 
 def test_a_default_may_be_frozen():
