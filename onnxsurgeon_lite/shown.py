@@ -9,11 +9,18 @@ from collections.abc import Callable, Sized
 from dataclasses import fields, is_dataclass
 from typing import Protocol, Self
 
+Progress = Callable[[str], None]
+"""Gets a sentence when the work goes on."""
+
 HIDDEN = {"json": False}
 """Metadata of a field that is left out of JSON."""
 
 _LONGEST = 160  # characters of a `repr`
 _DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
+
+
+def quiet(_: str) -> None:
+    """Say nothing."""
 
 
 class Renderer(Protocol):

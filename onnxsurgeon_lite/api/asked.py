@@ -1,6 +1,6 @@
 """What `bisect` is asked: what a model is compared with, how it is fed, what is searched, what is written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -9,7 +9,7 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.options import Settings
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.result import Look
+    from onnxsurgeon_lite.debug.result import BisectResult, Look
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.tensors.references import Tensors
 
@@ -80,6 +80,7 @@ class Searching:
 
     Attributes:
         memory: bytes of values that are computed at once. seconds: for the search of causes.
+        headline: called with the culprits before their causes are searched.
     """
 
     look: "Look | Literal['auto']" = "auto"
@@ -92,6 +93,7 @@ class Searching:
     blame: bool = False
     workaround: bool = False
     seconds: float | None = None
+    headline: "Callable[[BisectResult], None]" = lambda _: None
 
     def require_possible(self, against: Against, writing: "Writing") -> None:
         """Raise `UsageError` for options that need another one, or forbid it."""

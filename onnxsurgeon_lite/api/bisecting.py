@@ -4,7 +4,7 @@ Everything that a search needs is imported here: who calls it starts the runtime
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxsurgeon_lite.api.asked import Searching, Writing
-from onnxsurgeon_lite.api.call import Call, Progress
+from onnxsurgeon_lite.api.call import Call
 from onnxsurgeon_lite.api.page import Place
 from onnxsurgeon_lite.api.run import torch_recorder
 from onnxsurgeon_lite.debug import bisection
@@ -51,6 +51,7 @@ from onnxsurgeon_lite.runtime.options import (
 )
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.system import TemporaryFolder
 from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, present, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
@@ -524,32 +525,71 @@ def right_for(
 
 @dataclass
 class Reproduction:
-    """Writes the reproducer and runs it: only a command that shows the failure is announced.
+    """Takes the steps behind a headline, and writes the reproducer: only a command that fails is announced.
 
     Attributes:
         seconds: for the search of causes.
+        tell: called with what is certain before the causes are searched.
         late: the culprits are known only when the causes are.
+        certain: what Ctrl-C keeps.
     """
 
     model: Model
     output: Place
     runtime: Sequence[str]
     seconds: float | None = None
+    tell: Callable[[BisectResult], None] = lambda _: None
     late: bool = False
+    certain: BisectResult | None = None
     _begun: tuple[BisectResult, Generator[None, None, Reproducer]] | None = None
 
     def beside_causes(self, result: BisectResult, case: Case) -> None:
         """Find causes while what shows the failure runs."""
         from onnxsurgeon_lite.debug.causes.finding import explain_causes
 
-        of_a_body = case.index.model is not self.model
-        if not (of_a_body or self.output is None or self.runtime or self.late):
-            self._begun = result, self._writing(result)
-            next(self._begun[1])
-        explain_causes(result, case, self.seconds)
+        if case.index.model is not self.model:  # but a body
+            with suppress(KeyboardInterrupt):
+                explain_causes(result, case, self.seconds)
+            return
 
-    def finish(self, result: BisectResult, strip: bool) -> BisectResult:
-        """Say in the result where it is."""
+        def begin() -> None:
+            if self.certain is None:
+                self.certain = result
+                self.tell(result)
+            if not (self.output is None or self.runtime or self.late):
+                self._begun = result, self._writing(result)
+                next(self._begun[1])
+
+        explain_causes(result, case, self.seconds, begin)
+
+    def found(self, case: Bisecting, factory: str | None, recorded: Path | None) -> BisectResult:
+        """Return what a search found, or what was certain when Ctrl-C ended it."""
+        whole = self.attempt("more about the cause", explained, case, factory, recorded)
+        self.certain = whole or self.certain
+        assert self.certain is not None
+        return self.certain
+
+    def attempt(
+        self, what: str, step: Callable[..., BisectResult | None], *given: object
+    ) -> BisectResult | None:
+        """Take a step; where something is certain, Ctrl-C ends only this step and those behind it."""
+        if not (self.certain and self.certain.lost):
+            try:
+                return step(*given)
+            except KeyboardInterrupt:
+                if self.certain is None:
+                    raise
+        self.certain.lost.append(what)
+        return None
+
+    def complete(self, result: BisectResult) -> BisectResult:
+        """Return a result that says what Ctrl-C left out."""
+        if result.lost:
+            result.notes.append(f"interrupted: not looked for: {', '.join(result.lost)}")
+        return result
+
+    def finish(self, result: BisectResult, strip: bool) -> None:
+        """Say in the result where the reproducer is."""
         begun = self._begun
         self._begun = None
         writing = begun[1] if begun and begun[0] is result else self._writing(result)
@@ -560,7 +600,6 @@ class Reproduction:
             result.notes.append("run alone, the culprit does not show the failure")
         if strip:
             result.notes.append(strip_weights(made, result))
-        return result
 
     def _writing(self, result: BisectResult) -> Generator[None, None, Reproducer]:
         folder = Path(self.output or "")

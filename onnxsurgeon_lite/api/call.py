@@ -11,7 +11,7 @@ from onnxsurgeon_lite.api import page
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, named
-from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.shown import Progress, Shown, quiet
 from onnxsurgeon_lite.system import TemporaryFolder
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors
 
 OptLevel = Literal["none", "basic", "extended", "all"]
-Progress = Callable[[str], None]
 
 S = TypeVar("S", bound=Shown)
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "B": 1, "": 1}
@@ -121,10 +120,6 @@ class ComparingSamples(JudgingSamples, InSteps, total=False):
 
 class ComparingOnFeeds(MakingFeeds, ComparingRuns, total=False):
     """Runs on feeds that are compared with others."""
-
-
-def quiet(_: str) -> None:
-    """Say nothing."""
 
 
 @dataclass

@@ -1,11 +1,11 @@
 """Where a model's tensors are, and putting them elsewhere, file to file: `osl.data.ls`, `osl.data.embed` and others."""
 
-from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.api.spelling import spelled
+from onnxsurgeon_lite.shown import Progress, quiet
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model import ModelLike, Written
@@ -85,7 +85,7 @@ def move(
     force: bool = False,
     dry_run: bool = False,
     *,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = quiet,
 ) -> "Moved":
     """Move a model's data to another file, in place: the model refers to it there.
 
@@ -110,9 +110,7 @@ def move(
 
 
 @spelled
-def gc(
-    model: "ModelLike", dry_run: bool = False, *, progress: Callable[[str], None] = lambda _: None
-) -> "Collected":
+def gc(model: "ModelLike", dry_run: bool = False, *, progress: Progress = quiet) -> "Collected":
     """Rewrite a model's data files, in place, to exactly the bytes that it refers to.
 
     Args:

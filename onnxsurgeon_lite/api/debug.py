@@ -14,12 +14,10 @@ from onnxsurgeon_lite.api.call import (
     ComparingOnFeeds,
     JudgingSamples,
     OptLevel,
-    Progress,
     RankingSamples,
     RunOnFeeds,
     Tolerating,
     byte_size,
-    quiet,
 )
 from onnxsurgeon_lite.api.page import Place, look_along
 from onnxsurgeon_lite.api.run import is_model
@@ -32,6 +30,7 @@ from onnxsurgeon_lite.runtime.options import (
     with_settings,
     words_of,
 )
+from onnxsurgeon_lite.shown import Progress, quiet
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
@@ -81,6 +80,7 @@ def bisect(
     factory: str | None = None,
     blame: bool = False,
     workaround: bool = False,
+    headline: "Callable[[BisectResult], None]" = lambda _: None,
     html: Place = None,
     node_data: Place = None,
     opt: OptLevel = "all",
@@ -120,6 +120,7 @@ def bisect(
         node_data: Where to write its numbers of nodes for model-explorer.
         html: Where to write the result as a page for a browser.
         workaround: Where a kernel or an optimizer is wrong, find the nearest edit that avoids it; `repair` makes it.
+        headline: Called with the culprits once they are certain. Ctrl-C then ends only the search for more.
 
     Returns:
         `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings; `print` shows it all.
@@ -139,7 +140,17 @@ def bisect(
     side = Against(reference, against, a, b, find, links, versions)
     feeding = Feeding(feeds, seed, dim, fill, sequence)
     searching = Searching(
-        look, quick, byte_size(memory), journal, resume, cause, factory, blame, workaround, seconds
+        look,
+        quick,
+        byte_size(memory),
+        journal,
+        resume,
+        cause,
+        factory,
+        blame,
+        workaround,
+        seconds,
+        headline,
     )
     writing = Writing(output, strip_weights, repair, html, node_data, force)
     how_all = {"opt": opt, **how}
@@ -191,7 +202,11 @@ def _bisect(
 
         # what is written, and the search with it
         made = bisecting.Reproduction(
-            index.model, writing.output, words_of(searched), searching.seconds
+            index.model,
+            writing.output,
+            words_of(searched),
+            searching.seconds,
+            lambda found: searching.headline(replace(found).with_told(call.notes)),
         )
         search = bisection.Search(
             call.allowed(),
@@ -208,7 +223,7 @@ def _bisect(
             stored = None
             given = call.feeds(index, cast("Tensors | None", feeding.feeds))
             bisecting.require_places(index.model, writing, searching)
-            result = bisection.find(
+            result = made.certain = bisection.find(
                 index.model, against.find, given, runtime, search, call.progress
             )
         else:
@@ -220,36 +235,42 @@ def _bisect(
                 require_optimizers(index, theirs, searched, call)
                 side = theirs if against.a or against.b else runtime.options
                 case.other = index if against.model is None else call.index(against.model), side
-            factory = None if reference is None else searching.factory
-            result = bisecting.explained(case, factory, recorded)
+            result = made.found(case, None if reference is None else searching.factory, recorded)
             stored, given = case.explained
 
         # what else is asked for
         if stored is not None and searching.blame and result.verdict == "mismatch":
-            bisecting.share(result, index, stored, given, runtime, call.progress)
+            wanted = result, index, stored, given, runtime, call.progress
+            made.attempt("shares of the error", bisecting.share, *wanted)
         if writing.has_page:
-            allowed = call.allowed()
-            call.sight = look_along(index, stored, given, runtime, allowed, against.find)
+            call.sight = look_along(index, stored, given, runtime, call.allowed(), against.find)
     if result.culprits and writing.output is not None:
-        _reduce(made.finish(result, writing.strip_weights), words_of(searched), usual.timeout)
+        made.attempt("a reproducer", made.finish, result, writing.strip_weights)
+        made.attempt("a smaller reproducer", _reduce, result, words_of(searched), usual.timeout)
     if searching.workaround or writing.repair is not None:
+        again = partial(_again, against, feeding, searching, how)
+        right = partial(bisecting.right_for, index, against.model, theirs, searching.factory, given)
+        edited = index.model, result, searching.workaround, writing, again, right
+        made.attempt("a repaired model", bisecting.write_edits, *edited)
+    return call.done(made.complete(result))
 
-        def again(
-            edited: "ModelLike", cause: bool = True, workaround: bool = False
-        ) -> "BisectResult":
-            plainly = Searching(
-                searching.look,
-                cause=cause,
-                workaround=workaround,
-                seconds=searching.seconds,
-            )
-            return _bisect(edited, against, feeding, plainly, Writing(), how)
 
-        right = partial(bisecting.right_for, index, against.model, theirs, searching.factory)
-        bisecting.write_edits(
-            index.model, result, searching.workaround, writing, again, partial(right, given)
-        )
-    return call.done(result)
+def _again(
+    against: Against,
+    feeding: Feeding,
+    searching: Searching,
+    how: Mapping[str, object],
+    edited: "ModelLike",
+    cause: bool = True,
+    workaround: bool = False,
+) -> "BisectResult":
+    """Search an edited model as the first one was."""
+    look, seconds = searching.look, searching.seconds
+    plainly = Searching(look, cause=cause, workaround=workaround, seconds=seconds)
+    result = _bisect(edited, against, feeding, plainly, Writing(), how)
+    if result.lost:
+        raise KeyboardInterrupt
+    return result
 
 
 def _reduce(result: "BisectResult", runtime: Sequence[str], timeout: float | None) -> None:

@@ -79,8 +79,16 @@ def bisect(
     """
     model, reference, against = _asked(model, reference, against, a or b, find or versions)
     target = Target(model, "culprit", output, force, suffix="")
+    told: list[str] = []
+
+    def headline(found: "BisectResult") -> None:
+        from onnxsurgeon_lite.report.bisection import show_headlines
+
+        told[:] = [] if json else [show_headlines(found)]
+
     result = call(
         model,
+        headline=headline,
         reference=reference,
         against=against,
         output=target.path,
@@ -89,7 +97,8 @@ def bisect(
     )
     if result.reproducer is not None:
         target.wrote()
-    options.show(result, json, metrics, verbose, html=html, node_data=node_data)
+    before = "".join(told)
+    options.show(result, json, metrics, verbose, html=html, node_data=node_data, told=before)
     final = result if result.repair is None else result.repair
     options.require(final.verdict == "agrees")
 

@@ -1,6 +1,6 @@
 """The result of a bisection, as data."""
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -14,7 +14,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import HIDDEN, Shown, versions
+from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, versions
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 from onnxsurgeon_lite.tensors.references.sets import ReferenceSet
@@ -303,6 +303,7 @@ class BisectResult(Shown):
         blame: the shares of all nodes in the error of the worst output, if they were asked for.
         beside_eager: output -> its three values, where a compiled PyTorch module gave the references.
         has_factory: True when the PyTorch module is known whose operators narrow a region.
+        lost: what Ctrl-C left out.
 
     Example:
         >>> osl.bisect("whole_model.onnx", "references/whole_model.npz").verdict
@@ -334,6 +335,7 @@ class BisectResult(Shown):
     blame: Blame | None = None
     beside_eager: dict[str, BesideEager] = field(default_factory=dict)
     has_factory: bool = field(default=False, metadata=HIDDEN)
+    lost: list[str] = field(default_factory=list, metadata=HIDDEN)
 
     def innermost(self) -> "tuple[BisectResult, str]":
         """Return (the innermost search of the first culprit, its place: '' for the main graph)."""
@@ -419,7 +421,7 @@ class Case:
     runtime: Runtime
     memory: int
     seconds: float
-    progress: Callable[[str], None]
+    progress: Progress
     changed: Mapping[str, Array]
 
     @property

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.runtime.attention_feeds import cache_sizes
 from onnxsurgeon_lite.runtime.feeds import Feeds, known_size
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
 from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Wide
 
@@ -154,7 +154,7 @@ def decode(
     reference: Decoder,
     prompt: Array,
     steps: int,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = quiet,
 ) -> DecodeComparison:
     """Decode with both models; each step feeds both the reference's token.
 

@@ -1,16 +1,16 @@
 """A user's own metric: how far outputs are from their references, for each sample or for all of them."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf, isfinite, isnan
 from typing import cast
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.names import calling, function_at
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValues
 
-Values = Mapping[str, RunValue]
+Values = RunValues
 Pairs = Iterable[tuple[Values, Values]]
 MetricFunction = (
     Callable[[Values, Values], float] | Callable[[Iterator[tuple[Values, Values]]], float]

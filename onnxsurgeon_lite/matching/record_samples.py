@@ -1,6 +1,6 @@
 """Record many samples into one folder, in their order."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.pool import Pool
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.tensors.dtypes import Stored, arrays_in, present
 from onnxsurgeon_lite.tensors.references import FolderWriter
 
@@ -71,9 +72,7 @@ class _Recording:
         return dict(computed_wide(*given) if job.wide else computed(*given, budget=job.budget))
 
 
-def record_samples(
-    job: RecordSamples, pool: Pool, target: Path, progress: Callable[[str], None]
-) -> int:
+def record_samples(job: RecordSamples, pool: Pool, target: Path, progress: Progress) -> int:
     """Store the feeds and values of every sample in a folder; return how many.
 
     Raises:

@@ -25,7 +25,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from, known_size, sizes_
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, words_of
 from onnxsurgeon_lite.runtime.run import Opened, opened
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, numpy_dtype, present
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues, numpy_dtype, present
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples
 
 _PREPARED = 4 << 30  # bytes of weights, at most, that a session keeps as its kernels read them, too
@@ -139,7 +139,7 @@ class Carried:
         """Return the feeds of a step, with the carried outputs of the step before."""
         return {**feeds, **self._held}
 
-    def take(self, values: Mapping[str, RunValue]) -> None:
+    def take(self, values: RunValues) -> None:
         """Keep what the next step gets."""
         made = {name: values[output] for name, output in self.carry.items()}
         self._held = present(made)

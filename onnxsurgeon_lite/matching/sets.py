@@ -14,7 +14,7 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import known
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 See = Callable[[str, RunValue, RunValue, Mapping[str, Comparison]], None]
@@ -61,7 +61,7 @@ class SetComparison(Shown):
 
 
 def compare_sets(
-    actual: Mapping[str, RunValue] | ReferenceSet,
+    actual: RunValues | ReferenceSet,
     reference: ReferenceSet,
     tolerance: Tolerance | None = None,
     see: See = lambda *_: None,

@@ -1,7 +1,7 @@
 """Record a model's values as reference tensors, one part of the model after the other."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,13 +14,12 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64, widened
 from onnxsurgeon_lite.runtime.observe import BUDGET, Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
 from onnxsurgeon_lite.surgery.exposing import expose_inner
 from onnxsurgeon_lite.system import TemporaryFolder
 from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored
 from onnxsurgeon_lite.tensors.references import FolderWriter, save_stream
 
-Progress = Callable[[str], None]
 _LONGEST = 120.0  # seconds for one node outside the runtime
 
 
@@ -48,7 +47,7 @@ def record(
     runtime: Runtime,
     target: Path,
     values: Sequence[str] = (),
-    progress: Progress = lambda _: None,
+    progress: Progress = quiet,
     wide: bool = False,
     budget: int = BUDGET,
 ) -> int:
@@ -108,7 +107,7 @@ def computed(
     feeds: Feeds,
     runtime: Runtime,
     values: Sequence[str] = (),
-    progress: Progress = lambda _: None,
+    progress: Progress = quiet,
     budget: int = BUDGET,
 ) -> Iterator[tuple[str, Stored]]:
     """Yield the feeds, then the values in topological order; values that later parts need stay in the runtime.
@@ -132,7 +131,7 @@ def computed_wide(
     feeds: Feeds,
     runtime: Runtime,
     values: Sequence[str] = (),
-    progress: Progress = lambda _: None,
+    progress: Progress = quiet,
 ) -> Iterator[tuple[str, Stored]]:
     """Like `computed`, in float64 from node to node; nodes without a float64 evaluation run in the model's dtypes.
 

@@ -19,7 +19,7 @@ from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.judge import ZEROS
 from onnxsurgeon_lite.names import command, counted, first
 from onnxsurgeon_lite.report.metrics import explain, measured
-from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
+from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes, stdout
 from onnxsurgeon_lite.report.ranking import blame_lines
 from onnxsurgeon_lite.report.samples import numbers
 from onnxsurgeon_lite.report.tables import Columns, Rows, table
@@ -35,13 +35,27 @@ Eager = tuple[str, BesideEager]
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
 
-def show_bisection(result: BisectResult, verbose: bool = False, every_metric: bool = False) -> None:
+def show_headlines(result: BisectResult) -> str:
+    """Show what is certain before causes are searched; return it."""
+    lines, notes = [*headlines(result)], [*result.told, *result.notes]
+    show_notes(notes)
+    say_all(lines)
+    stdout().flush()
+    return "\n".join((*notes, *lines))
+
+
+def show_bisection(
+    result: BisectResult, verbose: bool = False, every_metric: bool = False, told: str = ""
+) -> None:
     """Show what is wrong, then why.
 
     Args:
         verbose: the details of every culprit, not of the first alone, and what the search took.
+        told: what `show_headlines` showed.
     """
-    show_notes(result.notes)
+    show_notes(note for note in result.notes if note not in told)
+    first = [*headlines(result)]
+    say_all([] if told.endswith("\n".join(first)) else first)
     say_all(bisection_lines(result, verbose, every_metric))
     if result.reproducer is not None:
         out(f"  reproducer: {str(result.reproducer)!r}")
@@ -72,8 +86,7 @@ def _show_repair(repair: Repair) -> None:
 def bisection_lines(
     result: BisectResult, verbose: bool = False, every_metric: bool = False
 ) -> Iterator[str]:
-    """Yield the one-line verdicts, the details, and what was cleared."""
-    yield from headlines(result)
+    """Yield the details, and what was cleared."""
     yield from (f"{finding.verdict}: {finding.because}" for finding in result.findings)
     if result.samples is not None and result.verdict == "mismatch":
         yield from _samples(result.samples)

@@ -86,14 +86,19 @@ class _Line:
 
     def start(self) -> None:
         from rich.console import Console
+        from rich.live import Live
+        from rich.spinner import Spinner
 
         with self._lock:
             if self._stopped:
                 return
-            status = Console(stderr=True).status(_safe(self.text))
-            status.start()
-            self._show = lambda text: status.update(_safe(text))
-            self._hide = status.stop
+            line = Spinner("dots", _safe(self.text), style="status.spinner")
+            # what is printed meanwhile stands above the line; elsewhere it is not redirected
+            above = sys.stdout.isatty()
+            live = Live(line, console=Console(stderr=True), transient=True, redirect_stdout=above)
+            live.start()
+            self._show = lambda text: line.update(text=_safe(text))
+            self._hide = live.stop
 
     def tell(self, text: str) -> None:
         self.text = text

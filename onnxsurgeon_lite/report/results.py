@@ -56,8 +56,9 @@ SHOWN_BY = {
 
 
 def show(result: Shown, json: bool = False, **how: bool | str) -> None:
-    """Print a result as its command does; `how` goes to the function that prints it."""
-    plain.show_notes(result.told)
+    """Print a result as its command does, without what was told before; `how` goes to what prints it."""
+    before = str(how.get("told", ""))
+    plain.show_notes(note for note in result.told if note not in before)
     if json:
         show_json(result.contract())
     else:

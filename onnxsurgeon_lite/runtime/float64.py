@@ -4,7 +4,7 @@ Weights are cast to float64 where they are used, so float64 is exact about them.
 nodes (a Cast to float16, a quantization) stay.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
+from onnxsurgeon_lite.tensors.dtypes import Array, Arrays, RunValue, RunValues, is_array
 from onnxsurgeon_lite.tensors.grid import Wide
 
 _FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
@@ -60,7 +60,7 @@ class Float64:
             runner.runtime.__exit__(*exception)
 
     def evaluate(
-        self, positions: Sequence[int], inputs: Mapping[str, RunValue], output: str
+        self, positions: Sequence[int], inputs: RunValues, output: str
     ) -> tuple[Array | None, str]:
         """Return (the value of `output`, the name of the evaluation), or (None, the reason)."""
         given = {n: v for n, v in inputs.items() if is_array(v)}
@@ -81,7 +81,7 @@ class Float64:
                 return found, name
         return None, "no float64 evaluation in the time limit"
 
-    def outputs(self, position: int, inputs: Mapping[str, RunValue]) -> dict[str, RunValue]:
+    def outputs(self, position: int, inputs: RunValues) -> dict[str, RunValue]:
         """Compute a node's outputs from float64 values; without a float64 evaluation, in the model's own dtypes."""
         index = self.observer.index
         node = index.nodes[position]
@@ -98,9 +98,7 @@ class Float64:
         made = self.observer.alone([position], given, names)
         return {name: widened(value) for name, value in made.items()}
 
-    def _in_runtime(
-        self, positions: Sequence[int], inputs: Mapping[str, Array], output: str
-    ) -> Array | None:
+    def _in_runtime(self, positions: Sequence[int], inputs: Arrays, output: str) -> Array | None:
         ops = {self.observer.index.nodes[position].op_type for position in positions}
         if ops & self._refused:
             return None
@@ -114,9 +112,7 @@ class Float64:
             return None
         return found if is_array(found) else None
 
-    def _convolution(
-        self, positions: Sequence[int], inputs: Mapping[str, Array], output: str
-    ) -> Array | None:
+    def _convolution(self, positions: Sequence[int], inputs: Arrays, output: str) -> Array | None:
         """Compute a Conv here: the runtime has no float64 kernel, and the reference evaluator starts slowly."""
         index = self.observer.index
         node = index.nodes[positions[-1]]
@@ -131,9 +127,7 @@ class Float64:
                 operands.append(index.model.array(constant))
         return convolve(node, *operands) if len(operands) == len(node.input) else None
 
-    def _in_evaluator(
-        self, positions: Sequence[int], inputs: Mapping[str, Array], output: str
-    ) -> Array | None:
+    def _in_evaluator(self, positions: Sequence[int], inputs: Arrays, output: str) -> Array | None:
         if any(_beyond_evaluator(self.observer.index.nodes[position]) for position in positions):
             return None
         part = self.observer.part(positions, dtypes.types_of(inputs), [output])

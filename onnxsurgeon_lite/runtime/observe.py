@@ -12,9 +12,10 @@ from onnxsurgeon_lite.errors import PartialAnswer, RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.session import Held, Runtime
+from onnxsurgeon_lite.runtime.session import Held, Runtime, Stream
+from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.surgery.edits import clear_bodies
-from onnxsurgeon_lite.tensors.dtypes import RunValue, arrays_in, types_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, arrays_in, types_of
 
 BUDGET = 64 << 20  # bytes
 _PART, _LARGE_PART = 64, 512  # values of a sweep that are computed in one part; with a budget
@@ -73,9 +74,7 @@ class Observer:
         """Compute and return values; those in `keep` also stay in the runtime for later parts."""
         return dict(self.stream(values, keep))
 
-    def stream(
-        self, values: Sequence[str], keep: Collection[str] = ()
-    ) -> Iterator[tuple[str, RunValue]]:
+    def stream(self, values: Sequence[str], keep: Collection[str] = ()) -> Stream:
         """Like `fetch`, but yield one value after the other, so that the caller need not hold them all."""
         missing, new = yield from self._there(values, keep)
         if self.by_node and (missing or new):
@@ -139,9 +138,9 @@ class Observer:
     def sweep(
         self,
         values: Iterable[str],
-        progress: Callable[[str], None] = lambda _: None,
+        progress: Progress = quiet,
         prepare: Callable[[list[str]], None] = lambda _: None,
-    ) -> Iterator[tuple[str, RunValue]]:
+    ) -> Stream:
         """Yield values in topological order, part by part; values that later parts need stay in the runtime.
 
         Args:
@@ -156,7 +155,7 @@ class Observer:
                 yield name, value
 
     def parts(
-        self, values: Iterable[str], progress: Callable[[str], None] = lambda _: None
+        self, values: Iterable[str], progress: Progress = quiet
     ) -> Iterator[tuple[list[str], list[str]]]:
         """Yield (values to compute next, computed values that later parts need), in topological order.
 
@@ -189,7 +188,7 @@ class Observer:
                 uses.pop(node.output[0], None)
         return uses
 
-    def _node_by_node(self, missing: list[str], new: list[str]) -> Iterator[tuple[str, RunValue]]:
+    def _node_by_node(self, missing: list[str], new: list[str]) -> Stream:
         positions = self._positions([*missing, *new])
         positions.sort(key=self.index.places.__getitem__)
         last_use = {
@@ -205,9 +204,7 @@ class Observer:
             passing -= done
             self.forget(done)
 
-    def _run(
-        self, positions: Sequence[int], missing: list[str], new: list[str]
-    ) -> Iterator[tuple[str, RunValue]]:
+    def _run(self, positions: Sequence[int], missing: list[str], new: list[str]) -> Stream:
         if not (self.cut or self.runtime.cuts):
             try:
                 yield from self._run_whole(positions, missing, new)
@@ -217,9 +214,7 @@ class Observer:
                 return
         yield from self._run_cut(positions, missing, new)
 
-    def _run_cut(
-        self, positions: Sequence[int], missing: list[str], new: list[str]
-    ) -> Iterator[tuple[str, RunValue]]:
+    def _run_cut(self, positions: Sequence[int], missing: list[str], new: list[str]) -> Stream:
         """Compute the values of one node after the other, each with a model that ends at it."""
         for position in self.index.in_order(positions):
             made = self.index.nodes[position].output
@@ -228,9 +223,7 @@ class Observer:
                 nodes = self._positions([*fetched, *kept])
                 yield from self._run_whole(nodes, fetched, kept)
 
-    def _run_whole(
-        self, positions: Sequence[int], missing: list[str], new: list[str]
-    ) -> Iterator[tuple[str, RunValue]]:
+    def _run_whole(self, positions: Sequence[int], missing: list[str], new: list[str]) -> Stream:
         given, keep = self._open(positions, missing, new)
         types, values = self.runtime.stream(given, missing, keep)
         self.kept.update((name, types[name]) for name in new)
@@ -290,14 +283,14 @@ class Observer:
         return part
 
     def alone(
-        self, positions: Sequence[int], inputs: Mapping[str, RunValue], outputs: Sequence[str]
+        self, positions: Sequence[int], inputs: RunValues, outputs: Sequence[str]
     ) -> dict[str, RunValue]:
         """Compute outputs of some nodes from these inputs, ignoring kept values."""
         part = self.part(positions, types_of(inputs), outputs)
         return self.run_part(part, inputs, outputs)
 
     def run_part(
-        self, part: ModelProto, inputs: Mapping[str, RunValue], outputs: Sequence[str]
+        self, part: ModelProto, inputs: RunValues, outputs: Sequence[str]
     ) -> dict[str, RunValue]:
         """Run a model made of this model's nodes and weights on these inputs."""
         with self.opened(part, inputs, outputs) as run:
@@ -305,13 +298,13 @@ class Observer:
 
     @contextmanager
     def opened(
-        self, part: ModelProto, inputs: Mapping[str, RunValue], outputs: Sequence[str]
-    ) -> Iterator[Callable[[Mapping[str, RunValue]], dict[str, RunValue]]]:
+        self, part: ModelProto, inputs: RunValues, outputs: Sequence[str]
+    ) -> Iterator[Callable[[RunValues], dict[str, RunValue]]]:
         """Open a model made of this model's nodes and weights; yield what runs it with some inputs exchanged."""
         given = {declared.name: _APART + declared.name for declared in part.graph.input}
         stored = list(given.values())
 
-        def run(instead: Mapping[str, RunValue]) -> dict[str, RunValue]:
+        def run(instead: RunValues) -> dict[str, RunValue]:
             others = {name: _APART + _APART + name for name in instead}
             stored.extend(others.values())
             for name, value in instead.items():
@@ -361,9 +354,9 @@ class Observer:
     def runs(
         self,
         part: ModelProto,
-        inputs: Mapping[str, RunValue],
+        inputs: RunValues,
         outputs: Sequence[str],
-        more: Sequence[Mapping[str, RunValue]],
+        more: Sequence[RunValues],
     ) -> Iterator[dict[str, RunValue]]:
         """Run a part as `run_part` does, in one session, once for each mapping of further inputs."""
         with self.opened(part, {**inputs, **more[0]}, outputs) as run:

@@ -4,13 +4,13 @@ It lives in a process of its own, which may crash, hang or grow without harm to 
 numpy arrays; bfloat16, float8, float4 and integers below a byte are arrays of the ml_dtypes types.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from onnx import ModelProto
 
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValues
 
 
 @dataclass(frozen=True)
@@ -48,5 +48,5 @@ class Backend(Protocol):
     def open(self, model: ModelProto, opt: str, threads: int) -> None:
         """Take a model with all its weights; any exception refuses it."""
 
-    def run(self, feeds: Mapping[str, RunValue], fetch: Sequence[str]) -> Mapping[str, RunValue]:
+    def run(self, feeds: RunValues, fetch: Sequence[str]) -> RunValues:
         """Return values of the model by name; those left out were not computed."""

@@ -1,6 +1,6 @@
 """One run of a whole model, optimized, and its results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import Exposed, expose_inner
-from onnxsurgeon_lite.tensors.dtypes import RunValue, present
+from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, present
 from onnxsurgeon_lite.tensors.references import save_tensors
 from onnxsurgeon_lite.tensors.statistics import Statistics, statistics
 
@@ -31,7 +31,7 @@ class RunResult(Shown, dict[str, RunValue]):
         dtype('float32')
     """
 
-    def __init__(self, values: Mapping[str, RunValue], made: Sequence[str] = ()) -> None:
+    def __init__(self, values: RunValues, made: Sequence[str] = ()) -> None:
         super().__init__(values)
         self.made = list(made)
 

@@ -32,6 +32,12 @@ from onnxsurgeon_lite.tensors.signature import Signature, unpacked
 SIGNED = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 """The dtypes of tensors whose signatures the child computes."""
 
+Named = Mapping[str, str] | Iterable[str]
+"""Name -> stored name, or only names where both are the same."""
+
+Stream = Iterator[tuple[str, RunValue]]
+"""Values with their names, one by one."""
+
 _Header = dict[str, Any]
 """The child's description of a value, sent before its bytes."""
 
@@ -250,9 +256,9 @@ class Runtime:
 
     def run(
         self,
-        feeds: Mapping[str, str] | Iterable[str],
+        feeds: Named,
         fetch: Sequence[str],
-        keep: Mapping[str, str] | Iterable[str] = (),
+        keep: Named = (),
     ) -> Ran:
         """Run the open session on stored values.
 
@@ -288,10 +294,10 @@ class Runtime:
 
     def stream(
         self,
-        feeds: Mapping[str, str] | Iterable[str],
+        feeds: Named,
         fetch: Sequence[str],
-        keep: Mapping[str, str] | Iterable[str] = (),
-    ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, RunValue]]]:
+        keep: Named = (),
+    ) -> tuple[dict[str, TypeProto], Stream]:
         """Like `run`, but yield values one by one, so that only one is in memory at a time.
 
         Read them before the next request; no other thread may make one.
@@ -309,9 +315,9 @@ class Runtime:
 
     def _ran(
         self,
-        feeds: Mapping[str, str] | Iterable[str],
+        feeds: Named,
         fetch: Sequence[str],
-        keep: Mapping[str, str] | Iterable[str],
+        keep: Named,
     ) -> tuple[dict[str, TypeProto], list[_Header]]:
         """Run the open session; return the types and the descriptions of values."""
         kept = named_pairs(keep)
@@ -362,7 +368,7 @@ class Runtime:
         )
         return Path(str(reply["file"]))
 
-    def get(self, names: Sequence[str]) -> Iterator[tuple[str, RunValue]]:
+    def get(self, names: Sequence[str]) -> Stream:
         """Yield stored values, one by one."""
         if names:
             with self._child.lock:
@@ -382,7 +388,7 @@ class Runtime:
                 found = unpacked(shape, header["half"], np.frombuffer(numbers)) if numbers else None
                 yield name, shape, found
 
-    def _receive_all(self, headers: Iterable[_Header]) -> Iterator[tuple[str, RunValue]]:
+    def _receive_all(self, headers: Iterable[_Header]) -> Stream:
         for header in headers:
             if header["fetched"]:
                 yield header["name"], self._receive(header)
@@ -439,7 +445,7 @@ def run_model(
         return runtime.run(list(feeds), outputs).values
 
 
-def named_pairs(names: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
+def named_pairs(names: Named) -> dict[str, str]:
     """Return name -> stored name, also of names that are stored as they are."""
     return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 

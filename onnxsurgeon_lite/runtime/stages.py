@@ -18,9 +18,9 @@ from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
 from onnxsurgeon_lite.runtime.protocol import Abilities
-from onnxsurgeon_lite.runtime.session import Held, Ran, Runtime, named_pairs
+from onnxsurgeon_lite.runtime.session import Held, Named, Ran, Runtime, Stream, named_pairs
 from onnxsurgeon_lite.surgery.expansion import is_expandable
-from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of, types_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, type_of, types_of
 
 _PREFIX = "\x02"  # of values between the stages; model names are unlikely to contain it
 
@@ -77,10 +77,10 @@ class Stages(Runtime):
 
     def stream(
         self,
-        feeds: Mapping[str, str] | Iterable[str],
+        feeds: Named,
         fetch: Sequence[str],
-        keep: Mapping[str, str] | Iterable[str] = (),
-    ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, RunValue]]]:
+        keep: Named = (),
+    ) -> tuple[dict[str, TypeProto], Stream]:
         index = self._index
         if index is None:
             return super().stream(feeds, fetch, keep)
@@ -160,7 +160,7 @@ class Stages(Runtime):
         made = (name for position in sorted(done) for name in index.nodes[position].output)
         return observer.fetch(names, [name for name in made if name in later])
 
-    def _evaluate(self, observer: Observer, position: int, given: Mapping[str, RunValue]) -> None:
+    def _evaluate(self, observer: Observer, position: int, given: RunValues) -> None:
         """Compute a node with the evaluator, and go on with what it gives."""
         index, evaluator = observer.index, self._evaluator
         types = types_of(given)

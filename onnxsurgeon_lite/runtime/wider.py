@@ -1,6 +1,6 @@
 """Tell where the runtime computes half precision in float32."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array
+from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, is_array
 
 
 def computed_wider(
-    index: GraphIndex, feeds: Feeds, runtime: Runtime, values: Mapping[str, RunValue]
+    index: GraphIndex, feeds: Feeds, runtime: Runtime, values: RunValues
 ) -> Iterator[str]:
     """Yield why a value behind an overflow is finite, if it is not with every value rounded."""
     made = {n: v for n, v in values.items() if is_array(v) and n in index.producer}

@@ -18,8 +18,11 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
 
 Array = NDArray[np.generic]
+Arrays = Mapping[str, Array]
 Stored = Array | list[Array]
 RunValue = Array | list[Array] | None
+RunValues = Mapping[str, RunValue]
+"""What a run needs or makes, by name."""
 
 _BLOCK = 1 << 20  # elements
 

@@ -250,6 +250,52 @@ def test_ctrl_c_says_how_far_the_search_is_and_resume_goes_on(tmp_path):
     assert [c["value"] for c in json.loads(resumed.stdout)["culprits"]] == ["h7"]
 
 
+def hard_model(folder: Path) -> None:
+    """A chain of layers, one with other weights by chance, and references of its end alone: no mistake explains it."""
+    rng = np.random.default_rng(0)
+    lines, names = [], ["x"]
+    for i in range(12):
+        lines += [f"m{i} = MatMul (h{i - 1}, w{i})".replace("h-1", "x"), f"h{i} = Tanh (m{i})"]
+        names.append(f"w{i}")
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]>\n'
+        f"hard (float[3,64] x) => (float[3,64] h11) {{ {chr(10).join(lines)} }}"
+    )
+    weights = {f"w{i}": rng.standard_normal((64, 64)).astype(np.float32) / 8 for i in range(12)}
+    for name in ("right", "hard"):
+        kept = (numpy_helper.from_array(array, each) for each, array in weights.items())
+        del model.graph.initializer[:]
+        model.graph.initializer.extend(kept)
+        onnx.save(model, folder / f"{name}.onnx")
+        weights["w5"] = rng.standard_normal((64, 64)).astype(np.float32) / 8
+    done = onnxdbg("record", "right.onnx", "-o", "refs", "--value", "h11", cwd=folder)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_headline_comes_before_the_causes_and_ctrl_c_then_keeps_it(tmp_path):
+    hard_model(tmp_path)
+    process = subprocess.Popen(
+        [*COMMAND, "bisect", "hard.onnx", "--reference", "refs", "--seconds", "60", "-o", "made"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+    headline = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    rest, notes = process.communicate(timeout=30)
+
+    assert headline.startswith("wrong node: one of 24 nodes up to Tanh")
+    assert process.returncode == 1
+    assert headline not in rest
+    assert "cause: not known: its search was interrupted" in rest
+    said = "note: interrupted: not looked for: more about the cause, a reproducer"
+    assert said in notes
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_search_that_was_killed_is_resumed_with_the_same_answer(tmp_path):
     slow_model(tmp_path)
     whole = json.loads(onnxdbg(*WORDS[:-2], "--json", "-o", "first", cwd=tmp_path).stdout)

@@ -1,7 +1,7 @@
 """Bisect a model against references: choose the look, find the culprits, give verdicts."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,7 @@ from onnxsurgeon_lite.debug.bisection.quantized.repairs import add_causes
 from onnxsurgeon_lite.debug.bisection.quantized_search import QuantizedSearch, are_own
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
-from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
+from onnxsurgeon_lite.debug.bisection.walk import Walk
 from onnxsurgeon_lite.debug.judge import AgainstReferences, cast_like, unlike
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit, Finding, Look, settle
 from onnxsurgeon_lite.debug.search_space import Space
@@ -38,8 +38,9 @@ from onnxsurgeon_lite.runtime.optimized import optimized_graph
 from onnxsurgeon_lite.runtime.options import ORT, words_of
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.origins import Origin
+from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import Arrays, RunValues, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _MOST = 16  # culprits at which the search stops
@@ -90,8 +91,8 @@ def bisect(
     runtime: Runtime,
     optimized: Runtime | None = None,
     search: Search | None = None,
-    progress: Progress = lambda _: None,
-    changed: Mapping[str, Array] = MappingProxyType({}),
+    progress: Progress = quiet,
+    changed: Arrays = MappingProxyType({}),
     *,
     others: Sequence[tuple[ReferenceSet, Feeds]] = (),
 ) -> BisectResult:
@@ -171,7 +172,7 @@ class _Bisection:
     optimized: Runtime | None
     search: Search
     progress: Progress
-    changed: Mapping[str, Array]
+    changed: Arrays
     walk: Walk | None = None
     clean: bool = False
     result: BisectResult = field(default_factory=lambda: BisectResult("mismatch"))
@@ -459,7 +460,7 @@ class _Bisection:
         return wrong
 
     def _unobserved(self, walk: Walk) -> Unobserved:
-        def unoptimized() -> Mapping[str, RunValue]:
+        def unoptimized() -> RunValues:
             return self._alone(walk).fetch([n for n in self.targets if n not in walk.healed])
 
         return Unobserved(
@@ -525,7 +526,7 @@ class _Bisection:
             case look if unoptimized_wrong:
                 yield look
 
-    def _mismatching(self, outputs: Mapping[str, RunValue]) -> list[str]:
+    def _mismatching(self, outputs: RunValues) -> list[str]:
         return [name for name, value in outputs.items() if not self.judge.good(name, value)]
 
     def _diagnosis(self, walk: Walk) -> Diagnosis:
@@ -660,7 +661,7 @@ class _Bisection:
         walk = self.walk = self._walk_over(self.space, observer, "optimized")
         self._find_origins(walk, self._diagnosis(walk), unobserved)
 
-    def _narrowed(self, culprit: Culprit, inputs: Mapping[str, RunValue]) -> Culprit:
+    def _narrowed(self, culprit: Culprit, inputs: RunValues) -> Culprit:
         """Find the wrong original node of an optimized region, on the region's actual inputs."""
         observer = Observer(self.index, self.runtime)
         for name, value in inputs.items():
@@ -679,7 +680,7 @@ class _Bisection:
         return node
 
     def _blame(
-        self, culprit: Culprit, original: Observer, runtime: Runtime, inputs: Mapping[str, RunValue]
+        self, culprit: Culprit, original: Observer, runtime: Runtime, inputs: RunValues
     ) -> None:
         """Add the optimizers without which the culprit's value agrees to its finding."""
         found = blame(original, runtime, self.judge, culprit, inputs, self.feeds)

@@ -1,6 +1,6 @@
 """Search the body of a culprit, in the branch, call or iteration that mismatches first, as a model of its own."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,7 +16,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.surgery.exposing import exposable, known
-from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, type_of
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
 Sample = tuple[ReferenceSet, Feeds]
@@ -100,7 +100,7 @@ class BodySearch:
 
     observer: Observer
     culprit: Culprit
-    given: Mapping[str, RunValue]
+    given: RunValues
 
     def __post_init__(self) -> None:
         index = self.observer.index
@@ -142,7 +142,7 @@ class BodySearch:
             return replace(nothing_more, entries=entries)
 
         def search_at(
-            place: BodyRun, model: Model, feeds: Feeds, actual: Mapping[str, RunValue]
+            place: BodyRun, model: Model, feeds: Feeds, actual: RunValues
         ) -> tuple[BisectResult, str]:
             others, count = self._other_iterations(place, actual, at_run)
             result = search(model, at_run(place), feeds, others)
@@ -174,7 +174,7 @@ class BodySearch:
         self,
         names: Iterable[str],
         wrong: Callable[[str, RunValue], bool],
-        search: Callable[[BodyRun, Model, Feeds, Mapping[str, RunValue]], tuple[BisectResult, str]],
+        search: Callable[[BodyRun, Model, Feeds, RunValues], tuple[BisectResult, str]],
         otherwise: str,
     ) -> tuple[BisectResult | None, str]:
         """Search the first body run with a wrong value; return (result, what is to be said or why there is none)."""
@@ -239,7 +239,7 @@ class BodySearch:
     def _other_iterations(
         self,
         place: BodyRun,
-        actual: Mapping[str, RunValue],
+        actual: RunValues,
         at_run: Callable[[BodyRun], ReferenceSet],
     ) -> tuple[list[Sample], int]:
         """Return other iterations whose inputs the references have, as samples, and the number of all."""
@@ -263,7 +263,7 @@ class BodySearch:
                     found.append((known, feeds))
         return found[:: max(1, len(found) // _ITERATIONS)][:_ITERATIONS], len(numbers)
 
-    def _opened(self, place: BodyRun, actual: Mapping[str, RunValue]) -> tuple[Model, Feeds]:
+    def _opened(self, place: BodyRun, actual: RunValues) -> tuple[Model, Feeds]:
         """Return one run of a body as a model, and its feeds."""
         model = place.graph.index.model.copy()
         feeds: Feeds = {}

@@ -27,6 +27,7 @@ from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     RunValue,
+    RunValues,
     Stored,
     is_array,
     is_float,
@@ -176,7 +177,7 @@ class Diagnosis:
             return None
         return inputs[name][1] if name in inputs else self.observer.fetch([name])[name]
 
-    def _shaken(self, culprit: Culprit, referenced: Mapping[str, RunValue]) -> Iterator[RunValue]:
+    def _shaken(self, culprit: Culprit, referenced: RunValues) -> Iterator[RunValue]:
         """Yield the value computed from reference inputs that are moved within their tolerance."""
         rng = np.random.default_rng(0)
         for _ in range(_DRAWS):
@@ -190,7 +191,7 @@ class Diagnosis:
     def _explained(
         self,
         culprit: Culprit,
-        referenced: Mapping[str, RunValue],
+        referenced: RunValues,
         expected: Array,
         local: RunValue,
     ) -> Explained | None:
@@ -207,7 +208,7 @@ class Diagnosis:
         return Region(self.observer, positions, own, *given).explained(culprit.lacking)
 
     def _stirred(
-        self, culprit: Culprit, referenced: Mapping[str, RunValue], nodes: Sequence[NodeProto]
+        self, culprit: Culprit, referenced: RunValues, nodes: Sequence[NodeProto]
     ) -> RunValue:
         """Return the value computed with other last places of what is dequantized; None of optimized nodes."""
         if self.result.look == "optimized" or any(
@@ -230,9 +231,7 @@ class Diagnosis:
         index = self.space.index
         return index.in_order(index.ancestors(culprit.outputs, stop=culprit.inputs))
 
-    def _locally(
-        self, culprit: Culprit, referenced: Mapping[str, RunValue]
-    ) -> tuple[RunValue, bool]:
+    def _locally(self, culprit: Culprit, referenced: RunValues) -> tuple[RunValue, bool]:
         """Return (value computed from reference inputs, None if the nodes cannot run; True if it varies)."""
         positions = self._positions(culprit)
         try:
@@ -253,13 +252,13 @@ class Diagnosis:
         self,
         float64: Float64,
         culprit: Culprit,
-        now: Mapping[str, RunValue],
-        referenced: Mapping[str, RunValue],
+        now: RunValues,
+        referenced: RunValues,
         evidence: Evidence,
     ) -> None:
         positions = self._positions(culprit)
 
-        def evaluate(values: Mapping[str, RunValue]) -> Array | None:
+        def evaluate(values: RunValues) -> Array | None:
             return float64.evaluate(positions, values, culprit.value)[0]
 
         evidence.exact, culprit.evaluated = float64.evaluate(positions, now, culprit.value)
@@ -341,8 +340,8 @@ def place_of(space: Space, position: int, region: Sequence[int]) -> PlaceFields:
 
 
 def _rounding(
-    evaluate: Callable[[Mapping[str, RunValue]], Array | None],
-    inputs: Mapping[str, RunValue],
+    evaluate: Callable[[RunValues], Array | None],
+    inputs: RunValues,
     exact: Array,
     actual: Array,
 ) -> Wide | None:

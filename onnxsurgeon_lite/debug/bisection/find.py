@@ -9,7 +9,7 @@ from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crash_of
 from onnxsurgeon_lite.debug.bisection.diagnose import culprit_at
 from onnxsurgeon_lite.debug.bisection.verdicts import operands
-from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
+from onnxsurgeon_lite.debug.bisection.walk import Walk
 from onnxsurgeon_lite.debug.judge import Finds
 from onnxsurgeon_lite.debug.result import (
     BisectResult,
@@ -25,6 +25,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.tensors.dtypes import is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
@@ -35,7 +36,7 @@ def find(
     feeds: Feeds,
     runtime: Runtime,
     search: Search | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = quiet,
 ) -> BisectResult:
     """Find the nodes that produce such values from inputs without them, in bodies too.
 

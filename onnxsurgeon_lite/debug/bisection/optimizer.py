@@ -1,6 +1,6 @@
 """Attribute a mismatch of the optimized graph to original nodes and to an optimizer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,7 +22,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.optimized import RULES
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import smallest
-from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array, types_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, is_array, types_of
 from onnxsurgeon_lite.tensors.grid import is_biased, rms, wide
 
 _SAMPLES = 3
@@ -36,7 +36,7 @@ def compare_with_unoptimized(
     culprit: Culprit,
     original: Observer,
     judge: AgainstReferences,
-    inputs: Mapping[str, RunValue],
+    inputs: RunValues,
     actual: RunValue,
 ) -> Literal["agrees", "mismatches", "another value", "unknown"]:
     """Run the original nodes of an optimized region, unoptimized, on the region's actual inputs.
@@ -85,7 +85,7 @@ def _covered(culprit: Culprit, index: GraphIndex) -> list[int]:
 def _explain_rounding(
     culprit: Culprit,
     original: Observer,
-    inputs: Mapping[str, RunValue],
+    inputs: RunValues,
     actual: RunValue,
     unoptimized: RunValue,
 ) -> None:
@@ -147,7 +147,7 @@ def _quantization_rounds(culprit: Culprit, index: GraphIndex, error: NDArray[np.
 def _quantizers_round(
     culprit: Culprit,
     original: Observer,
-    inputs: Mapping[str, RunValue],
+    inputs: RunValues,
     value: NDArray[np.float64],
     error: NDArray[np.float64],
 ) -> bool:
@@ -196,7 +196,7 @@ def blame(
     optimized: Runtime,
     judge: AgainstReferences,
     culprit: Culprit,
-    inputs: Mapping[str, RunValue],
+    inputs: RunValues,
     feeds: Feeds,
 ) -> list[str]:
     """Return the one optimizer without which the value agrees, else a minimal set; empty if there is none.
@@ -223,7 +223,7 @@ class _Trial:
 
     runtime: Runtime
     model: Model
-    inputs: Mapping[str, RunValue]
+    inputs: RunValues
     judge: AgainstReferences
     value: str
 

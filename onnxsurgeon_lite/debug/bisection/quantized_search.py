@@ -31,6 +31,7 @@ from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.tensors.comparison import Tolerance, apart
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, type_of
 from onnxsurgeon_lite.tensors.grid import Grid
@@ -63,7 +64,7 @@ class QuantizedSearch:
     quick: bool
     changed: Mapping[str, Array]
     again: Again
-    progress: Callable[[str], None]
+    progress: Progress
 
     def run(self) -> BisectResult:
         """Name the nodes that err more than their quantization rounds."""

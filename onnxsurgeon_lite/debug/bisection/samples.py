@@ -13,12 +13,13 @@ from onnxsurgeon_lite.matching.over_samples import (
     Tally,
 )
 from onnxsurgeon_lite.runtime.pool import Pool
+from onnxsurgeon_lite.shown import Progress
 
 SEARCHED = 16  # failing samples that are searched for a culprit
 
 
 def judged(
-    job: CompareSamples, pool: Pool, progress: Callable[[str], None]
+    job: CompareSamples, pool: Pool, progress: Progress
 ) -> tuple[list[SampleOutcome], MeasuredMetric | None, list[str]]:
     """Return (what each sample gave, what the metric says, what was done again)."""
     outcomes: list[SampleOutcome] = []

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
@@ -34,6 +34,7 @@ from onnxsurgeon_lite.tensors.comparison import agrees
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     RunValue,
+    RunValues,
     is_array,
     is_float,
     present,
@@ -79,7 +80,7 @@ class Region:
     positions: Sequence[int]
     own: Sequence[int]
     value: str
-    given: Mapping[str, RunValue]
+    given: RunValues
     expected: Array
     judge: AgainstReferences
     constant: Container[str]
@@ -236,7 +237,7 @@ class Region:
 
     def _agrees(
         self,
-        run: Callable[[Mapping[str, RunValue]], Mapping[str, RunValue]],
+        run: Callable[[RunValues], RunValues],
         name: str,
         other: Array,
     ) -> bool:

@@ -1,6 +1,6 @@
 """Runs that return only the outputs, unoptimized and optimized, and what changes them besides the inputs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Comparison, apart
-from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array
+from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, is_array
 
 _SLIGHT = 10.0  # errors up to this many times what is allowed may be rounding
 _NOISE = 4.0  # errors within this many times the noise are noise
@@ -35,16 +35,16 @@ class Unobserved:
     targets: Sequence[str]
     runtime: Runtime | None
     result: BisectResult
-    run_unoptimized: Callable[[], Mapping[str, RunValue]]
+    run_unoptimized: Callable[[], RunValues]
     _repeated: bool = False
 
     @cached_property
-    def unoptimized(self) -> Mapping[str, RunValue]:
+    def unoptimized(self) -> RunValues:
         """The outputs with optimization off."""
         return self.run_unoptimized()
 
     @cached_property
-    def optimized(self) -> Mapping[str, RunValue] | None:
+    def optimized(self) -> RunValues | None:
         """The outputs with optimization on; None if the runtime crashes, which becomes a finding."""
         if self.runtime is None:
             return None

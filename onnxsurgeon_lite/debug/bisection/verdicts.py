@@ -14,7 +14,7 @@ from onnxsurgeon_lite.debug.bisection.structure import Explained
 from onnxsurgeon_lite.debug.result import OWN, Finding, Verdict, in_order
 from onnxsurgeon_lite.matching.judge import SELECTED, largest_of
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues, is_array, is_float
 from onnxsurgeon_lite.tensors.grid import is_biased, rms
 
 Wide = NDArray[Any]
@@ -154,7 +154,7 @@ def _non_finite(e: Evidence) -> str:
     return f"{e.actual[at]} at {list(at)} where the reference is {e.reference[at]:.6g}; computed from {made}"
 
 
-def operands(inputs: Mapping[str, RunValue], at: tuple[int, ...], result: Array) -> str:
+def operands(inputs: RunValues, at: tuple[int, ...], result: Array) -> str:
     """Describe the operands of one element of a result."""
     texts = (_operand(name, value, at, result) for name, value in inputs.items())
     return ", ".join(filter(None, texts))

@@ -17,9 +17,9 @@ from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Held
 from onnxsurgeon_lite.search.origins import Origin, SearchResult, first_bad, origins, spread
+from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored, fits, type_of
 
-Progress = Callable[[str], None]
 _Values = Iterable[tuple[str, RunValue | Held]]
 
 _WIDTH = 16  # values per wave when searching one culprit
@@ -91,7 +91,7 @@ class Walk:
     budget: int
     targets: Sequence[str] = ()
     journal: Journal = field(default_factory=Journal)
-    progress: Progress = lambda _: None
+    progress: Progress = quiet
     healed: list[str] = field(default_factory=list)
     replayed: int = 0
     compared: int = 0

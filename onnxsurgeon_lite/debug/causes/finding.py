@@ -54,19 +54,26 @@ _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
 SECONDS = 45.0  # the least time for causes
 
 
-def explain_causes(result: BisectResult, case: Case, seconds: float | None = None) -> None:
+def explain_causes(
+    result: BisectResult,
+    case: Case,
+    seconds: float | None = None,
+    begin: Callable[[], None] = lambda: None,
+) -> None:
     """Give the culprits of a result their causes, proved by running the edited model.
 
-    Culprits that the runtime's own error, an optimizer or random numbers make have none. Ctrl-C ends only this
-    search: what was found is reported.
+    Culprits that the runtime's own error, an optimizer or random numbers make have none. Ctrl-C ends
+    the search: what was found stays.
 
     Args:
         seconds: how long it may take; by default 1.5 times the bisection, at least `SECONDS`.
+        begin: called first; Ctrl-C may end it, too.
     """
     lasts = max(SECONDS, _TIMES * case.seconds) if seconds is None else seconds
     finder = Finder(case, result, time.monotonic() + lasts, lasts)
     left = [c for c in result.culprits if not c.inside and _explainable(c)]
     try:
+        begin()
         finder.try_to(finder.explain_layers, left)
         while left:
             case.progress(f"searching the cause at {left[0].id}")
@@ -80,7 +87,9 @@ def explain_causes(result: BisectResult, case: Case, seconds: float | None = Non
         for culprit in left:
             culprit.unexplained = "not known: its search was interrupted"
         case.runtime.restart()
-    _of_all(result.culprits, case.index)
+        raise
+    finally:
+        _of_all(result.culprits, case.index)
 
 
 def _of_all(culprits: Sequence[Culprit], index: GraphIndex) -> None:

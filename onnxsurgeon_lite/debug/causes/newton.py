@@ -1,7 +1,7 @@
 """Small constants that are solved for step by step: variances, the biases of recurrent nodes."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,9 +26,9 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import copied
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.surgery.edits import rename_uses
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues, is_array, is_float, type_of
 
-_Run = Callable[[Mapping[str, RunValue]], dict[str, RunValue]]
+_Run = Callable[[RunValues], dict[str, RunValue]]
 
 _MOST = 64  # numbers
 _MOST_RECURRENT = 512

@@ -30,6 +30,7 @@ from onnxsurgeon_lite.passes import Insert, Pass, Remove, Replace, Rewire
 from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
+    Arrays,
     data_type_of_numpy,
     dtype_name,
     from_array,
@@ -470,8 +471,8 @@ def composed(
     end: str,
     made: Array,
     nodes: str,
-    numbers: Mapping[str, Array],
-    unread: Mapping[str, Array] = MappingProxyType({}),
+    numbers: Arrays,
+    unread: Arrays = MappingProxyType({}),
 ) -> Pass:
     """Return a replacement by nodes, as ONNX writes them as text: from `x` to `y` of its shape, with constants.
 

@@ -20,7 +20,15 @@ from onnxsurgeon_lite.passes import Pass, Pipeline, SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import OWN, agrees
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array, is_float, type_of
+from onnxsurgeon_lite.tensors.dtypes import (
+    Array,
+    Arrays,
+    RunValue,
+    RunValues,
+    is_array,
+    is_float,
+    type_of,
+)
 from onnxsurgeon_lite.tensors.statistics import magnitude
 
 if TYPE_CHECKING:  # the search for culprits tries mistakes, too
@@ -54,8 +62,8 @@ _BACK: Mapping[tuple[str, int], Callable[[Wide, Wide], Wide]] = {
 class RegionSample:
     """What goes into a region and what should come out, by value; `recorded` reads any other value."""
 
-    inputs: Mapping[str, RunValue]
-    wanted: Mapping[str, Array]
+    inputs: RunValues
+    wanted: Arrays
     recorded: Callable[[str], RunValue]
 
 
@@ -297,10 +305,10 @@ class Place:
     samples: Sequence[RegionSample]
     judge: "AgainstReferences"
     runtime: Runtime
-    nearby: Mapping[str, Array] = field(default_factory=dict)
+    nearby: Arrays = field(default_factory=dict)
     beside: Sequence[str] = ()
-    lacking: Mapping[str, Array] = field(default_factory=dict)
-    changed: Mapping[str, Array] = field(default_factory=dict)
+    lacking: Arrays = field(default_factory=dict)
+    changed: Arrays = field(default_factory=dict)
     other: GraphIndex | None = None
     stored_as: Mapping[str, str] = field(default_factory=dict)
     module: str = ""
@@ -314,7 +322,7 @@ class Place:
         value: str,
         samples: Sequence[RegionSample],
         judge: "AgainstReferences",
-        nearby: Mapping[str, Array],
+        nearby: Arrays,
     ) -> "Place":
         """Make the model of some nodes, which reads constants where the whole model does."""
         whole, first = observer.index, samples[0]
@@ -372,7 +380,7 @@ class Place:
         return self.samples[0].wanted[self.value]
 
     @property
-    def inputs(self) -> Mapping[str, RunValue]:
+    def inputs(self) -> RunValues:
         """The values that enter, in the first sample."""
         return self.samples[0].inputs
 

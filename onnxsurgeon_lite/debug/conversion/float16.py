@@ -1,6 +1,5 @@
 """Predict what float16 loses, and which nodes must stay in float32."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf, isnan
 
@@ -14,7 +13,7 @@ from onnxsurgeon_lite.matching.metric import Metric, Values
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.shown import Progress, Shown, quiet
 from onnxsurgeon_lite.tensors.comparison import DEFAULTS, compare
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, is_array
 
@@ -22,8 +21,6 @@ _LARGEST = 65504.0  # of float16
 _VANISHING = 2.0**-25  # rounds to even: to zero
 _STEP = 2.0**-24  # between the smallest numbers of float16
 _CLAMP = 1e-7  # converters raise smaller constants to this
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class Float16Risks(Shown):
 
 
 def float16_risk(
-    index: GraphIndex, feeds: Feeds, runtime: Runtime, progress: Progress = lambda _: None
+    index: GraphIndex, feeds: Feeds, runtime: Runtime, progress: Progress = quiet
 ) -> Float16Risks:
     """List the nodes at risk in float16, and the nodes that must stay in float32 for right outputs.
 

@@ -16,6 +16,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import by_worth, shortest, smallest
+from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.precision import EXACT, Plan, PrecisionStep, Site
 from onnxsurgeon_lite.surgery.precision.losses import extremes
@@ -24,7 +25,6 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.narrow import largest
 
-Progress = Callable[[str], None]
 Run = Callable[[Feeds], dict[str, RunValue]]
 _SMALL = 64 << 20  # bytes of a model
 _QUESTIONS, _FEW = 60, 3  # simulated runs of a search: for a small model, for others
@@ -45,7 +45,7 @@ class Guard:
     goal: Goal
     samples: Sequence[Feeds]
     runtime: Runtime
-    progress: Progress = lambda _: None
+    progress: Progress = quiet
     report: bool = False
     _known: dict[frozenset[str], tuple[float, float]] = field(default_factory=dict)
 

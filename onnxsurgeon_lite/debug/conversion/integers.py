@@ -1,7 +1,7 @@
 """Quantize a model, with the layers left in float that a goal needs."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -27,6 +27,7 @@ from onnxsurgeon_lite.runtime.quantizing import Quantizing
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import by_worth, shortest, smallest
+from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.surgery.inlining import inline
 
@@ -76,7 +77,7 @@ class Integers:
     goal: Goal | None
     samples: Sequence[Feeds]
     runtime: Runtime
-    progress: Callable[[str], None] = lambda _: None
+    progress: Progress = quiet
     points: dict[frozenset[str], Quantized] = field(default_factory=dict)
     _last: tuple[frozenset[str], Model] | None = None
 

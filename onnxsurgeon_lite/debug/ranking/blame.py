@@ -1,7 +1,7 @@
 """Say which nodes an output's error comes from, to first order: what each introduces, times the output's gradient."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.tensors.dtypes import (
     RunValue,
     Stored,
@@ -34,7 +35,6 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 _WEIGHTS = "\x01weights"  # an input: the weight of each element of the output
 _NAMED = 4
 
-Progress = Callable[[str], None]
 Wide = NDArray[np.float64]
 
 
@@ -44,7 +44,7 @@ def blame(
     feeds: Feeds,
     runtime: Runtime,
     of: str | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = quiet,
 ) -> Blame:
     """Share an output's error among the nodes that make values with a reference.
 

@@ -1,6 +1,6 @@
 """Give layers of a quantized model their float values back, and see what that does to the outputs."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,8 +14,8 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import Shown
-from onnxsurgeon_lite.tensors.dtypes import RunValue, from_array, is_float, numpy_dtype
+from onnxsurgeon_lite.shown import Progress, Shown, quiet
+from onnxsurgeon_lite.tensors.dtypes import RunValues, from_array, is_float, numpy_dtype
 
 _MARGIN = 0.5  # decibels that a quantizer may place its nodes otherwise
 _RELU = ("Relu", "Clip")
@@ -23,8 +23,6 @@ _QUANTIZED = """Add ArgMax AveragePool BatchNormalization Clip Concat Conv ConvT
 GatherElements Gemm GlobalAveragePool InstanceNormalization LayerNormalization LeakyRelu MatMul MaxPool Mul Pad Relu
 Reshape Resize Sigmoid Slice Softmax Split Squeeze TopK Transpose Unsqueeze Where"""
 """The operators that onnxruntime's quantizer quantizes; others may stand between quantized ones."""
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def leave_one_out(
     feeds: Feeds,
     runtime: Runtime,
     wanted: float | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = quiet,
 ) -> LeaveOneOut:
     """Run the model once for each layer that is left in float; then leave layers in float until the outputs are good.
 
@@ -155,7 +153,7 @@ class _Partial:
         return bool(read and made) or bool(quantizers.weights & set(read))
 
     @cached_property
-    def _references(self) -> Mapping[str, RunValue]:
+    def _references(self) -> RunValues:
         names = [n for n in self.index.outputs if self._origin(n, self.theirs.producer)]
         theirs = {name: self._origin(name, self.theirs.producer) for name in names}
         given = {name: value for name, value in self.feeds.items() if name in self.theirs.inputs}

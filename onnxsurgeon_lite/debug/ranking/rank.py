@@ -1,6 +1,6 @@
 """Rank nodes by the accuracy that they lose against references."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues, Isolated
@@ -10,14 +10,12 @@ from onnxsurgeon_lite.graph.quantizers import Quantizers
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
 from onnxsurgeon_lite.tensors.comparison import compare
 from onnxsurgeon_lite.tensors.dtypes import RunValue, is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _PART = 64  # values that are computed at once
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ def rank(
     references: ReferenceSet,
     feeds: Feeds,
     runtime: Runtime,
-    progress: Progress = lambda _: None,
+    progress: Progress = quiet,
 ) -> list[RankedNode]:
     """Rank the nodes with a reference, largest loss first, each measured behind the quantizers of its result.
 

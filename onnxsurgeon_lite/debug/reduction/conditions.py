@@ -5,7 +5,7 @@ import re
 import shlex
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,7 +33,14 @@ from onnxsurgeon_lite.runtime.script import run_to_end
 from onnxsurgeon_lite.runtime.session import Runtime, run_model
 from onnxsurgeon_lite.system import TemporaryFolder
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, gap
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Stored, arrays_in, has_floats
+from onnxsurgeon_lite.tensors.dtypes import (
+    Array,
+    RunValue,
+    RunValues,
+    Stored,
+    arrays_in,
+    has_floats,
+)
 from onnxsurgeon_lite.tensors.references import ReferenceSet, write_test_data
 
 _DIED = re.compile(r"process died: (\w+)")
@@ -169,7 +176,7 @@ class Condition:
         values, rule = self.ran(failing, self.usual), ValueRule.of(failing.index, self.tolerance)
         if self.references is not None:
             rule = rule.beside(self.references)
-        expected: Mapping[str, RunValue] = self.stored(failing) or self.ran(failing, self.other)
+        expected: RunValues = self.stored(failing) or self.ran(failing, self.other)
         for name, value in expected.items():
             for compared in rule.each(name, values[name], value, ()).values():
                 yield name, value, compared
@@ -230,7 +237,7 @@ class Condition:
             raise
 
 
-def _floats(values: Mapping[str, RunValue]) -> list[Array]:
+def _floats(values: RunValues) -> list[Array]:
     arrays = [array for value in values.values() for array in arrays_in(value)]
     return [array for array in arrays if has_floats(array)]
 

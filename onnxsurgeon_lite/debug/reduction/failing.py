@@ -17,7 +17,7 @@ from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.edits import names_in
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues, arrays_in, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 MANY = 1 << 28  # bytes of constants: it takes long to compute with them
@@ -81,7 +81,7 @@ class Failing:
         found = self.index.initializers.items()
         return {name: each for name, each in found if isinstance(each, TensorProto)}
 
-    def edited(self, step: Pass, values: Mapping[str, RunValue] | None = None) -> "Failing":
+    def edited(self, step: Pass, values: RunValues | None = None) -> "Failing":
         """Return the model after an edit, without what no output needs, and its feeds.
 
         Args:

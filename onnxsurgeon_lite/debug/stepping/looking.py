@@ -1,6 +1,6 @@
 """Finding values by the names that a user gives, and saying what they are."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -17,7 +17,7 @@ from onnxsurgeon_lite.matching.judge import ValueRule
 from onnxsurgeon_lite.names import listed, split
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored
+from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, Stored
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.statistics import statistics
 
@@ -132,7 +132,7 @@ class Looker:
             readings += self.readings(frame, frame.fetch(passed))
         return readings
 
-    def readings(self, frame: Frame, values: Mapping[str, RunValue]) -> Readings:
+    def readings(self, frame: Frame, values: RunValues) -> Readings:
         """Values of a frame without their numbers."""
         return Readings(self._reading(frame, name, value) for name, value in values.items())
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,12 +13,12 @@ from onnxsurgeon_lite.matching.values.blocked import block_size, blocked_values,
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import SIGNED, Runtime
+from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.signature import Signature, signature_of
 
-Progress = Callable[[str], None]
 INPUT = "(input)"
 BATCH_NORM = "BatchNorm"
 _ENOUGH = 8  # numbers of a channel
@@ -146,7 +146,7 @@ def side_of_model(
     index: GraphIndex,
     feeds: Feeds,
     runtime: Runtime,
-    progress: Progress = lambda _: None,
+    progress: Progress = quiet,
     *,
     with_weights: bool = True,
 ) -> Side:

@@ -14,7 +14,6 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import PRODUCTS, Quantizers, plain_name
 from onnxsurgeon_lite.matching.values.board import Pair, tells_layout
 from onnxsurgeon_lite.matching.values.facts import (
-    Progress,
     Side,
     is_of_modules,
     outputs_of,
@@ -32,6 +31,7 @@ from onnxsurgeon_lite.matching.values.unquantized import unquantized
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
@@ -81,7 +81,7 @@ def alignment(
     feeds: Feeds,
     runtime: Runtime,
     how: str | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = quiet,
 ) -> Alignment:
     """Return how references get the model's names.
 
@@ -222,7 +222,7 @@ def aligned_models(
     feeds: Feeds,
     runtime: Runtime,
     how: str | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = quiet,
 ) -> ReferenceSet:
     """Return the values that another model computes under the model's names; arguments and errors as of `alignment`."""
     if how == "names" or (how is None and names_settle(index, other)):

@@ -11,7 +11,6 @@ from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.facts import (
     INPUT,
-    Progress,
     Side,
     outputs_of,
     side_of_model,
@@ -24,7 +23,7 @@ from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.shown import Progress, Shown, quiet
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 
@@ -64,7 +63,7 @@ def match_models(
     b: GraphIndex,
     feeds: Feeds,
     runtime: Runtime,
-    progress: Progress = lambda _: None,
+    progress: Progress = quiet,
 ) -> MatchResult:
     """Match the values of two models; b runs in a process of its own at the same time.
 
@@ -82,7 +81,7 @@ def match_references(
     model: GraphIndex,
     feeds: Feeds,
     runtime: Runtime,
-    progress: Progress = lambda _: None,
+    progress: Progress = quiet,
 ) -> MatchResult:
     """Match stored references with the values of a model on the same feeds."""
     side = side_of_model(model, feeds, runtime, progress, with_weights=False)

@@ -1,7 +1,7 @@
 """Find each initializer's parameter by contents or place, and compare them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, permutations
@@ -33,7 +33,7 @@ from onnxsurgeon_lite.matching.weights.places import Places
 from onnxsurgeon_lite.matching.weights.raised import RAISED, kind, may_be_raised, sums
 from onnxsurgeon_lite.matching.weights.turned import turned, usual_senses
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
 from onnxsurgeon_lite.tensors import dtypes as tensors
 from onnxsurgeon_lite.tensors.comparison import EXACT, Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -113,7 +113,7 @@ def compare_weights(
     index: GraphIndex,
     checkpoint: ReferenceSet,
     tolerance: Tolerance | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = quiet,
 ) -> WeightsResult:
     """Find each initializer's parameter and compare them, with one tensor per side in memory.
 
@@ -131,7 +131,7 @@ class _WeightSearch:
     index: GraphIndex
     checkpoint: ReferenceSet
     tolerance: Tolerance | None
-    progress: Callable[[str], None]
+    progress: Progress
 
     def __post_init__(self) -> None:
         self.places = Places(self.index, self.checkpoint.entries.keys())

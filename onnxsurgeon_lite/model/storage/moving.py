@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -18,7 +18,7 @@ from onnxsurgeon_lite.model.model import external_tensors, refer
 from onnxsurgeon_lite.model.saving import MAX_PROTOBUF, embedded_size, finish
 from onnxsurgeon_lite.model.sharing import foreign_content, other_users, require_unshared
 from onnxsurgeon_lite.names import command
-from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.shown import Progress, Shown, quiet
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +66,7 @@ def move(
     *,
     force: bool = False,
     dry_run: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Progress = quiet,
 ) -> tuple[Written, list[str]]:
     """Move a model's data to another file, below the folder of the model.
 
@@ -107,9 +107,7 @@ def move(
     return written, notes
 
 
-def collect(
-    model: Model, *, dry_run: bool = False, tell: Callable[[str], None] = lambda _: None
-) -> Collected:
+def collect(model: Model, *, dry_run: bool = False, tell: Progress = quiet) -> Collected:
     """Rewrite a model's data files in place, to exactly the bytes that the model refers to.
 
     Args:

@@ -22,7 +22,7 @@ from onnxsurgeon_lite.guard import AT_START
 from onnxsurgeon_lite.runtime.options import TARGET
 from onnxsurgeon_lite.runtime.protocol import Abilities
 from onnxsurgeon_lite.system import IS_POSIX
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValues
 from onnxsurgeon_lite.tensors.references import open_references, save_tensors
 
 _EMBEDDED = 1 << 30  # bytes of weights that a message can surely hold
@@ -53,7 +53,7 @@ class Program:
         self._sequences = {o.name for o in outputs if o.type.HasField("sequence_type")}
         onnx.save(model, self._folder / "model.onnx", save_as_external_data=large)
 
-    def run(self, feeds: Mapping[str, RunValue], fetch: Sequence[str]) -> Mapping[str, RunValue]:
+    def run(self, feeds: RunValues, fetch: Sequence[str]) -> RunValues:
         """Start the program, and return what it leaves of the wanted values."""
         for old in ("feeds", *_ANSWERS):
             _remove(self._folder / old)

@@ -26,7 +26,7 @@ from onnxsurgeon_lite.model.model import external_tensors  # noqa: E402
 from onnxsurgeon_lite.runtime.backends import backend  # noqa: E402
 from onnxsurgeon_lite.runtime.protocol import Backend  # noqa: E402
 from onnxsurgeon_lite.tensors import dtypes  # noqa: E402
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue  # noqa: E402
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues  # noqa: E402
 from onnxsurgeon_lite.tensors.signature import signature_of  # noqa: E402
 
 Header = dict[str, object]
@@ -77,7 +77,7 @@ class Host:
             self._open({})
         return {}, []
 
-    def _open(self, feeds: Mapping[str, RunValue]) -> None:
+    def _open(self, feeds: RunValues) -> None:
         if self.waiting is None:
             return
         (model, opt, threads), self.waiting = self.waiting, None
@@ -144,7 +144,7 @@ class Host:
         self.store.update([(new, self.store[old]) for new, old in names.items()])
         return {}, []
 
-    def _described(self, values: Mapping[str, RunValue], fetch: list[str]) -> Reply:
+    def _described(self, values: RunValues, fetch: list[str]) -> Reply:
         """Describe values; the fetched ones stay available until the next request."""
         self.held = []
         return {

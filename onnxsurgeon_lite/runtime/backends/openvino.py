@@ -8,7 +8,7 @@ import openvino as ov
 from onnx import ModelProto
 
 from onnxsurgeon_lite.runtime.protocol import Abilities
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValues
 
 
 class OpenVino:
@@ -27,7 +27,7 @@ class OpenVino:
         self._compiled = self._core.compile_model(read, self._device, {**own, **self._properties})
         self._inputs = {name for port in self._compiled.inputs for name in port.get_names()}
 
-    def run(self, feeds: Mapping[str, RunValue], fetch: Sequence[str]) -> Mapping[str, RunValue]:
+    def run(self, feeds: RunValues, fetch: Sequence[str]) -> RunValues:
         known = {name: value for name, value in feeds.items() if name in self._inputs}
         found = self._compiled(known)
         return {name: np.array(found[name]) for name in fetch}

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.runtime.backends.ops import as_classes, functions_in
 from onnxsurgeon_lite.runtime.protocol import Abilities
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValues
 
 
 class GatherElements(OpRun):
@@ -42,6 +42,6 @@ class Reference:
             model = inliner.inline_local_functions(model)
         self._evaluator = ReferenceEvaluator(model, new_ops=[GatherElements, *self._more])
 
-    def run(self, feeds: Mapping[str, RunValue], fetch: Sequence[str]) -> Mapping[str, RunValue]:
+    def run(self, feeds: RunValues, fetch: Sequence[str]) -> RunValues:
         found = self._evaluator.run(list(fetch), dict(feeds))
         return dict(zip(fetch, found, strict=True))

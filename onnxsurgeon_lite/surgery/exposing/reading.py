@@ -8,7 +8,7 @@ import numpy as np
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.surgery.exposing.wires import Wire
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Exposed:
 
 
 def _records(
-    name: str, wire: Wire, value: RunValue, tables: Mapping[str, RunValue]
+    name: str, wire: Wire, value: RunValue, tables: RunValues
 ) -> list[tuple[str, RunValue]]:
     """Return each computed instance of a value, or those at the iterations in the name."""
     if not wire.many or not isinstance(value, list):

@@ -292,6 +292,25 @@ def test_interrupted_it_reports_the_causes_found_so_far():
     assert second.unexplained == "not known: its search was interrupted"
 
 
+def test_an_interrupted_reproducer_leaves_the_cause(tmp_path, monkeypatch):
+    text = "g (float[4,16] x) => (float[4,16] y) {{ y = LeakyRelu <alpha = {}> (x) }}"
+    right, wrong = (model(text.format(alpha)) for alpha in (0.1, 0.2))
+    x, told = numbers(4, 16), []
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("onnxsurgeon_lite.api.bisecting.finished", interrupt)
+    result = osl.bisect(
+        wrong, references(right, x=x), output=tmp_path / "made", headline=told.append
+    )
+
+    assert [each.culprits[0].id for each in told] == ["@0"]
+    assert "0.1" in result.culprits[0].causes[0].sentence
+    assert result.notes[-1] == ("interrupted: not looked for: a reproducer, a smaller reproducer")
+    assert not (tmp_path / "made").exists()
+
+
 def test_two_causes_that_fit_equally_come_with_what_tells_them_apart():
     text = "g (float[4,16] x, float[4,16] z) => (float[4,16] y) {{ {} }}"
     right, wrong = (

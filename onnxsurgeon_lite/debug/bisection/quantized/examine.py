@@ -1,6 +1,6 @@
 """Find the nodes of a quantized model whose error rounding does not explain."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,6 +30,7 @@ from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array
 from onnxsurgeon_lite.tensors.grid import Grid, Wide, rms
@@ -39,8 +40,6 @@ _CHANNELED = {"Conv", "ConvTranspose"}  # their channels are axis 1
 _BELOW = 0.1  # quanta that do not matter
 _CLOSE = 0.05  # errors that differ by a smaller share do not distinguish scales
 _SPARSE = 0.1  # a channel's correction below this share of the largest is noise
-
-Progress = Callable[[str], None]
 
 
 @dataclass
@@ -91,7 +90,7 @@ class Examination:
     theirs: GraphIndex | None = None
     tolerance: Tolerance | None = None
     budget: int = 64 << 20
-    progress: Progress = lambda _: None
+    progress: Progress = quiet
     floors: dict[str, Floor] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
