@@ -2,9 +2,13 @@
 
 Both ask the same program whether a model fails; it counts how often it was asked. The program looks for a pattern of
 operators in the model, as a converter that refuses it would, or runs it with onnxruntime on ones: a question takes the
-same time for both. `as small` is the question that found as few nodes as Polygraphy left, or the fewest. Those after it
-make inputs, numbers, names and attributes plainer, and show that nothing can be left out. It ends with 1 where a result
-is larger than Polygraphy's, or took more questions to be as small.
+same time for both. To onnxdbg `--says` gives the words that the program looks for.
+
+`bisect` is Polygraphy's default mode; `linear` goes on from what that left, and tries each node at the ends: `both` has
+the questions of the two. `as small` is our question that found as few nodes as Polygraphy left, or the fewest. Those
+after it make inputs, numbers, names and attributes plainer, and show that nothing can be left out; the last one is the
+proof in a new process. It ends with 1 where a result is larger than Polygraphy's, where it took as many questions as
+`bisect` to be as small, or in all as many as `both` where these left as few nodes.
 """
 
 import shutil
@@ -15,7 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto
 
 from failures import CHECK, FAILURES, branches, cnn, within
 
@@ -37,6 +40,7 @@ RUN = {
     "attention block": "MultiHeadAttention",
 }
 """Planted failures that a run on ones shows -> what its error says."""
+SAYS = {f"run-{what}": what for what in RUN.values() if what not in ("crash", "nan", "inf")}
 CASES = {
     "chain, one operator": (lambda: within("out = Softplus (h)", "out"), "both-Softplus"),
     "two branches, one operator": (lambda: branches("out = Softplus (h)", "out"), "both-Softplus"),
@@ -56,26 +60,30 @@ CASES = {
     "CNN of 200 nodes": (cnn, "both-Fonv"),
     **{name: (FAILURES[name].make, f"run-{what}") for name, what in RUN.items()},
 }
-TOOLS = ("onnxdbg", "polygraphy")
 
 
 def main(names: Sequence[str]) -> int:
-    """Measure; return 1 where a result is larger than Polygraphy's, or took more questions to be as small."""
-    print(f"{'':40} {'':>5}   {'onnxdbg':>24}   {'polygraphy':>16}")
-    print(
-        f"{'case':40} {'nodes':>5}   {'nodes':>6} {'as small':>8} {'asked':>8}   {'nodes':>6} {'asked':>8}"
-    )
+    """Measure; return 1 where a result is larger than Polygraphy's, or took more questions."""
+    print(f"{'':46}   {'onnxdbg':24}   {'bisect':12}   both")
+    print(f"{'case':40} nodes     left as small  asked     left  asked     left  asked")
     worse = 0
     for name in names or CASES:
         make, what = CASES[name]
         model = make()
-        ours, theirs = (measure(tool, model, what) for tool in TOOLS)
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            onnx.save(model, folder / "model.onnx")
+            ours = measure(folder, what)
+            bisect = measure(folder, what, "bisect", "model.onnx")
+            linear = measure(folder, what, "linear", "bisect.onnx") if bisect else None
         assert ours, f"{name}: nothing was found"
-        least = theirs[0] if theirs else ours[0]
+        both = (linear[0], [*bisect[1], *linear[1]]) if bisect and linear else None
+        least = min((each[0] for each in (bisect, both) if each), default=ours[0])
         soon = 1 + next(i for i, (nodes, fails) in enumerate(ours[1]) if fails and nodes <= least)
-        worse += theirs is not None and (ours[0] > theirs[0] or soon > len(theirs[1]))
-        cells = [f"{ours[0]:6} {soon:8} {len(ours[1]):8}"]
-        cells += [f"{theirs[0]:6} {len(theirs[1]):8}" if theirs else f"{'-':>6} {'-':>8}"]
+        worse += ours[0] > least or bisect is not None and soon >= len(bisect[1])
+        worse += both is not None and both[0] == ours[0] and len(ours[1]) >= len(both[1])
+        cells = [f"{ours[0]:6} {soon:8} {len(ours[1]):6}"]
+        cells += [f"{e[0]:6} {len(e[1]):6}" if e else f"{'-':>6} {'-':>6}" for e in (bisect, both)]
         print("   ".join([f"{name:40} {len(model.graph.node):5}", *cells]), flush=True)
     return int(worse > 0)
 
@@ -84,33 +92,33 @@ Asked = list[tuple[int, bool]]
 """How many nodes each question was about, and whether they failed."""
 
 
-def measure(tool: str, model: ModelProto, what: str) -> tuple[int, Asked] | None:
-    """Return the nodes left, and the questions; None where no model that fails is left."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        onnx.save(model, folder / "model.onnx")
-        (folder / "check.sh").write_text(
-            f"ASKED={folder}/log {sys.executable} {CHECK} '{what}' \"$1\"\n"
-            f"code=$?\necho $code >> {folder}/log\nexit $code\n"
-        )
-        run = [sys.executable, "-m", "onnxsurgeon_lite", "reduce", "model.onnx", "-o", "small"]
-        run += ["--command", f"sh {folder}/check.sh {{model}}"]
-        left = folder / "small" / "model.onnx"
-        if tool == "polygraphy":
-            left = folder / "left.onnx"
-            program = Path(sys.executable).with_name("polygraphy")
-            started = [str(program)] if program.exists() else [shutil.which("polygraphy") or ""]
-            run = [*started, "debug", "reduce", "model.onnx", "-o", str(left)]
-            run += ["--check", "sh", f"{folder}/check.sh", "polygraphy_debug.onnx"]
-        done = subprocess.run(run, cwd=folder, capture_output=True, text=True, check=False)
-        asked = questions(folder / "log")
-        if left.exists():
-            subprocess.run(["sh", folder / "check.sh", left], capture_output=True, check=False)
-            ((nodes, fails),) = questions(folder / "log")[len(asked) :]
-            if fails:
-                return nodes, asked
-        print(done.stdout[-2000:], done.stderr[-2000:], file=sys.stderr)
-        return None
+def measure(
+    folder: Path, what: str, mode: str = "", model: str = "model.onnx"
+) -> tuple[int, Asked] | None:
+    """Return the nodes that onnxdbg leaves, or a mode of Polygraphy, and the questions; None where none fails."""
+    log, left = folder / f"log{mode}", folder / (f"{mode}.onnx" if mode else "small/model.onnx")
+    check = folder / "check.sh"
+    check.write_text(
+        f"ASKED={log} {sys.executable} {CHECK} '{what}' \"$1\"\n"
+        f"code=$?\necho $code >> {log}\nexit $code\n"
+    )
+    if mode:
+        program = Path(sys.executable).with_name("polygraphy")
+        started = str(program) if program.exists() else shutil.which("polygraphy") or ""
+        run = [started, "debug", "reduce", model, "-o", str(left), "--mode", mode]
+        run += ["--check", "sh", str(check), "polygraphy_debug.onnx"]
+    else:
+        run = [sys.executable, "-m", "onnxsurgeon_lite", "reduce", model, "-o", "small"]
+        run += ["--command", f"sh {check} {{model}}", "--says", SAYS.get(what, "")]
+    done = subprocess.run(run, cwd=folder, capture_output=True, text=True, check=False)
+    asked = questions(log)
+    if left.exists():
+        subprocess.run(["sh", check, left], capture_output=True, check=False)
+        ((nodes, fails),) = questions(log)[len(asked) :]
+        if fails:
+            return nodes, asked
+    print(done.stdout[-2000:], done.stderr[-2000:], file=sys.stderr)
+    return None
 
 
 def questions(log: Path) -> Asked:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ import onnx
 import pytest
 
 import onnxsurgeon_lite as osl
+from kit.planted import FAILURES, MODULE
 from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.debug.reduction import shrinking
 from onnxsurgeon_lite.debug.reduction.asking import Questions
@@ -25,13 +25,6 @@ from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.feeds import Recipe
 from onnxsurgeon_lite.runtime.session import Runtime
-
-PLACE = Path(__file__).parents[2] / "scripts" / "benchmarks" / "failures.py"
-SPEC = spec_from_file_location("failures", PLACE)
-MODULE = module_from_spec(SPEC)
-sys.modules["failures"] = MODULE
-SPEC.loader.exec_module(MODULE)
-FAILURES = MODULE.FAILURES
 
 CHAIN = "g (float[4] x) => (float[4] y) { a = Relu (x)  h = Neg (a)  l = Log (h)  y = Abs (l) }"
 ONES = {"x": np.ones(4, np.float32)}

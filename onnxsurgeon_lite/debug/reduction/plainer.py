@@ -1,11 +1,12 @@
 """Plainer numbers in constants and feeds, and smaller dimensions of inputs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 
 import numpy as np
 
 from onnxsurgeon_lite.debug.reduction.failing import Failing
-from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.errors import EditError, ShapeError
 from onnxsurgeon_lite.passes import SetConstant, SetShape
 from onnxsurgeon_lite.tensors.dtypes import Array, arrays_in
 
@@ -71,7 +72,16 @@ def shortened(failing: Failing, name: str, axis: int) -> Failing:
     if name in failing.constants:
         numbers = failing.model.array(failing.constants[name])
         return failing.edited(SetConstant(name, numbers.take([0], axis)))
-    smaller = np.asarray(failing.feeds[name]).take([0], axis)
+    fed = {n: v for n, v in failing.feeds.items() if isinstance(v, np.ndarray)}
+    smaller = {name: fed[name].take([0], axis)}
     if all(dim.dim_param for dim in failing.index.inputs[name].type.tensor_type.shape.dim):
-        return failing.fed(name, smaller)
-    return failing.edited(SetShape({name: smaller.shape}), {name: smaller})
+        return failing.fed(name, smaller[name])
+    # inputs of one shape may have to agree
+    alike = {n: v.take([0], axis) for n, v in fed.items() if v.shape == fed[name].shape}
+    with suppress(ShapeError):
+        return _resized(failing, smaller)
+    return _resized(failing, alike)
+
+
+def _resized(failing: Failing, feeds: Mapping[str, Array]) -> Failing:
+    return failing.edited(SetShape({name: each.shape for name, each in feeds.items()}), feeds)
