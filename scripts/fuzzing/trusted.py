@@ -26,6 +26,7 @@ from onnxsurgeon_lite.cli.discover import look_around
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.matching.suite import read_suite
 from onnxsurgeon_lite.matching.values.mapping import load_map
+from onnxsurgeon_lite.system import user_folder
 from onnxsurgeon_lite.tensors.references import Samples
 from readers import timed
 
@@ -73,6 +74,8 @@ _OWN = (
     "/var/tmp",
     "/usr/tmp",
     tempfile.gettempdir(),
+    f"{user_folder('XDG_CACHE_HOME', '.cache')}/operators-",  # the runtime's operators
+    f"{user_folder('XDG_CACHE_HOME', '.cache')}/.operators-",  # and while they are written
 )
 
 
