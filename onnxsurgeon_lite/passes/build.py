@@ -90,7 +90,14 @@ def _tensor(model: Model, name: str, path: Path) -> TensorProto:
             f"cannot read initializer {name!r} from {str(path)!r}: {error}",
             "write it with numpy.save",
         ) from error
-    if not isinstance(array, np.memmap) or array.nbytes <= LARGE or not _is_raw(array):
+    if (
+        not isinstance(array, np.memmap)
+        or array.nbytes <= LARGE
+        or not (
+            # in the layout of `raw_data`
+            array.flags.c_contiguous and array.dtype.isnative and array.dtype.kind in "fiubc"
+        )
+    ):
         return dtypes.from_array(np.ascontiguousarray(array), name)
     file = DataFile.of(path.resolve())
     key = file.key
@@ -101,11 +108,6 @@ def _tensor(model: Model, name: str, path: Path) -> TensorProto:
     )
     refer(tensor, key, array.offset, array.nbytes)
     return tensor
-
-
-def _is_raw(array: np.memmap) -> bool:
-    """Return whether the file stores elements in the layout of `raw_data`."""
-    return array.flags.c_contiguous and array.dtype.isnative and array.dtype.kind in "fiubc"
 
 
 def _require_fit(tensor: TensorProto, declared: TypeProto.Tensor, text: str, path: Path) -> None:

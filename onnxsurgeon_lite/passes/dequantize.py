@@ -88,7 +88,11 @@ class Dequantize:
                 break
             left |= read
         changed = bool(found.changes) and result.proto != source.proto
-        quantized = [n for n in walk.with_inner(walk.nodes(walk.graphs(result.proto))) if _stays(n)]
+        quantized = [
+            node
+            for node in walk.with_inner(walk.nodes(walk.graphs(result.proto)))
+            if node.output and (node.op_type in QUANTIZERS or computes_quantized(node))
+        ]
         notes = [
             f"{node_title(n)} stays: {found.reasons.get(n.output[0], 'its integers are read')}"
             for n in quantized
@@ -102,10 +106,6 @@ class Dequantize:
             return PassResult(model, False, ("nothing is quantized with constant scales",))
         name_apart(walk.graphs(result.proto), node_names(model.proto))
         return PassResult.of(model, result, found.lines(), notes)
-
-
-def _stays(node: NodeProto) -> bool:
-    return bool(node.output) and (node.op_type in QUANTIZERS or computes_quantized(node))
 
 
 def _without_functions(model: Model) -> Model:

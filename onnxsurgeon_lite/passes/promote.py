@@ -130,13 +130,14 @@ class Promote:
         original = graph.node[place] if made else graph.initializer[place]
         whole = copied(original)
         parts = [a.t for a in whole.attribute] if isinstance(whole, NodeProto) else [whole]
-        if not self.default and _size(index.model, tensor) <= MOST_KEPT:
+        size = index.model.span(tensor)[2] if is_external(tensor) else tensor.ByteSize()
+        if not self.default and size <= MOST_KEPT:
             index.model.fill(filter(is_external, parts))
-            remember(declared, place, whole, _is_typed(tensor), kept="")
+            remember(declared, place, whole, not is_raw(tensor), kept="")
             return ""
         bare = _without_payload(original) if isinstance(original, NodeProto) else _bare(original)
         name = "" if self.default else fresh(f"{declared.name}_promoted", Taken(index))
-        remember(declared, place, bare, _is_typed(tensor), name or None)
+        remember(declared, place, bare, not is_raw(tensor), name or None)
         if name:
             graph.initializer.append(tensor)
             graph.initializer[-1].name = name
@@ -148,14 +149,6 @@ def _relaxed_note(relaxed: Mapping[str, TypeProto]) -> list[str]:
         return []
     shown = ", ".join(map(repr, list(relaxed)[:6])) + (", ..." if len(relaxed) > 6 else "")
     return [f"declared sizes that depend on it became unknown, for {len(relaxed)} values: {shown}"]
-
-
-def _size(model: Model, tensor: TensorProto) -> int:
-    return model.span(tensor)[2] if is_external(tensor) else tensor.ByteSize()
-
-
-def _is_typed(tensor: TensorProto) -> bool:
-    return not is_raw(tensor)
 
 
 def _bare(tensor: TensorProto) -> TensorProto:

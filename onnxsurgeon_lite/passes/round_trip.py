@@ -4,12 +4,12 @@ The file holds the payload of each tensor that the text elides, under its name, 
 as the structure says it is taken from there, with its metadata; what was edited is taken from the text.
 """
 
-from collections.abc import MutableSequence
+from collections.abc import Hashable, MutableSequence
 from pathlib import Path
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
-from onnx import GraphProto, ModelProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.errors import BuildError, GraphError
 from onnxsurgeon_lite.graph.native import RejectedError, parsed
@@ -35,9 +35,15 @@ _IN_TEXT = (
     "bool",
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 )
-_ITEMS = ("node", "input", "output", "value_info", "initializer")
-_UNSAID = ("sparse_initializer", "quantization_annotation", "metadata_props", "doc_string")
 _HEADER = ("producer_name", "producer_version", "domain", "doc_string")
+_UNSAID = {
+    *_HEADER, "sparse_initializer", "quantization_annotation", "training_info", "device_configurations", "denotation",
+}  # fmt: skip
+_PARTS = (
+    "graph", "functions", "node", "input", "output", "value_info", "initializer", "attribute", "g", "graphs",
+    "type", "tensor_type", "shape", "dim",
+)  # fmt: skip
+"""Fields whose messages have what text cannot say, too."""
 
 
 def print_with_weights(model: Model, path: Path) -> str:
@@ -81,7 +87,7 @@ def build_with_weights(text: str, path: Path) -> Model:
     if _STRUCTURE in stored:
         try:
             structure = ModelProto.FromString(_bytes(stored, _STRUCTURE))
-            edited = _restored(edited, parsed(_printed(structure)), structure)
+            _restored(edited, parsed(_printed(structure)), structure)
         except (DecodeError, RejectedError) as error:
             raise BuildError(f"{str(path)!r} holds no structure that can be read") from error
     require_said(edited)
@@ -162,25 +168,30 @@ def _bytes(stored: ReferenceSet, key: str) -> bytes:
     return bytes(dtypes.payload(array))
 
 
-def _restored(edited: ModelProto, plain: ModelProto, structure: ModelProto) -> ModelProto:
-    """Return the edited model with all that was not edited as the structure has it.
+def _restored(edited: Message, plain: Message, own: Message) -> None:
+    """Give an edited message all that was not edited, and what text cannot say of it.
 
     Args:
-        plain: the structure as text says it.
+        plain: its original as text says it.
+        own: its original.
     """
-    if edited == plain:
-        return structure
-    for field in _ITEMS:
-        _take_over(*(getattr(proto.graph, field) for proto in (edited, plain, structure)))
-    _take_over(edited.functions, plain.functions, structure.functions)
-    _add_unsaid(edited.graph, structure.graph)
-    edited.training_info.extend(structure.training_info)
-    unsaid = [f for f in _HEADER if not (plain.HasField(f) or edited.HasField(f))]
-    take_fields(edited, structure, unsaid)
-    said = plain.metadata_props
-    edited.metadata_props.extend(e for e in structure.metadata_props if e not in said)
-    edited.MergeFromString(unknown_fields(structure))
-    return edited
+    if edited.SerializeToString() == plain.SerializeToString():
+        edited.CopyFrom(own)
+        return
+    for field, value in own.ListFields():
+        if field.name not in _PARTS or not field.message_type:
+            continue
+        sides = getattr(edited, field.name), getattr(plain, field.name), value
+        if not isinstance(value, Message):
+            _take_over(*sides)
+        elif edited.HasField(field.name):
+            _restored(*sides)
+    said = {field.name for message in (edited, plain) for field, _ in message.ListFields()}
+    take_fields(edited, own, _UNSAID - said)
+    if "metadata_props" in own.DESCRIPTOR.fields_by_name:
+        said = plain.metadata_props
+        edited.metadata_props.extend(e for e in own.metadata_props if e not in said)
+    edited.MergeFromString(unknown_fields(own))
 
 
 def _take_over(
@@ -188,15 +199,21 @@ def _take_over(
     plain: MutableSequence[Message],
     structure: MutableSequence[Message],
 ) -> None:
+    """Restore each message: by what text says, by its name, or by its place."""
     if len(plain) != len(structure):
         return  # text does not say all of them
-    known = {said.SerializeToString(): own for said, own in zip(plain, structure, strict=True)}
-    for message in edited:
-        own = known.get(message.SerializeToString())
-        if own is not None:
-            message.CopyFrom(own)
+    pairs = list(zip(plain, structure, strict=True))
+    known = {pair[0].SerializeToString(): pair for pair in pairs}
+    named = {_name(pair[0]): pair for pair in pairs}
+    at = dict(enumerate(pairs)) if len(edited) == len(pairs) else {}
+    for place, message in enumerate(edited):
+        pair = known.get(message.SerializeToString()) or named.get(_name(message)) or at.get(place)
+        if pair:
+            _restored(message, *pair)
 
 
-def _add_unsaid(graph: GraphProto, structure: GraphProto) -> None:
-    take_fields(graph, structure, _UNSAID)
-    graph.MergeFromString(unknown_fields(structure))
+def _name(message: Message) -> Hashable:
+    """Return what a message is known by among its kind; for one without a name, itself."""
+    if isinstance(message, NodeProto):
+        return tuple(message.output)
+    return getattr(message, "name", id(message))

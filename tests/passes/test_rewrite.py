@@ -90,6 +90,18 @@ def test_a_batch_normalization_that_trains_is_none_that_a_convolution_takes_in()
     assert changed == [False, True]
 
 
+@pytest.mark.parametrize("opset", [7, 8])
+def test_below_opset_9_a_convolution_takes_its_batch_normalization_in(opset):
+    model = osl.build(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float[2,2,1,1] w = {{1, 2, 3, 4}}, float[2] s = {{1, 2}}>
+        {{ c = Conv(x, w) n = BatchNormalization(c, s, s, s, s) y = Relu(n) }}""")
+
+    result = osl.simplify(model)
+
+    assert [node.op_type for node in result.model.proto.graph.node] == ["Conv", "Relu"]
+    assert result.match
+
+
 def test_a_replacement_of_another_type_corrects_what_the_outputs_declare():
     rule = "pattern (x) => (y) { y = Neg(x) } replacement (x) => (y) { y = Shape(x) }"
     text = """g (float[N,3] x) => (float[N,3] y, float[N,3] z)

@@ -347,7 +347,12 @@ class Tape:
 
     def reshaped(self, term: Term, like: Term) -> Term:
         """Return the numbers in the shape of a value."""
-        return self.op("Reshape", term, self.dims(like), allowzero=_zeros(self.static(like)))
+        return self.op(
+            "Reshape",
+            term,
+            self.dims(like),
+            allowzero=1 if 0 in (self.static(like) or ()) else None,
+        )
 
     def flat(self, term: Term) -> Term:
         """Return the numbers as a list."""
@@ -442,8 +447,3 @@ def _equal(one: Dim, other: Dim) -> bool:
     if one is None or other is None:
         return isinstance(other, int)
     return one == other or isinstance(other, int)
-
-
-def _zeros(shape: list[int] | None) -> int | None:
-    """Return the `allowzero` with which a constant shape means itself."""
-    return 1 if shape is not None and 0 in shape else None

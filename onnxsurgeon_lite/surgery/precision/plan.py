@@ -255,7 +255,8 @@ class Plan:
             )
         for step in reversed(steps):
             if step.kind == "free":
-                users = list(chain.from_iterable(map(self._users, self._results(step))))
+                sites = filter(None, (*step.outputs, *self._states(step)))
+                users = list(chain.from_iterable(map(self._users, sites)))
                 unread = not users and any(s.constant is None for s in self._sources(step))
                 step.kind = "wide" if is_wide[step] and (True in users or unread) else "narrow"
             for body in step.bodies:
@@ -312,9 +313,6 @@ class Plan:
             for site in body.sites.values()
             if site.maker is None and site.constant is None
         ]
-
-    def _results(self, step: PrecisionStep) -> list[Site]:
-        return [site for site in (*step.outputs, *self._states(step)) if site is not None]
 
     def _users(self, site: Site) -> list[bool]:
         """Return of each reader whether it reads the value in float32."""

@@ -118,7 +118,13 @@ class Reverse:
         """Yield gradients through the nodes that define an operator."""
         through = BODIES.get(node.op_type) if is_standard(node) else None
         if through is not None:
-            yield from through(self.tape, node, given, wanted, _inner)
+            yield from through(
+                self.tape,
+                node,
+                given,
+                wanted,
+                lambda tape, nodes, seeds, to: Reverse(tape, nodes).gradients(seeds, to),
+            )
             return
         write = WRITTEN.get(node.op_type) if is_standard(node) else None
         body = expanded(self.tape, node) if write is None else _written(self.tape, node, write)
@@ -141,12 +147,6 @@ def _written(tape: Tape, node: NodeProto, write: Callable[[GradientStep], list[T
     tape.nodes.extend(apart.nodes)
     learn(tape, apart.nodes)
     return Expansion(apart.nodes, [term.name for term in terms])
-
-
-def _inner(
-    tape: Tape, nodes: Sequence[NodeProto], seeds: Mapping[str, Term], to: Sequence[str]
-) -> dict[str, Term]:
-    return Reverse(tape, nodes).gradients(seeds, to)
 
 
 class MissingRule(EditError):
