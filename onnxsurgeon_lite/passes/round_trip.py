@@ -189,8 +189,9 @@ def _restored(edited: Message, plain: Message, own: Message) -> None:
     said = {field.name for message in (edited, plain) for field, _ in message.ListFields()}
     take_fields(edited, own, _UNSAID - said)
     if "metadata_props" in own.DESCRIPTOR.fields_by_name:
-        said = plain.metadata_props
-        edited.metadata_props.extend(e for e in own.metadata_props if e not in said)
+        edited.metadata_props.extend(
+            entry for entry in own.metadata_props if entry not in plain.metadata_props
+        )
     edited.MergeFromString(unknown_fields(own))
 
 
