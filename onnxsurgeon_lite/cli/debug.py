@@ -8,7 +8,7 @@ from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Typed, Value, command
 from onnxsurgeon_lite.cli.outputs import Target, factory_of
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.report.plain import say, show_notes
+from onnxsurgeon_lite.report.plain import say, show_notes, stdout
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
@@ -85,6 +85,7 @@ def bisect(
         from onnxsurgeon_lite.report.bisection import show_headlines
 
         told[:] = [] if json else [show_headlines(found)]
+        stdout().flush()  # whoever sees it may end the search
 
     result = call(
         model,

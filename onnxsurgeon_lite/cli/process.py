@@ -72,14 +72,22 @@ def _raise_later(number: int) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.01)  # seconds
 
 
-_FRAGILE = ("_unraisable", "__del__", "_get_default_tempdir", "_forked", "_execute_child")
+_FRAGILE = (
+    "_unraisable",
+    "__del__",
+    "_handed_over",
+    "_get_default_tempdir",
+    "_forked",
+    "_execute_child",
+)
 
 
 def _must_wait(frame: FrameType | None) -> bool:
     """Return whether an exception does harm now: native code is being loaded, or a function is fragile."""
     while frame:
         code = frame.f_code
-        # in these functions it is printed or lost, a file that probes a folder or a process stays
+        # in these functions it is printed or lost, a file that probes a folder or a process stays, what was written is
+        # written once more
         if code.co_name in _FRAGILE or "<frozen importlib" in code.co_filename:
             return True
         frame = frame.f_back

@@ -14,7 +14,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds, known_size
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
-from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Wide
 
 _MASK, _POSITIONS = "attention_mask", "position_ids"
@@ -136,7 +136,7 @@ class Decoder:
             )
         return np.asarray(logits.reshape(-1, logits.shape[-1])[-1], np.float64)
 
-    def _dtype(self, name: str) -> "np.dtype[np.generic]":
+    def _dtype(self, name: str) -> "DType":
         return numpy_dtype(self.index.inputs[name].type.tensor_type.elem_type)
 
     def _empty(self, name: str) -> Array:

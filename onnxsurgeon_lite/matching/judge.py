@@ -15,6 +15,7 @@ from onnxsurgeon_lite.runtime.session import Held
 from onnxsurgeon_lite.tensors.comparison import OWN, Comparison, Tolerance, agrees, compare
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
+    DType,
     RunValue,
     Stored,
     arrays_in,
@@ -33,7 +34,7 @@ _SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
 
 
 @cache
-def largest_of(dtype: np.dtype[np.generic]) -> float | None:
+def largest_of(dtype: DType) -> float | None:
     """Return the largest number of a dtype that overflows early."""
     return LARGEST.get(dtype.name)
 
@@ -55,7 +56,7 @@ class ValueRule:
     """
 
     tolerance: Tolerance | None = None
-    coarse: Mapping[str, np.dtype[np.generic]] = field(default_factory=dict)
+    coarse: Mapping[str, DType] = field(default_factory=dict)
     outputs: dict[str, Comparison | None] = field(default_factory=dict)
     quanta: Mapping[str, Grid] = field(default_factory=dict)
     noise: Mapping[str, float] = field(default_factory=dict)

@@ -19,12 +19,12 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.types import contradicts
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Shape
 
 V = TypeVar("V", Array | list[Array], RunValue)
 Pairing = Mapping[str, str]
 """Name in the original -> name in the edited model."""
-Turned = Mapping[str, tuple[int, ...]]
+Turned = Mapping[str, Shape]
 """Input or output in another layout -> which dimension of the original stands at each place."""
 
 

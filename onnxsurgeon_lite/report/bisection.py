@@ -19,7 +19,7 @@ from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.judge import ZEROS
 from onnxsurgeon_lite.names import command, counted, first
 from onnxsurgeon_lite.report.metrics import explain, measured
-from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes, stdout
+from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
 from onnxsurgeon_lite.report.ranking import blame_lines
 from onnxsurgeon_lite.report.samples import numbers
 from onnxsurgeon_lite.report.tables import Columns, Rows, table
@@ -40,7 +40,6 @@ def show_headlines(result: BisectResult) -> str:
     lines, notes = [*headlines(result)], [*result.told, *result.notes]
     show_notes(notes)
     say_all(lines)
-    stdout().flush()
     return "\n".join((*notes, *lines))
 
 

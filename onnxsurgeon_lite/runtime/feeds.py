@@ -17,7 +17,7 @@ from onnxsurgeon_lite.runtime.attention_feeds import usual_dims, usual_fill
 from onnxsurgeon_lite.surgery.constants import make_tensor, parse
 from onnxsurgeon_lite.system import physical_memory
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, is_array
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
 
 Feeds = dict[str, Array | list[Array]]
@@ -372,7 +372,7 @@ def _filled(
     kind, _, bounds = (fill or "").partition(":")
     if dtype.kind == "O":
         return np.full(shape, "a", dtype=object)
-    numbers: np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+    numbers: np.ndarray[Shape, DType]
     match kind:
         case "zeros":
             numbers = np.zeros(shape)
@@ -388,11 +388,11 @@ def _filled(
     return _cast(np.asarray(numbers), dtype)
 
 
-def _holds_integers(dtype: np.dtype[np.generic]) -> bool:
+def _holds_integers(dtype: DType) -> bool:
     return dtype.kind in "iub" or "int" in dtype.name
 
 
-def _cast(numbers: Array, dtype: np.dtype[np.generic]) -> Array:
+def _cast(numbers: Array, dtype: DType) -> Array:
     """Cast numbers; those beyond the range of an integer dtype become its limits."""
     if _holds_integers(dtype) and dtype.kind != "b":
         unsigned, bits = dtype.name.startswith("u"), int(dtype.name.lstrip("uint"))

@@ -26,7 +26,7 @@ from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, provider_name
 from onnxsurgeon_lite.runtime.protocol import Abilities
 from onnxsurgeon_lite.runtime.starting import started
 from onnxsurgeon_lite.tensors import dtypes, signature
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, RunValue, Shape
 from onnxsurgeon_lite.tensors.signature import Signature, unpacked
 
 SIGNED = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
@@ -69,8 +69,8 @@ class Held:
 
     child: Child
     address: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.generic]
+    shape: Shape
+    dtype: DType
 
     def fill(self, start: int, target: memoryview) -> None:
         """Read the bytes from `start` on; raise `RuntimeCrash` if the child died."""
@@ -375,9 +375,7 @@ class Runtime:
                 headers = _headers(self._child.ask("get", names=list(names)))
                 yield from self._receive_all(headers)
 
-    def signatures(
-        self, names: Sequence[str]
-    ) -> Iterator[tuple[str, tuple[int, ...], Signature | None]]:
+    def signatures(self, names: Sequence[str]) -> Iterator[tuple[str, Shape, Signature | None]]:
         """Yield (name, shape, signature) of stored tensors, which stay in the child; `SIGNED` lists the dtypes."""
         if not names:
             return

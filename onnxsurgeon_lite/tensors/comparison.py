@@ -14,14 +14,14 @@ import numpy as np
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.shown import HIDDEN, Shown
-from onnxsurgeon_lite.tensors.dtypes import Array, as_array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, as_array, is_float
 from onnxsurgeon_lite.tensors.metrics import METRICS, SHOWN, Block, Limit, Numbers, number_text
 
 _BLOCK = 1 << 13  # elements compared at a time: they stay in the cache, sums of them in a thread
 
 _PIECE = 1 << 19  # bytes of each side that are compared at a time where they are read in pieces
 
-_FAST: "dict[np.dtype[np.generic], np.finfo[Any]]" = {
+_FAST: "dict[DType, np.finfo[Any]]" = {
     np.dtype(n): np.finfo(n) for n in ("float32", "float64", "complex64", "complex128")
 }
 _LOOSE = 1e30
@@ -70,7 +70,7 @@ class Tolerance:
         fits = (each for glob, each in self.named if name == glob or fnmatchcase(name, glob))
         return next(fits, self)
 
-    def resolved(self, *dtypes: np.dtype[np.generic]) -> "Tolerance":
+    def resolved(self, *dtypes: DType) -> "Tolerance":
         """Return the numbers for tensors of these dtypes."""
         if not self.own:
             return self
@@ -116,7 +116,7 @@ DEFAULTS: dict[str, Tolerance] = {
 
 
 @functools.cache
-def default_tolerance(*dtypes: np.dtype[np.generic]) -> Tolerance:
+def default_tolerance(*dtypes: DType) -> Tolerance:
     """Return the widest default tolerance of the dtypes: a result is as precise as its coarsest part."""
     return max((DEFAULTS.get(dtype.name, EXACT) for dtype in dtypes), key=lambda t: t.rtol)
 
@@ -176,7 +176,7 @@ Number = float | str
 class Worst:
     """The element that exceeds its tolerance most."""
 
-    index: tuple[int, ...]
+    index: Shape
     actual: Number
     reference: Number
     difference: float
@@ -204,7 +204,7 @@ class Comparison(Shown):
     """
 
     tolerance: Tolerance
-    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    shapes: tuple[Shape, Shape]
     dtypes: tuple[str, str]
     match: bool = False
     reason: str = ""
@@ -215,7 +215,7 @@ class Comparison(Shown):
     metrics: dict[str, float | None] = field(default_factory=dict)
     nan: tuple[int, int] = (0, 0)
     inf: tuple[int, int] = (0, 0)
-    non_finite: tuple[int, ...] | None = None
+    non_finite: Shape | None = None
     worst: Worst | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -276,10 +276,10 @@ class Readable(Protocol):
     """A tensor elsewhere, in another process or a file, whose elements lie there as in memory."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> Shape: ...
 
     @property
-    def dtype(self) -> np.dtype[np.generic]: ...
+    def dtype(self) -> DType: ...
 
     def fill(self, start: int, target: memoryview) -> None:
         """Read the bytes from `start` on; raise `OSError` where there are too few."""
@@ -310,9 +310,7 @@ def surely_agrees(
     return _surely_within(pieces(), dtype, (tolerance or _PLAIN).resolved(dtype))
 
 
-def _surely_within(
-    pieces: Iterable[list[Array]], dtype: np.dtype[np.generic], allowed: Tolerance
-) -> bool:
+def _surely_within(pieces: Iterable[list[Array]], dtype: DType, allowed: Tolerance) -> bool:
     """Compare pieces (actual, reference, scratch) in the dtype's own arithmetic.
 
     False says nothing: the arithmetic's rounding could decide, or a mask elsewhere would be the scale.
@@ -347,12 +345,12 @@ def _reach(numbers: Array) -> float:
     return max(float(numbers.max()), -float(numbers.min()))
 
 
-def _safe(dtype: np.dtype[np.generic]) -> float:
+def _safe(dtype: DType) -> float:
     """Return a factor that makes up for roundings in a dtype's own arithmetic."""
     return 1 - 8 * float(_FAST[dtype].eps)
 
 
-def _safe_atol(dtype: np.dtype[np.generic], allowed: Tolerance, scale: float) -> float:
+def _safe_atol(dtype: DType, allowed: Tolerance, scale: float) -> float:
     if dtype not in _FAST:
         return math.inf
     lost = 4 * float(_FAST[dtype].tiny) * bool(allowed.rtol)
@@ -623,7 +621,7 @@ def _is_number(array: Array) -> bool:
     return array.dtype.kind in "fiubc" or "int" in array.dtype.name or "float" in array.dtype.name
 
 
-def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _index(flat: int, shape: Shape) -> Shape:
     return tuple(map(int, np.unravel_index(flat, shape)))
 
 

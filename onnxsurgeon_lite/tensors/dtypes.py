@@ -19,6 +19,8 @@ from onnxsurgeon_lite.errors import SurgeonError, UsageError
 
 Array = NDArray[np.generic]
 Arrays = Mapping[str, Array]
+DType = np.dtype[np.generic]
+Shape = tuple[int, ...]
 Stored = Array | list[Array]
 RunValue = Array | list[Array] | None
 RunValues = Mapping[str, RunValue]
@@ -26,7 +28,7 @@ RunValues = Mapping[str, RunValue]
 
 _BLOCK = 1 << 20  # elements
 
-_NARROW: dict[int, tuple[np.dtype[np.generic], int]] = {
+_NARROW: dict[int, tuple[DType, int]] = {
     number: (np.dtype(getattr(ml_dtypes, name)), bits)
     for number, name, bits in (
         (16, "bfloat16", 16),
@@ -75,7 +77,7 @@ def data_type_of(name: str) -> int:
 
 
 @functools.cache
-def numpy_dtype(data_type: int) -> np.dtype[np.generic]:
+def numpy_dtype(data_type: int) -> DType:
     """Return the numpy dtype of one element; strings are objects."""
     if data_type in _NARROW:
         return _NARROW[data_type][0]
@@ -88,7 +90,7 @@ def numpy_dtype(data_type: int) -> np.dtype[np.generic]:
 
 
 @functools.cache
-def data_type_of_numpy(dtype: np.dtype[np.generic]) -> int:
+def data_type_of_numpy(dtype: DType) -> int:
     """Return the `TensorProto.DataType` of a numpy dtype."""
     if dtype.kind in "OUS":
         return int(TensorProto.STRING)
@@ -105,7 +107,7 @@ def is_array(value: object) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray)
 
 
-def is_float(dtype: np.dtype[np.generic]) -> bool:
+def is_float(dtype: DType) -> bool:
     """Return whether a dtype is real floating-point, those of ml_dtypes included."""
     return dtype.kind == "f" or "float" in dtype.name
 
@@ -172,9 +174,7 @@ def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryv
         raise SurgeonError(f"a tensor cannot have shape {list(dims)[:70]}: {error}") from error
 
 
-def _unpacked(
-    raw: bytes | bytearray | memoryview, dtype: np.dtype[np.generic], count: int
-) -> Array:
+def _unpacked(raw: bytes | bytearray | memoryview, dtype: DType, count: int) -> Array:
     """Return the `count` elements in raw bytes, flat."""
     parts = 8 * dtype.itemsize // _bits(dtype)
     if parts == 1:
@@ -205,7 +205,7 @@ def encode(array: Array) -> bytes:
     return bytes(np.bitwise_or.reduce(fields, axis=1))
 
 
-def _bits(dtype: np.dtype[np.generic]) -> int:
+def _bits(dtype: DType) -> int:
     """Return the bits of an element in raw bytes."""
     return _NARROW[_NUMBERS[dtype]][1] if dtype in _NUMBERS else 8 * dtype.itemsize
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape
 
 Wide = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ class Grid:
     axis: int = 1
     block: int = 0
 
-    def fits(self, shape: tuple[int, ...]) -> bool:
+    def fits(self, shape: Shape) -> bool:
         """Return whether a tensor of this shape can be quantized so."""
         if not self.scale.ndim:
             return True
@@ -42,15 +42,15 @@ class Grid:
             return self.scale.ndim == len(shape)
         return 0 <= axis < len(shape) and self.scale.shape == (shape[axis],)
 
-    def quantum(self, shape: tuple[int, ...]) -> Wide:
+    def quantum(self, shape: Shape) -> Wide:
         """Return the distance of two neighbors, for each element of a tensor (broadcast)."""
         return self._spread(self.scale, shape)
 
-    def origin(self, shape: tuple[int, ...]) -> Wide:
+    def origin(self, shape: Shape) -> Wide:
         """Return the integer that stands for 0, for each element of a tensor (broadcast)."""
         return self._spread(self.zero, shape)
 
-    def range(self, shape: tuple[int, ...]) -> tuple[Wide, Wide]:
+    def range(self, shape: Shape) -> tuple[Wide, Wide]:
         """Return the smallest and the largest number, for each element of a tensor (broadcast)."""
         scale, zero = self.quantum(shape), self.origin(shape)
         return (self.low - zero) * scale, (self.high - zero) * scale
@@ -86,7 +86,7 @@ class Grid:
         numbers = wide(array)
         return np.asarray((numbers < low - 0.501 * quantum) | (numbers > high + 0.501 * quantum))
 
-    def _spread(self, parameter: Wide, shape: tuple[int, ...]) -> Wide:
+    def _spread(self, parameter: Wide, shape: Shape) -> Wide:
         if not parameter.ndim or not parameter.size:
             return parameter
         axis = self.axis + len(shape) * (self.axis < 0)

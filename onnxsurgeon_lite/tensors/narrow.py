@@ -3,15 +3,15 @@
 import ml_dtypes
 import numpy as np
 
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, DType
 
 
-def largest(dtype: np.dtype[np.generic]) -> float:
+def largest(dtype: DType) -> float:
     """Return the largest finite number of a float dtype."""
     return float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
 
 
-def narrowed(array: Array, dtype: np.dtype[np.generic]) -> Array:
+def narrowed(array: Array, dtype: DType) -> Array:
     """Return float32 numbers in another dtype: to nearest, ties to even, subnormals kept.
 
     A finite number beyond the largest becomes the largest, of its sign; Inf and NaN stay.

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.shown import Shown
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, data_type_of_numpy, dtype_name
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Shape, data_type_of_numpy, dtype_name
 
 _BINS = 32
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
@@ -23,7 +23,7 @@ class Statistics:
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Shape
     min: float | None = None
     max: float | None = None
     mean: float | None = None
@@ -35,7 +35,7 @@ class Statistics:
 class Element:
     """One element of a tensor."""
 
-    index: tuple[int, ...]
+    index: Shape
     value: float
 
 
@@ -57,7 +57,7 @@ class Distribution(Statistics):
     quantiles: dict[str, float] = field(default_factory=dict)
     outliers: int = 0
     largest: tuple[Element, ...] = ()
-    counts: tuple[int, ...] = ()
+    counts: Shape = ()
 
 
 class Distributions(Shown, list[Distribution]):
@@ -139,7 +139,7 @@ def _largest(numbers: Floats) -> Iterator[Element]:
         sizes[index] = -1
 
 
-def _counts(numbers: Floats) -> tuple[int, ...]:
+def _counts(numbers: Floats) -> Shape:
     """Count by hand: `np.histogram` refuses numbers that lie too close together for its bins."""
     low, high = numbers.min(), numbers.max()
     places = (numbers - low) * (_BINS / (high - low)) if high > low else np.zeros(numbers.size)

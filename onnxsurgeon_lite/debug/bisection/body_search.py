@@ -16,7 +16,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.surgery.exposing import exposable, known
-from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, Shape, type_of
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
 Sample = tuple[ReferenceSet, Feeds]
@@ -46,7 +46,7 @@ class BodyRun:
         return self.path.rpartition("/")[2]
 
     @property
-    def iterations(self) -> tuple[int, ...]:
+    def iterations(self) -> Shape:
         """The iteration as an index of names; empty for other bodies."""
         return () if self.iteration is None else (self.iteration,)
 

@@ -28,6 +28,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     RunValue,
     RunValues,
+    Shape,
     Stored,
     is_array,
     is_float,
@@ -278,8 +279,8 @@ class Diagnosis:
         value = self.observer.fetch([name])[name]
         return value if is_array(value) else np.empty(0)
 
-    def _constants(self, nodes: Iterable[NodeProto]) -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...]] = {}
+    def _constants(self, nodes: Iterable[NodeProto]) -> dict[str, Shape]:
+        found: dict[str, Shape] = {}
         for name in (name for node in nodes for name in node.input):
             constant = self.space.index.initializers.get(name)
             if isinstance(constant, TensorProto):
@@ -387,7 +388,7 @@ def _shaken(value: RunValue, eps: float, rng: "np.random.Generator") -> RunValue
 
 
 def _quantum(
-    index: GraphIndex, nodes: Iterable[NodeProto], value: str, shape: tuple[int, ...]
+    index: GraphIndex, nodes: Iterable[NodeProto], value: str, shape: Shape
 ) -> Wide | None:
     """Return the size of the quantization steps of a value; None if none of the nodes that make it quantizes."""
     ops = [node.op_type for node in nodes]

@@ -14,7 +14,7 @@ from onnxsurgeon_lite.debug.bisection.structure import Explained
 from onnxsurgeon_lite.debug.result import OWN, Finding, Verdict, in_order
 from onnxsurgeon_lite.matching.judge import SELECTED, largest_of
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues, is_array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, RunValues, Shape, is_array, is_float
 from onnxsurgeon_lite.tensors.grid import is_biased, rms
 
 Wide = NDArray[Any]
@@ -68,7 +68,7 @@ class Evidence:
     reference: Array
     tolerance: Tolerance | None
     inputs: Mapping[str, tuple[RunValue, RunValue]]
-    constants: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    constants: Mapping[str, Shape] = field(default_factory=dict)
     read: Callable[[str], Array] = lambda _: np.empty(0)
     changed: Sequence[str] = ()
     local: Array | None = None
@@ -154,13 +154,13 @@ def _non_finite(e: Evidence) -> str:
     return f"{e.actual[at]} at {list(at)} where the reference is {e.reference[at]:.6g}; computed from {made}"
 
 
-def operands(inputs: RunValues, at: tuple[int, ...], result: Array) -> str:
+def operands(inputs: RunValues, at: Shape, result: Array) -> str:
     """Describe the operands of one element of a result."""
     texts = (_operand(name, value, at, result) for name, value in inputs.items())
     return ", ".join(filter(None, texts))
 
 
-def _operand(name: str, value: RunValue, at: tuple[int, ...], result: Array) -> str:
+def _operand(name: str, value: RunValue, at: Shape, result: Array) -> str:
     """Describe the element of an elementwise operand, else the range of the operand."""
     if not is_array(value) or value.dtype.kind in "OUS" or not value.size:
         return ""

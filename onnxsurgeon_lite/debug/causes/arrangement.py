@@ -14,7 +14,7 @@ from onnxsurgeon_lite.debug.causes.constants import (
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Ints, Place, RegionNode, wide
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_array, is_float
 
 _LONGEST = 4096  # elements of an axis that is arranged
 _ORDERS = 64  # orders of an input
@@ -185,7 +185,7 @@ def _moved(site: RegionNode, step: int) -> tuple[Bound, Bound, Bound]:
     return starts.array + step, end, None
 
 
-def _numbers(site: RegionNode) -> tuple[int, ...]:
+def _numbers(site: RegionNode) -> Shape:
     """Return the (begin, end, axis, step) of a slice of one axis; () for others."""
     found = [0, 0, 0, 1]
     for slot, name in enumerate(site.input[1:]):

@@ -213,8 +213,9 @@ class Finder:
         if without:
             self._explain_between(place, without)
             return
-        # the node alone, with the one before it, with what arranges its input, with all that it is seen at
-        found, unexplained = self._search_as_before(place, culprit), ""
+        # what is new, the node alone, with the one before it, with what arranges its input, with all that it is seen at
+        found = self._search_nearest(culprit) or self._search_as_before(place, culprit)
+        unexplained = ""
         if not found:
             known = place.is_constant(place.value)
             families = (OF_A_CONSTANT, ()) if known else (self._families(), SOLVED)
@@ -348,6 +349,14 @@ class Finder:
                     sample = [replace(place.samples[0], inputs=reads, wanted=wanted)]
                     name, judge = site.output, self.case.judge
                     yield step, Place.at(observer, [position], name, sample, judge, {})
+
+    def _search_nearest(self, culprit: Culprit) -> list[Cause]:
+        """Return causes in what is new behind references that agree, which a single culprit's edit makes all right."""
+        near = self.around.nearest(culprit)
+        place = self.around.place(culprit, near) if near else None
+        found = self._search(place, culprit, self._families(), ())[0] if place else []
+        alone = len(self.result.culprits) == 1
+        return [cause for cause in found if not alone or self.proof.all_right(cause.steps)]
 
     def _search_wider(
         self, place: Place, culprit: Culprit, families: Sequence[Family]
@@ -710,8 +719,6 @@ def _explainable(culprit: Culprit) -> bool:
 def _chance(bench: Bench, hypothesis: Hypothesis) -> bool:
     """Return whether one of so many edits may fit by chance, because the references say little of what it changes."""
     place = bench.place
-    if hypothesis.known:
-        return False
     return _few(bench, place.evidence.bits) or _few(bench, place.evidence.passed(hypothesis.edits))
 
 

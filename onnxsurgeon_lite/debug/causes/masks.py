@@ -12,7 +12,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import composed
 from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, fits, titled, wide
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_float
 from onnxsurgeon_lite.tensors.narrow import largest
 
 Flags = NDArray[np.bool_]
@@ -149,7 +149,7 @@ class _Mask:
     name: str
     array: Array
     inverted: bool
-    axes: tuple[int, ...]
+    axes: Shape
     keeps: Flags
 
     @property

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypot
 from onnxsurgeon_lite.debug.causes.operations import composed, ways, who
 from onnxsurgeon_lite.debug.causes.place import Constant, Indices, Place, Wide, fits, wide
 from onnxsurgeon_lite.passes import Insert, Pass
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, is_float
 
 Wave = Callable[[Wide], Wide]
 Make = Callable[[int, Wide], Wide]
@@ -141,9 +141,7 @@ def _forms(numbers: Wide) -> Iterator[tuple[int, Make, Wide]]:
         yield count, partial(_table, wave, repeats), back(np.clip(numbers[1], -1, 1))[:count]
 
 
-def _rounded(
-    dtype: "np.dtype[np.generic]", numbers: Wide, count: int, make: Make
-) -> tuple[float, str]:
+def _rounded(dtype: "DType", numbers: Wide, count: int, make: Make) -> tuple[float, str]:
     """Return the (base, dtype) of usual frequencies in half precision, or of what is made of them; '' for none."""
     for half, base in product(_HALVES, _BASES):
         if count < _LEAST or half.itemsize >= dtype.itemsize:
@@ -155,7 +153,7 @@ def _rounded(
     return 0.0, ""
 
 
-def _precision(half: "np.dtype[np.generic]", numbers: Wide, exact: Wide, make: Make) -> bool:
+def _precision(half: "DType", numbers: Wide, exact: Wide, make: Make) -> bool:
     """Return whether numbers are made in half precision of exact frequencies."""
     rows = len(numbers)
     if _is_near(make(rows, exact), numbers):
@@ -168,7 +166,7 @@ def _table(wave: Wave, repeats: int, rows: int, frequencies: Wide) -> Wide:
     return np.asarray(wave(np.outer(np.arange(rows, dtype=float), np.tile(frequencies, repeats))))
 
 
-def _in(half: "np.dtype[np.generic]", numbers: Wide) -> Wide:
+def _in(half: "DType", numbers: Wide) -> Wide:
     return wide(numbers.astype(half))
 
 
@@ -202,11 +200,11 @@ class _Turn:
             for how, order, first in pairs
         ]
 
-    def matrix(self, dtype: "np.dtype[np.generic]") -> Array:
+    def matrix(self, dtype: "DType") -> Array:
         """Return the matrix that turns features."""
         return np.asarray(np.eye(self.order.size)[:, self.order] * self.sign).astype(dtype)
 
-    def spread(self, pairs: int, dtype: "np.dtype[np.generic]") -> Array:
+    def spread(self, pairs: int, dtype: "DType") -> Array:
         """Return the matrix that gives both features of a pair its angle; tables may have it for each already."""
         features = np.arange(self.order.size)
         of_pairs = features if pairs == features.size else np.minimum(features, self.order)

@@ -120,6 +120,8 @@ class Surroundings:
         """Return a culprit's region as a place; None if no edit can be tried there."""
         index, entering = self.index, entering or culprit.inputs
         region = index.ancestors(culprit.outputs, stop=entering)
+        if len(region) > _LARGEST and (entering := self.nearest(culprit) or entering):
+            region = index.ancestors(culprit.outputs, stop=entering)
         positions = sorted(region, key=index.places.__getitem__)
         if any(index.nodes[position].op_type in RANDOM for position in positions):
             culprit.unexplained = "not searched: the region draws random numbers"
@@ -148,6 +150,20 @@ class Surroundings:
         """Return where a region begins that has the nodes before it, too, which only arrange what it reads."""
         begins = (self._behind(read, _STEPS_BEFORE) for read in culprit.inputs)
         return list(dict.fromkeys(chain.from_iterable(begins)))
+
+    def nearest(self, culprit: Culprit) -> list[str]:
+        """Return where the nodes of a region begin on which no reference depends that agrees; nothing if all do.
+
+        What they read has no references, but is as right as what was computed from it.
+        """
+        index, known = self.index, self.first.names
+        wrong = set[str]().union(*map(self._below, self.result.culprits))
+        region = index.ancestors(culprit.outputs, stop=culprit.inputs)
+        new = region - index.ancestors(known - wrong, stop=())
+        read = chain.from_iterable(index.reads[p] for p in sorted(new)) if new < region else ()
+        made = index.made_by(new)
+        entering = dict.fromkeys(n for n in read if n in index.producer or n in known)
+        return [n for n in entering if n not in made and constant(index, n) is None]
 
     def _behind(self, name: str, steps: int) -> list[str]:
         """Return the known values that a value is an arrangement of, that alone; else the value itself."""
@@ -182,8 +198,10 @@ class Surroundings:
         """Return what enters a culprit in a sample and what should come out; None if that is not known."""
         references, inputs = known.references, dict[str, RunValue]()
         known.prefetch([*entering, *culprit.outputs])
+        lacking = [n for n in entering if n not in known.names and n not in self.result.tensors]
+        computed = known.computed(lacking)
         for name in entering:
-            _, now = self.result.tensors.get(name, (None, None))
+            _, now = self.result.tensors.get(name, (None, computed.get(name)))
             stored = references.read(name) if name in references else known.feeds.get(name)
             laid_out = self._laid_out(name) if stored is None else ""
             if laid_out and is_array(there := references.read(laid_out)):

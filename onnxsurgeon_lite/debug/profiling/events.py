@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.tensors.dtypes import Shape
 
 _KERNEL = "_kernel_time"
-
-Shape = tuple[int, ...]
 
 
 @dataclass

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from math import prod
 
-Shape = tuple[int, ...]
+from onnxsurgeon_lite.tensors.dtypes import Shape
+
 Shapes = Sequence[Shape | None]
 Counted = Callable[[Shapes, Shapes], int]
 

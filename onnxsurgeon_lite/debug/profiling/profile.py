@@ -11,7 +11,7 @@ from statistics import median
 from onnx import NodeProto, helper
 
 from onnxsurgeon_lite.debug.profiling.events import Kernel, TimedRun, read_trace
-from onnxsurgeon_lite.debug.profiling.macs import Shape, macs
+from onnxsurgeon_lite.debug.profiling.macs import macs
 from onnxsurgeon_lite.debug.profiling.parts import parts
 from onnxsurgeon_lite.debug.profiling.result import Cost, HeldTensor, Profile, ProfiledNode
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
@@ -22,7 +22,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.optimized import structure_file
 from onnxsurgeon_lite.runtime.options import provider_name
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import byte_count, data_type_of_numpy, is_array
+from onnxsurgeon_lite.tensors.dtypes import Shape, byte_count, data_type_of_numpy, is_array
 
 _MOST = 500_000  # kernels in a trace: the runtime drops what comes after a million
 

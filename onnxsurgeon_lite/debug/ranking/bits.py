@@ -17,7 +17,7 @@ from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.gradients.step import is_float
-from onnxsurgeon_lite.tensors.dtypes import Array, from_array, is_array, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, from_array, is_array, numpy_dtype
 
 _PROBES = 8  # random directions of the output
 _SIGNS = "\x01signs"  # an input: of the elements of the output
@@ -215,7 +215,7 @@ def _weigh(
 
 def _cheapest(weights: Sequence[_Weight], budget: float) -> list[tuple[_Weight, int]]:
     """Return the bits of weights such that their losses are within the budget, at the least bytes."""
-    front: list[tuple[int, float, tuple[int, ...]]] = [(0, 0.0, ())]
+    front: list[tuple[int, float, Shape]] = [(0, 0.0, ())]
     for weight in weights:
         grown = [
             (size + weight.bytes(bits), loss + more, (*chosen, bits))

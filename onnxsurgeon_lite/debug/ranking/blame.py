@@ -23,6 +23,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Progress, quiet
 from onnxsurgeon_lite.tensors.dtypes import (
+    Array,
     RunValue,
     Stored,
     has_floats,
@@ -182,7 +183,7 @@ class _Slopes:
     """
 
     work: Derivative
-    weights: Wide
+    weights: Array
     scale: float
     terms: Mapping[str, Sequence[str]]
 

@@ -17,7 +17,7 @@ from onnxsurgeon_lite.debug.stepping.places import body_scope
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.tensors.dtypes import Array, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, type_of
 
 _FIRST_SCAN = 9  # the opset from which on Scan has no batch dimension
 
@@ -236,7 +236,7 @@ def _truth(frame: Frame, name: str) -> bool:
     return bool(_array(frame, name).reshape(-1)[0])
 
 
-def _shape(graph: GraphProto, place: int) -> tuple[int, ...]:
+def _shape(graph: GraphProto, place: int) -> Shape:
     """The shape of an iteration number or condition: it may be declared to be a list of one."""
     declared = graph.input[place].type.tensor_type
     return (1,) * min(1, len(declared.shape.dim))

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.errors import FeedsError
 from onnxsurgeon_lite.graph.index import fixed_shape
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Stored
+from onnxsurgeon_lite.tensors.dtypes import DType, Stored
 
 
 def fitting(frame: Frame, name: str, value: object) -> Stored:
@@ -47,9 +47,7 @@ def fitting(frame: Frame, name: str, value: object) -> Stored:
     )
 
 
-def _expected(
-    frame: Frame, name: str, kind: TypeProto
-) -> tuple[np.dtype[np.generic], Sequence[int]]:
+def _expected(frame: Frame, name: str, kind: TypeProto) -> tuple[DType, Sequence[int]]:
     """(dtype, shape): as declared where that is fixed, else as computed."""
     shape = fixed_shape(kind)
     if shape is not None:

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.model import function_key, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, Shape, type_of
 
 _LONGEST = 256  # nodes that are computed together
 _SOON = 0.5  # seconds that they should take, so that a slow one can be named when it is interrupted
@@ -61,7 +61,7 @@ class Frame:
     machine: Machine
     path: str = ""
     scope: str = ""
-    numbers: tuple[int, ...] = ()
+    numbers: Shape = ()
     outer: "Frame | None" = None
     call: int = 0
     captured: frozenset[str] = frozenset()

@@ -10,6 +10,7 @@ from onnx import FunctionProto, GraphProto, ModelProto
 from onnxsurgeon_lite.graph.bodies import function_model
 from onnxsurgeon_lite.graph.index import Body, GraphIndex, described
 from onnxsurgeon_lite.model import Model, function_key
+from onnxsurgeon_lite.tensors.dtypes import Shape
 
 
 @dataclass
@@ -71,9 +72,9 @@ class NamedGraph:
         return found
 
     @cached_property
-    def uses(self) -> dict[str, dict[int, tuple[int, ...]]]:
+    def uses(self) -> dict[str, dict[int, Shape]]:
         """Value -> its consumers and their input slots; no slot when only a body uses it."""
-        found = defaultdict[str, dict[int, tuple[int, ...]]](dict)
+        found = defaultdict[str, dict[int, Shape]](dict)
         for position, reads in enumerate(self.reads):
             for slot, name in enumerate(reads):
                 if name:

@@ -8,6 +8,7 @@ from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.matching.values.contents import agreeing, in_two_orders
 from onnxsurgeon_lite.matching.values.facts import Fact, Side
 from onnxsurgeon_lite.matching.values.renumbered import moved, renumbered
+from onnxsurgeon_lite.tensors.dtypes import Shape
 
 SAME, AROUND, BESIDE, ELSEWHERE = 3, 2, 1, 0
 """Relation of two modules: equal; nested, or one unknown; siblings; none of these."""
@@ -34,7 +35,7 @@ class Pair:
     evidence: tuple[str, ...]
     confidence: float
     agrees: bool | None = None
-    axes: tuple[int, ...] | None = None
+    axes: Shape | None = None
     blocked: bool = False
 
 
@@ -69,7 +70,7 @@ class Board:
         b: Fact,
         evidence: str,
         confidence: float,
-        axes: tuple[int, ...] | None = None,
+        axes: Shape | None = None,
     ) -> None:
         """Pair two values, and add all other evidence that holds."""
         also = {
@@ -167,7 +168,7 @@ def shapes_fit(a: Fact, b: Fact) -> bool:
     return a.shape is None or b.shape is None or a.shape == b.shape
 
 
-def tells_layout(shape: tuple[int, ...] | None) -> bool:
+def tells_layout(shape: Shape | None) -> bool:
     """Return whether a shape has no two sizes that could change places."""
     sizes = [size for size in shape or () if size > 1]
     return len(set(sizes)) == len(sizes)

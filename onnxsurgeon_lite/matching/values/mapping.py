@@ -1,7 +1,6 @@
 """Save and load matchings as editable files, and rename references with them."""
 
 import json
-import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared, feeds_from, required_inputs
-from onnxsurgeon_lite.tensors.dtypes import Stored, is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.dtypes import Shape, Stored, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, text_of
 
@@ -61,24 +60,21 @@ def _pair(item: Mapping[str, object]) -> Pair:
     )
 
 
-def rearranged(entry: Entry, axes: tuple[int, ...] | None, shape: tuple[int, ...] | None) -> Stored:
-    """Read a stored tensor into another layout; a size of -1 is what is left."""
+def rearranged(entry: Entry, axes: Shape | None, shape: Shape | None) -> Stored:
+    """Read a stored tensor into another layout."""
     stored = entry.read()
     if not isinstance(stored, np.ndarray):
         return stored
     array = stored if axes is None else np.transpose(stored, axes)
-    if shape is None:
-        return array
-    known = math.prod(size for size in shape if size >= 0)
-    fits = known and array.size % known == 0 if -1 in shape else known == array.size
-    return array.reshape(shape) if fits else array
+    fits = shape is not None and np.prod(shape, dtype=int) == array.size
+    return array.reshape(shape) if fits and shape is not None else array
 
 
 def renamed(
     references: ReferenceSet,
     pairs: list[Pair],
     index: GraphIndex,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Mapping[str, Shape],
     alone: Collection[str] = (),
 ) -> ReferenceSet:
     """Rename references to a model's names and reshape them, also for values that only reshape them.
@@ -101,8 +97,7 @@ def renamed(
             entry = references.entries[pair.a]
             shape = shapes.get(name)
             read = partial(rearranged, entry, pair.axes, shape)
-            fixed = None if -1 in (shape or ()) else shape
-            own = replace(entry, read=read, shape=fixed, is_input=False, stored_as=pair.a)
+            own = replace(entry, read=read, shape=shape, is_input=False, stored_as=pair.a)
             entries[name] = own if name == pair.b else entries.get(name, own)
 
     for name in alone:
@@ -202,7 +197,7 @@ def feeds_in_order(
     return as_declared(index, {name: references.read(names[name]) for name in required}, said)
 
 
-def static_shapes(index: GraphIndex) -> dict[str, tuple[int, ...]]:
+def static_shapes(index: GraphIndex) -> dict[str, Shape]:
     """Return the fixed shapes of values, declared or inferred."""
     index.learn_types(index.producer)
     found = ((name, fixed_shape(index.types.get(name))) for name in index.producer)

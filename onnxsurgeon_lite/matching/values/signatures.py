@@ -8,6 +8,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxsurgeon_lite.tensors.dtypes import Shape
 from onnxsurgeon_lite.tensors.signature import Floats, Signature
 
 _TOLERANCE, _HALF_TOLERANCE = 1e-3, 2e-2
@@ -64,7 +65,7 @@ class Pairs:
         return np.asarray(np.linalg.norm(apart, axis=1) / np.maximum(sizes, 1e-30))
 
 
-def transposition(one: Signature, other: Signature) -> tuple[int, ...] | None:
+def transposition(one: Signature, other: Signature) -> Shape | None:
     """Return the permutation of one's axes that gives the other, None unless exactly one fits.
 
     The caller has compared their sums.
@@ -86,7 +87,7 @@ def transposition(one: Signature, other: Signature) -> tuple[int, ...] | None:
 
 
 @lru_cache(maxsize=256)
-def _orders(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _orders(one: Shape, other: Shape) -> list[Shape]:
     """Return the permutations of axes that give the other shape; none if only the identity does."""
     if sorted(one) != sorted(other):
         return []

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.graph.block_quantized import NAMES, Blocks
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.belonging import Belonging
 from onnxsurgeon_lite.names import first
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape
 from onnxsurgeon_lite.tensors.grid import Wide
 
 _ALIKE = 0.5  # the least cosine similarity of a rounded parameter
@@ -122,7 +122,7 @@ class _Parted:
     stored: Wide
     scale: Wide
     zero: Wide
-    is_end: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
+    is_end: "np.ndarray[Shape, np.dtype[np.bool_]]"
 
     @classmethod
     def of(cls, weight: BlockWeight) -> "_Parted":

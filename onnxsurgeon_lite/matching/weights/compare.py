@@ -36,7 +36,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
 from onnxsurgeon_lite.tensors import dtypes as tensors
 from onnxsurgeon_lite.tensors.comparison import EXACT, Comparison, Tolerance, compare
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _FOLDED = Tolerance(1e-5, 1e-4, scaled=True)
@@ -74,12 +74,12 @@ class Weight:
     how: str
     comparison: Comparison
     finding: str = ""
-    order: tuple[int, ...] | None = field(default=None, metadata=HIDDEN)
+    order: Shape | None = field(default=None, metadata=HIDDEN)
     rivals: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     fold: FoldedWeight | None = field(default=None, metadata=HIDDEN)
     axis: int | None = field(default=None, metadata=HIDDEN)
     pieces: Pieces | None = field(default=None, metadata=HIDDEN)
-    added: "np.dtype[np.generic] | None" = field(default=None, metadata=HIDDEN)
+    added: "DType | None" = field(default=None, metadata=HIDDEN)
     equal: tuple[str, ...] = field(default=(), metadata=HIDDEN)
     is_placed: bool = field(default=False, metadata=HIDDEN)
 
@@ -479,7 +479,7 @@ class _WeightSearch:
             if weight.comparison.match and not (stays and not weight.parameter.endswith(".weight")):
                 weight.finding = turned(self.index, name, order, usual)
 
-    def _is_square(self, name: str, order: tuple[int, ...]) -> bool:
+    def _is_square(self, name: str, order: Shape) -> bool:
         """Return whether the shape does not tell the order of the axes."""
         dims = list(self.floats[name].dims)
         moved = [dims[axis] for axis in order]
@@ -491,7 +491,7 @@ class _WeightSearch:
         """Return whether the shapes are equal up to the order of axes."""
         return sorted(self._shape(parameter)) == sorted(self.floats[name].dims)
 
-    def _shape(self, parameter: str) -> tuple[int, ...]:
+    def _shape(self, parameter: str) -> Shape:
         known = self.checkpoint.entries[parameter].shape
         return self._read(parameter).shape if known is None else tuple(known)
 
@@ -539,9 +539,7 @@ def as_text(weight: Weight) -> str:
     return f"{weight.parameter!r} {how}{order}"
 
 
-def _layouts(
-    stored: Array, shape: tuple[int, ...]
-) -> Iterator[tuple[str, tuple[int, ...] | None, Array]]:
+def _layouts(stored: Array, shape: Shape) -> Iterator[tuple[str, Shape | None, Array]]:
     """Yield a parameter in every order of axes with the given shape, unchanged first, else reshaped."""
     axes = tuple(range(stored.ndim))
     if stored.shape == shape:

@@ -9,9 +9,8 @@ from itertools import chain, groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, is_float
 
-Shape = tuple[int, ...]
 Keys = NDArray[np.uint64]
 
 _GATES = (1, 4, 3)  # pieces of a bias: whole, of an LSTM, of a GRU
@@ -132,7 +131,7 @@ class PieceTable:
     def _makes(self, pieces: Pieces, array: Array) -> bool:
         return np.array_equal(pieces.joined(self._read, array.shape).astype(array.dtype), array)
 
-    def _table(self, length: int, dtype: np.dtype[np.generic]) -> _Table:
+    def _table(self, length: int, dtype: DType) -> _Table:
         keys, starts, count = [np.empty(0, np.uint64)], {}, 0
         for name, shape in self._parameters.items():
             stored = self._read(name) if length in _lengths(shape) else None

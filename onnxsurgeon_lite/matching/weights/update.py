@@ -18,7 +18,7 @@ from onnxsurgeon_lite.model.walk import tensors as all_tensors
 from onnxsurgeon_lite.names import command, few, listed
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _FEW = 2  # distinct numbers of a mask, which no training made
@@ -206,7 +206,7 @@ class _Update:
             if array is not None and np.unique(array).size > _FEW:
                 yield tensor.name or "a Constant"
 
-    def _laid_out(self, weight: Weight, shape: tuple[int, ...]) -> Array:
+    def _laid_out(self, weight: Weight, shape: Shape) -> Array:
         if weight.pieces is not None:
             return self._joined(weight.pieces, shape)
         if weight.fold is not None:
@@ -219,7 +219,7 @@ class _Update:
             return stored
         return np.transpose(stored, weight.order)
 
-    def _joined(self, pieces: Pieces, shape: tuple[int, ...]) -> Array:
+    def _joined(self, pieces: Pieces, shape: Shape) -> Array:
         for name, known in pieces.parameters.items():
             if (now := self._read(name).shape) != known:
                 raise ReferenceSetError(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from onnxsurgeon_lite.report.page.data import Histogram, Picture, TensorPart, WorstElement
 from onnxsurgeon_lite.tensors.comparison import Comparison, gap
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue, Shape
 
 _SIDE = 128  # pixels of a picture
 _TILES = 16  # matrices that are shown side by side
@@ -122,7 +122,7 @@ def _pooled(matrix: Numbers, largest: bool, side: int) -> Numbers:
     return matrix
 
 
-def _shown(shape: tuple[int, ...]) -> str:
+def _shown(shape: Shape) -> str:
     """Say how a picture follows from a tensor."""
     sizes = [size for size in shape if size > 1]
     if len(sizes) < 2:

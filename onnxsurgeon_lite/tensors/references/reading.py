@@ -26,7 +26,7 @@ from onnxsurgeon_lite.plugins import READERS, brought, reason
 from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.system import read_at
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, Stored
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, Stored
 from onnxsurgeon_lite.tensors.references.sets import (
     UNREADABLE,
     Entry,
@@ -256,7 +256,7 @@ def is_values_name(name: object) -> bool:
     return isinstance(name, str) and re.fullmatch(r"values(\.[0-9]+)?\.bin", name) is not None
 
 
-def _shape(sizes: object) -> tuple[int, ...]:
+def _shape(sizes: object) -> Shape:
     if isinstance(sizes, list) and all(isinstance(size, int) and size >= 0 for size in sizes):
         return tuple(sizes)
     raise ValueError(f"{sizes!r} is not a shape")
@@ -324,7 +324,7 @@ def _placed(
     header = _PLAIN_HEADER.match(raw, start)
     if header is None or sys.byteorder != "little":
         return Entry(whole, size=size)
-    dtype = np.dtype[np.generic](header["dtype"].decode())
+    dtype = DType(header["dtype"].decode())
     shape = tuple(map(int, header["shape"].replace(b",", b" ").split()))
     offset = header.end()
     if size != offset - start + math.prod(shape) * dtype.itemsize:
@@ -345,7 +345,7 @@ def _npy_array(raw: bytes) -> Array:
     return np.ndarray(shape, dtype, raw, file.tell(), order="F" if fortran else "C")
 
 
-def _header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+def _header(file: IO[bytes], size: int) -> tuple[Shape, bool, DType]:
     """Read the header of a `.npy` file: shape, whether columns come first, dtype.
 
     Raises:
@@ -422,7 +422,7 @@ def _in_file(
     offset: int,
     length: int,
     dtype: str,
-    shape: tuple[int, ...],
+    shape: Shape,
 ) -> Callable[[], Stored]:
     """Return what reads a tensor, with the place of its elements if they lie there as in memory."""
     try:
@@ -436,9 +436,7 @@ def _in_file(
     return InFile(whole, path, offset, shape, element)
 
 
-def _read_safetensors(
-    path: Path, start: int, stop: int, dtype: str, shape: tuple[int, ...]
-) -> Array:
+def _read_safetensors(path: Path, start: int, stop: int, dtype: str, shape: Shape) -> Array:
     return dtypes.decode(dtypes.data_type_of(dtype), shape, _read_at(path, start, stop - start))
 
 

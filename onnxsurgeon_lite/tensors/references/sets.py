@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError, said
 from onnxsurgeon_lite.system import physical_memory
-from onnxsurgeon_lite.tensors.dtypes import Stored
+from onnxsurgeon_lite.tensors.dtypes import DType, Shape, Stored
 
 UNREADABLE = Exception
 """What a damaged file can raise: what reads it raises errors of many packages, and those of their bugs."""
@@ -30,8 +28,8 @@ class InFile:
     whole: Callable[[], Stored]
     path: Path
     offset: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.generic]
+    shape: Shape
+    dtype: DType
 
     def __call__(self) -> Stored:
         return self.whole()
@@ -61,7 +59,7 @@ class Entry:
     """
 
     read: Callable[[], Stored]
-    shape: tuple[int, ...] | None = None
+    shape: Shape | None = None
     data_type: str | None = None
     scope: str = ""
     class_name: str = ""
@@ -69,7 +67,7 @@ class Entry:
     is_input: bool = False
     size: int = 0
     stored_as: str = ""
-    computed_in: np.dtype[np.generic] | None = None
+    computed_in: DType | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ class ReferenceSet:
         tensors: Mapping[str, Stored],
         place: str = "the tensors given",
         inputs: Sequence[str] = (),
-        coarse: Mapping[str, np.dtype[np.generic]] | None = None,
+        coarse: Mapping[str, DType] | None = None,
     ) -> "ReferenceSet":
         """Make a set of arrays in memory.
 

@@ -1167,3 +1167,30 @@ def test_another_operator_with_a_number_comes_before_another_number():
     (culprit,) = found(wrong, right, x=numbers(4, 16)).culprits
 
     assert "should be Mul; with that" in culprit.causes[0].sentence
+
+
+def test_what_is_new_behind_references_that_agree_is_searched_where_the_stream_has_none():
+    """A stream of residuals that no hook sees: each reference is of a normalization that reads it."""
+    rng, blocks = np.random.default_rng(0), 150
+    lines, weights = [], {"s": np.ones(8, np.float32)}
+    for i in range(blocks):
+        weights[f"w{i}"] = (rng.standard_normal((8, 8)) / 4).astype(np.float32)
+        lines.append(
+            f"n{i} = LayerNormalization (r{i}, s) a{i} = MatMul (n{i}, w{i})"
+            f" b{i} = LeakyRelu <alpha = {{{'alpha' if i == 102 else 'usual'}}}> (a{i})"
+            f" r{i + 1} = Add (r{i}, b{i})"
+        )
+    text = f"g (float[4,8] r0) => (float[4,8] r{blocks}) {{{{ {' '.join(lines)} }}}}"
+    right, wrong = (model(text.format(alpha=a, usual=0.1), **weights) for a in (0.1, 0.3))
+    x = numbers(4, 8)
+    every = references(right, r0=x)
+    known = {
+        n: v
+        for n, v in every.items()
+        if n in ("r0", f"r{blocks}") or n[1:] in map(str, range(0, 150, 5)) and n[0] == "n"
+    }
+
+    culprit = osl.bisect(wrong, known).culprits[0]
+
+    assert culprit.value == "n105"
+    assert "alpha of LeakyRelu (@410) is 0.3; with 0.1" in culprit.causes[0].sentence

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.graph.block_quantized import PRODUCT, Blocks, blocks_of
 from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, PRODUCTS, QUANTIZE, constant_of
 from onnxsurgeon_lite.graph.text import node_title
-from onnxsurgeon_lite.tensors.dtypes import from_array
+from onnxsurgeon_lite.tensors.dtypes import Shape, from_array
 
 _SUFFIX = "_quantized"
 _OPERAND, _BIAS, _FLOAT = "\x01operand ", "\x01bias", "\x01float"
@@ -27,10 +27,10 @@ class _Form:
     """
 
     op_type: str
-    operands: tuple[int, ...]
+    operands: Shape
     result: int
     bias: int = -1
-    plain: tuple[int, ...] = ()
+    plain: Shape = ()
 
     @classmethod
     def of(cls, node: NodeProto) -> "_Form | None":

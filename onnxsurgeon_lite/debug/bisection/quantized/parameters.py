@@ -12,7 +12,7 @@ from onnxsurgeon_lite.graph.quantizers import constant_of, limits_of
 from onnxsurgeon_lite.names import is_glob
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
-from onnxsurgeon_lite.tensors.dtypes import from_array
+from onnxsurgeon_lite.tensors.dtypes import DType, from_array
 from onnxsurgeon_lite.tensors.grid import Wide
 
 
@@ -28,7 +28,7 @@ class Parameter:
     slot: int
     name: str
     numbers: Wide
-    dtype: np.dtype[np.generic]
+    dtype: DType
 
     @property
     def is_scale(self) -> bool:

@@ -11,7 +11,7 @@ from onnx import ModelProto, NodeProto, helper
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, DYNAMIC, Quantizers
 from onnxsurgeon_lite.runtime.observe import original
-from onnxsurgeon_lite.tensors.dtypes import Array, from_array, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, DType, from_array, numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.grid import Grid
 
 _NOISE, _EXACT = "\x01noise", "\x01exact"
@@ -136,6 +136,6 @@ def _step(part: ModelProto, index: GraphIndex, node: NodeProto, grid: Grid) -> s
     return name
 
 
-def _dtype(index: GraphIndex, node: NodeProto) -> np.dtype[np.generic]:
+def _dtype(index: GraphIndex, node: NodeProto) -> DType:
     tensor = index.initializers.get(node.input[1])
     return numpy_dtype(tensor.data_type) if tensor is not None else np.dtype(np.float32)
