@@ -123,7 +123,7 @@ def test_weights_become_noise_where_neither_0_nor_1_fails():
     found = osl.reduce(model, fails)
 
     left = constant(found)
-    assert not np.isin(left, weights).any()
+    assert abs(np.corrcoef(left.ravel(), weights.ravel())[0, 1]) < 0.3
     assert np.array_equal(left, left.round(1))
 
 
@@ -163,6 +163,18 @@ def test_an_input_of_two_outputs_leaves_with_the_one_that_is_not_needed():
 
     graph = found.model.proto.graph
     assert (len(graph.input), len(graph.output)) == (1, 1)
+
+
+@pytest.mark.parametrize("how", [{"fill": {"x": "ones"}}, {"dim": {"N": 3}}])
+def test_how_inputs_of_the_first_model_are_made_hinders_no_cut(how):
+    model = osl.build(
+        """<ir_version: 9, opset_import: ["" : 18, "planted" : 1]>
+        g (float[N,4] x) => (float[M,4] y) { a = Neg (x)  b = planted.Nope (a)  y = Abs (b) }"""
+    )
+
+    found = osl.reduce(model, "error", **how)
+
+    assert (operators(found), found.steps[0]) == (["Nope"], "extract")
 
 
 def test_at_the_prompt_the_models_own_failure_is_reduced(tmp_path, monkeypatch, capsys):

@@ -8,7 +8,7 @@ from onnx import ModelProto, TensorProto
 
 from onnxsurgeon_lite.debug.bisection.journal import digest
 from onnxsurgeon_lite.errors import EditError, RuntimeCrash, RuntimeTimeout, SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import counted
 from onnxsurgeon_lite.passes import Clean, Pass, Pipeline
@@ -150,7 +150,11 @@ class SeenValues:
                 proto.graph.input.append(graph.value_info(name))
             else:
                 feeds[name] = value
-        return feeds | make_feeds(GraphIndex.of(Model(proto)), self.recipe)[0]
+        # fills and sizes may belong to inputs that are not among these
+        made = GraphIndex.of(Model(proto))
+        known = {"", *symbols_of(made.inputs.values())}
+        dims = {name: size for name, size in self.recipe.dims.items() if name in known}
+        return feeds | make_feeds(made, Recipe(self.recipe.seed, dims))[0]
 
     def computed(self, failing: Failing, names: Iterable[str]) -> dict[str, RunValue]:
         """Return values of a run, or what is known without it where it fails."""

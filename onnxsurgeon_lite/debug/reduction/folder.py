@@ -1,6 +1,7 @@
 """What is handed over: the model, its feeds, a script that needs onnx and the runtime alone, a text for an issue."""
 
 import platform
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -294,7 +295,7 @@ def _readme(found: Reduction, ask: Ask, shows: str) -> str:
         shows=shows,
         settings=_settings(ask),
         versions=f"{made_with()}; {platform.platform()}",
-        steps=", ".join(found.steps),
+        steps=", ".join(f"{name} ({count}x)" for name, count in Counter(found.steps).items()),
     )
 
 
