@@ -195,8 +195,9 @@ class Bisecting:
             return self._by_parts()
 
         if self.other is None:
-            with self._sides(*self._telling(first)):  # the names are matched once
+            with self._sides(*first):  # the names are matched once
                 pass
+            self._confirm_names(first[1])
         outcomes, metric, repeated = bisection.judged(
             self._many(), self.call.pool(), self.call.progress
         )
@@ -212,13 +213,24 @@ class Bisecting:
             result.samples.repeated = repeated
         return result
 
-    def _telling(self, first: Opened) -> Opened:
-        """Return the second sample where the first has an empty cache: there what is new equals all of it."""
-        references = self.job.references
-        if not _has_empty(first[1]) or references is None or (references.count or 1) < _TWO:
-            return first
-        second = self._sample(1)
-        return first if _has_empty(second[1]) else second
+    def _confirm_names(self, first: Feeds) -> None:
+        """Match the names at the second sample, too, where its sizes are others.
+
+        What is added to an empty cache equals the cache, and which sizes a value has elsewhere shows only there.
+        """
+        references, known = self.job.references, self._alignment
+        if references is None or (references.count or 1) < _SAMPLES or known is None:
+            return
+        stored, feeds = self._sample(1)
+        sizes = (
+            {name: value.shape for name, value in fed.items() if isinstance(value, np.ndarray)}
+            for fed in (first, feeds)
+        )
+        if known.pairs and next(sizes) != next(sizes):
+            given = self.runtime, self.mapping, self.call.progress
+            with suppress(ReferenceSetError):  # nothing matches there: the samples say what differs
+                other = alignment(stored, self.index, feeds, *given)
+                self._alignment = known.agreeing(other, stored, self.index.outputs)
 
     def _by_parts(self) -> BisectResult:
         """Search the only sample; a cluster tells which parts of the model agree."""
@@ -387,11 +399,7 @@ class Bisecting:
             yield named, given
 
 
-def _has_empty(feeds: Feeds) -> bool:
-    return any(isinstance(fed, np.ndarray) and not fed.size for fed in feeds.values())
-
-
-_TWO = 2
+_SAMPLES = 2  # that tell which sizes are always the same
 _WIDE = 3  # nodes of a region that need no narrowing
 
 

@@ -198,6 +198,11 @@ def make_gpt2(folder: Path) -> None:
 
 def make_resnet(folder: Path) -> None:
     """ResNet-50 in its default size with random weights, a faulty copy, and references for every value."""
+    _plant_and_record(folder, {"pixel_values": make_resnet_alone(folder)})
+
+
+def make_resnet_alone(folder: Path) -> np.ndarray:
+    """ResNet-50 in its default size with random weights; return an image for it."""
     import torch
     from transformers import ResNetConfig, ResNetForImageClassification
 
@@ -207,7 +212,7 @@ def make_resnet(folder: Path) -> None:
         torch.nn.init.uniform_(norm.weight, 0.5, 1.5)  # untrained, the signal dies on its way
     image = torch.randn(1, 3, 224, 224)
     _export(module, "logits", image, "pixel_values", folder / "good.onnx")
-    _plant_and_record(folder, {"pixel_values": image.numpy()})
+    return image.numpy()
 
 
 def make_vit(folder: Path) -> None:
@@ -348,6 +353,7 @@ MAKERS: dict[str, tuple[int, Callable[..., None], tuple[int, ...]]] = {
     "dpt": (3_500_000_000, make_dpt, ()),
     "gpt2": (2_500_000_000, make_gpt2, ()),
     "resnet": (900_000_000, make_resnet, ()),
+    "resnet-alone": (110_000_000, make_resnet_alone, ()),
     "vit": (2_000_000_000, make_vit, ()),
     "twins": (100_000_000, make_twins, ()),
     "gpt2-module": (500_000_000, make_gpt2_module, ()),

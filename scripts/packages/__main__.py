@@ -12,7 +12,8 @@ as people do:
 
 A repair is judged on fresh texts in plain onnxruntime, beside the right model, prompt and steps:
 
-- true: the repair holds, or `weights` names the tensor. unknown: culprits, and no repair.
+- true: the repair holds, or `weights` names the tensor. named: outputs that are exchanged are named, which is no
+  node's fault. unknown: culprits, and no repair.
 - WRONG: `agrees` of a model that differs, a repair that is said to agree and does not hold, or a culprit in a right
   model.
 - invisible: the fault changes nothing on fresh texts.
@@ -145,6 +146,9 @@ def asked(
     said = causes[0].sentence if causes else f"{[(c.op_type, c.name) for c in result.culprits]}"
     if fault is None:
         return ("WRONG" if result.culprits else result.verdict), said
+    exchanged = next((note for note in result.notes if "not in the order" in note), "")
+    if exchanged and differs:
+        return "named", exchanged
     if result.verdict != "mismatch":
         return (
             "WRONG"

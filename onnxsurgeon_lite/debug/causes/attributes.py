@@ -108,6 +108,9 @@ def _values(site: RegionNode, name: str, old: Attribute) -> Iterator[Attribute]:
         yield from ([axis] for axis in range(rank))
     elif name == "scale" and read is not None and rank:
         yield from (1.0, read.shape[-1] ** -0.5)
+        heads = site.attributes.get("num_heads")
+        if isinstance(heads, int) and heads and site.made is not None:
+            yield (site.made.shape[-1] // heads) ** -0.5
     elif name == "auto_pad" and any(attribute.name == "pads" for attribute in site.node.attribute):
         return  # no node takes both; `_windows` finds the pads that it stands for
     elif name == "perm" and isinstance(old, list):

@@ -29,6 +29,7 @@ Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 FAMILIES: Sequence[Family] = (
     other_model.settings_of_other_model,
     other_model.wiring_of_other_model,
+    other_model.operator_of_other_model,
     settings.in_training,
     attributes.attributes,
     constants.epsilons,

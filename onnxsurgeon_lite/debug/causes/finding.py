@@ -719,6 +719,8 @@ def _explainable(culprit: Culprit) -> bool:
 def _chance(bench: Bench, hypothesis: Hypothesis) -> bool:
     """Return whether one of so many edits may fit by chance, because the references say little of what it changes."""
     place = bench.place
+    if hypothesis.known:
+        return False
     return _few(bench, place.evidence.bits) or _few(bench, place.evidence.passed(hypothesis.edits))
 
 

@@ -27,6 +27,7 @@ class Hypothesis:
         fixed: True where a dimension is of any size, and the repair is for the size that it has here.
         plain: what is plainly wrong with the numbers, whatever the right ones are: ` is zero at [3] of axis 0`.
         bounded: the numbers that were solved for are the only ones, and lie where rounding leaves the right ones.
+        known: the model that computed the references has it so: no fit by chance.
         instead: the value that stands for the wrong one after the edit, if that one is gone.
     """
 
@@ -41,6 +42,7 @@ class Hypothesis:
     fixed: bool = False
     plain: str = ""
     bounded: bool = False
+    known: bool = False
 
     @property
     def wrong(self) -> str:

@@ -31,17 +31,17 @@ def other_operators(place: Place) -> Hypotheses:
                 for op_type in kind:
                     keeps = op_type in _KEEP and _is_positive(site)
                     if op_type != "Identity" and not keeps:
-                        yield from _with(site, op_type)
+                        yield from with_operator(site, op_type)
 
 
 def other_arithmetic(place: Place) -> Hypotheses:
     """Yield other operators with a number: a step too many that another takes back is the simpler mistake."""
     for site in place.sites:
         for op_type in _NEUTRAL if _has_number(site) else ():
-            yield from _with(site, op_type)
+            yield from with_operator(site, op_type)
 
 
-def _with(site: RegionNode, op_type: str) -> Hypotheses:
+def with_operator(site: RegionNode, op_type: str) -> Hypotheses:
     """Yield a node with another operator, and its usual attributes; none that is undefined for what the node reads."""
     read = [site.operand(slot) for slot in range(len(site.input))]
     given = [wide(array) for array in read if array is not None and array.dtype.kind in "fViu"]

@@ -1,4 +1,4 @@
-"""Constants, attributes and operands that are others in the model that computed the references; rows of a table."""
+"""What is otherwise in the model that computed the references: constants, attributes, wiring; rows of a table."""
 
 from dataclasses import replace
 
@@ -10,6 +10,7 @@ from onnxsurgeon_lite.debug.causes.attributes import changed
 from onnxsurgeon_lite.debug.causes.constants import variants
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted, linears
+from onnxsurgeon_lite.debug.causes.operators import with_operator
 from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, Wide, small, wide
 from onnxsurgeon_lite.debug.causes.solving import (
     AS_FOLDED,
@@ -55,9 +56,10 @@ def settings_of_other_model(place: Place) -> Hypotheses:
     """Yield each attribute of a node as the other model has it, then all those of the node together."""
     for site in place.sites:
         right = site.other_settings
-        yield from (changed(site, {name: value}) for name, value in right.items())
+        for name, value in right.items():
+            yield replace(changed(site, {name: value}), known=True)
         if len(right) > 1:
-            yield changed(site, right)
+            yield replace(changed(site, right), known=True)
 
 
 def wiring_of_other_model(place: Place) -> Hypotheses:
@@ -70,7 +72,15 @@ def wiring_of_other_model(place: Place) -> Hypotheses:
                 for names in ((site.name(slot) for slot in right), right.values())
             )
             edits = tuple(Rewire(site.name(n), name, site.only, n) for n, name in right.items())
-            yield Hypothesis("wiring", f"{site.title} reads {now}; with {then}", edits)
+            yield Hypothesis("wiring", f"{site.title} reads {now}; with {then}", edits, known=True)
+
+
+def operator_of_other_model(place: Place) -> Hypotheses:
+    """Yield the operator that a node has in the other model, where it reads as many values."""
+    for site in place.sites:
+        node = site.other_maker
+        if node is not None and len(node.input) == len(site.input) and not node.domain:
+            yield from (replace(h, known=True) for h in with_operator(site, node.op_type))
 
 
 def _told(constant: Constant, right: Array) -> str:

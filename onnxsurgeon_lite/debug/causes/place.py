@@ -162,15 +162,22 @@ class RegionNode:
         return settings_of(self.place.index, self.node)
 
     @cached_property
-    def other_node(self) -> NodeProto | None:
-        """The node of the same operator that makes the same value in the model that computed the references."""
+    def other_maker(self) -> NodeProto | None:
+        """The node that makes the same value in the model that computed the references."""
         other, name = self.place.other, self.output
         name = self.place.stored_as.get(name, "") or name
-        if other is None or name not in other.producer:
-            return None
-        node = other.nodes[other.producer[name]]
-        alike = (node.op_type, node.domain) == (self.op_type, self.node.domain)
-        return node if alike else None
+        return (
+            None
+            if other is None or name not in other.producer
+            else other.nodes[other.producer[name]]
+        )
+
+    @cached_property
+    def other_node(self) -> NodeProto | None:
+        """That node, if it is of the same operator."""
+        node = self.other_maker
+        mine = self.op_type, self.node.domain
+        return node if node is not None and (node.op_type, node.domain) == mine else None
 
     @cached_property
     def other_settings(self) -> dict[str, Attribute]:

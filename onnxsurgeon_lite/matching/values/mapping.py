@@ -1,6 +1,7 @@
 """Save and load matchings as editable files, and rename references with them."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -61,13 +62,16 @@ def _pair(item: Mapping[str, object]) -> Pair:
 
 
 def rearranged(entry: Entry, axes: Shape | None, shape: Shape | None) -> Stored:
-    """Read a stored tensor into another layout."""
+    """Read a stored tensor into another layout; a size of -1 is what is left."""
     stored = entry.read()
     if not isinstance(stored, np.ndarray):
         return stored
     array = stored if axes is None else np.transpose(stored, axes)
-    fits = shape is not None and np.prod(shape, dtype=int) == array.size
-    return array.reshape(shape) if fits and shape is not None else array
+    if shape is None:
+        return array
+    known = math.prod(size for size in shape if size >= 0)
+    fits = known and array.size % known == 0 if -1 in shape else known == array.size
+    return array.reshape(shape) if fits else array
 
 
 def renamed(
@@ -97,7 +101,8 @@ def renamed(
             entry = references.entries[pair.a]
             shape = shapes.get(name)
             read = partial(rearranged, entry, pair.axes, shape)
-            own = replace(entry, read=read, shape=shape, is_input=False, stored_as=pair.a)
+            fixed = None if -1 in (shape or ()) else shape
+            own = replace(entry, read=read, shape=fixed, is_input=False, stored_as=pair.a)
             entries[name] = own if name == pair.b else entries.get(name, own)
 
     for name in alone:

@@ -1,11 +1,13 @@
 """Align references with a model: by equal names, by a map, or by matching."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 from onnx import TypeProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
@@ -45,7 +47,7 @@ class Alignment:
 
     Attributes:
         pairs: (name in the references, value of the model); None where the names are the model's.
-        shapes: of the model's values. alone: references without a value.
+        shapes: of the model's values, -1 for a size that differs between samples. alone: references without a value.
         by_module: names that are modules' paths say the modules of the references.
         notes, doubts, left_over, exchanged: of the matching, as in `ReferenceSet`.
     """
@@ -73,6 +75,44 @@ class Alignment:
             left_over=self.left_over,
             exchanged=self.exchanged,
         )
+
+    def agreeing(
+        self, other: "Alignment", stored: ReferenceSet, outputs: Container[str]
+    ) -> "Alignment":
+        """Return the alignment without inner pairs that another sample contradicts, and shapes for both samples.
+
+        Args:
+            stored: the references of that sample.
+        """
+        pairs, others = self.pairs or (), other.pairs or ()
+        there = {(pair.a, pair.b) for pair in others}
+        taken = {pair.a for pair in others}, {pair.b for pair in others}
+
+        def stands(pair: Pair) -> bool:
+            if (pair.a, pair.b) in there:
+                return True
+            shape = other.shapes.get(pair.b)
+            fits = shape is None or math.prod(shape) == np.size(stored.read(pair.a))
+            return fits and pair.a not in taken[0] and pair.b not in taken[1]
+
+        kept = [pair for pair in pairs if stands(pair)]
+        for pair in (*others, *pairs):  # an output keeps one of two partners
+            is_free = all(each.a != pair.a and each.b != pair.b for each in kept)
+            if pair.b in outputs and is_free:
+                kept.append(pair)
+        both = {name: _both(shape, other.shapes.get(name)) for name, shape in self.shapes.items()}
+        shapes = {name: shape for name, shape in both.items() if shape is not None}
+        lost = len(pairs) - len(kept)
+        left = f"{lost} of these are of other values at the second sample: not compared"
+        return replace(self, pairs=kept, shapes=shapes, notes=(*self.notes, *[left] * bool(lost)))
+
+
+def _both(one: tuple[int, ...], other: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """Return a shape whose only size that differs is -1; None where several do."""
+    if other is None or len(one) != len(other):
+        return None
+    shape = tuple(a if a == b else -1 for a, b in zip(one, other, strict=True))
+    return shape if shape.count(-1) <= 1 else None
 
 
 def alignment(

@@ -49,16 +49,50 @@ def cached(names=("y", "present")):
     return module, osl.build(STEP.replace("WEIGHT", ", ".join(map(str, weight.ravel())))), steps
 
 
-def test_what_is_added_to_an_empty_cache_is_no_copy_of_the_cache():
-    _, right, steps = cached()
-    feeds = [dict(zip(("x", "past"), (p.numpy() for p in step), strict=True)) for step in steps]
-    made = [osl.run(right, fed, fetch=["new", "present", "y"]) for fed in feeds]
-    known = [{f"a_{name}": array for name, array in each.items()} for each in made]
+@pytest.mark.filterwarnings("ignore")
+def test_a_prompt_without_a_cache_and_a_step_of_one_token_blame_nothing_in_a_healthy_export(
+    tmp_path,
+):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "head_dim": 8}
+    config = transformers.LlamaConfig(
+        vocab_size=50,
+        num_hidden_layers=1,
+        num_key_value_heads=2,
+        attn_implementation="eager",
+        **sizes,
+    )
 
-    found = osl.bisect(right, known, feeds=feeds)
+    class Step(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.module = transformers.LlamaForCausalLM(config).eval()
+
+        def forward(self, input_ids, attention_mask, key, value):
+            cache = transformers.DynamicCache()
+            cache.update(key, value, 0)
+            made = self.module(input_ids, attention_mask=attention_mask, past_key_values=cache)
+            layer = made.past_key_values.layers[0]
+            return made.logits, layer.keys, layer.values
+
+    def step(new, past):
+        cache = torch.randn(2, 1, 2, past, 8)
+        return torch.randint(0, 50, (1, new)), torch.ones(1, past + new, dtype=torch.int64), *cache
+
+    module, size = Step().eval(), torch.export.Dim.AUTO
+    names = ["input_ids", "attention_mask", "key", "value"]
+    shapes = ({1: size}, {1: size}, {2: size}, {2: size})
+    torch.onnx.export(
+        module, step(4, 3), tmp_path / "m.onnx", dynamo=True, verbose=False, input_names=names, dynamic_shapes=shapes
+    )  # fmt: skip
+    osl.record(module, tmp_path / "refs", args=[step(7, 0), step(1, 13)])
+
+    found = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs", cause=False)
 
     assert found.verdict == "agrees"
-    assert found.notes == ["2 of 3 references match values of the model"]
+    assert not found.culprits
 
 
 def test_a_dict_that_a_module_returns_has_no_order(tmp_path):
@@ -120,3 +154,36 @@ def test_the_cache_of_another_layer_is_named_where_the_other_model_reads_its_own
         in sentence
     )
     assert found.repair.verdict == "agrees"
+
+
+def test_a_mask_of_few_flags_is_no_chance_where_the_other_model_has_its_operator():
+    text = (
+        "g (int64[1,11] k, int64[1,1] q) => (float[1,11] y) { m = OP (k, q) y = Cast <to = 1> (m) }"
+    )
+    right, wrong = (model(text.replace("OP", op)) for op in ("LessOrEqual", "Less"))
+    feeds = {"k": np.arange(11)[None], "q": np.array([[10]])}
+
+    found = osl.bisect(wrong, against=right, feeds=feeds)
+
+    assert found.culprits[0].causes[0].sentence.startswith("Less (@0) should be LessOrEqual")
+
+
+def test_the_scale_of_packed_attention_is_that_of_its_head():
+    right, wrong = packages.decoder(packages.checkpoint()), packages.decoder(packages.checkpoint())
+    for node in wrong.proto.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "scale":
+                attribute.f = 0.375
+    feeds = {
+        "input_ids": np.array([[3, 17, 5, 40, 2]]),
+        "attention_mask": np.ones((1, 5), np.int64),
+    }
+    caches = [name.name for name in right.proto.graph.input if "past" in name.name]
+    feeds |= {name: np.zeros((1, 2, 0, 16), np.float32) for name in caches}
+    known = osl.run(right, feeds, fetch=["attended_0", "attended_1", "before_0", "logits"])
+
+    found = osl.bisect(wrong, known, feeds=feeds)
+
+    assert len(found.culprits) == 2
+    for culprit in found.culprits:
+        assert "is 0.375; with 0.25 " in culprit.causes[0].sentence
