@@ -20,7 +20,7 @@ def text_format(path: Path) -> str | None:
 def written_format(path: Path) -> str | None:
     """Return like `text_format`; raise `UsageError` for ONNX text, which is no copy of a model."""
     kind = text_format(path)
-    if kind in (None, *_TEXTS):
+    if kind is None or kind in _TEXTS:
         return kind
     raise UsageError(
         f"{str(path)!r} has the name of a model in ONNX text syntax",

@@ -37,10 +37,10 @@ _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node
 
 def show_headlines(result: BisectResult) -> str:
     """Show what is certain before causes are searched; return it."""
-    lines, notes = [*headlines(result)], [*result.told, *result.notes]
+    lines, notes = list(headlines(result)), list(result.told) + list(result.notes)
     show_notes(notes)
     say_all(lines)
-    return "\n".join((*notes, *lines))
+    return "\n".join(notes + lines)
 
 
 def show_bisection(
@@ -53,7 +53,7 @@ def show_bisection(
         told: what `show_headlines` showed.
     """
     show_notes(note for note in result.notes if note not in told)
-    first = [*headlines(result)]
+    first = list(headlines(result))
     say_all([] if told.endswith("\n".join(first)) else first)
     say_all(bisection_lines(result, verbose, every_metric))
     if result.reproducer is not None:
