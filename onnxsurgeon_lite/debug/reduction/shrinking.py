@@ -122,7 +122,8 @@ class Shrinking:
         """Return the nodes that can be left out, the last ones first."""
         places: dict[Item, int] = {}
         for place in cuttable(failing):
-            places["cut", tuple(failing.index.nodes[place].output)] = place
+            made = tuple(failing.index.nodes[place].output)
+            places["cut", made or (failing.index.node_id(place),)] = place
 
         def without(gone: Iterable[Item]) -> Failing:
             left = places.keys() - {*gone}
