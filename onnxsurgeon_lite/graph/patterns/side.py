@@ -75,6 +75,8 @@ class PatternGraph:
 
     def renamed(self, names: Mapping[str, str]) -> "PatternGraph":
         """Return the side with other names for values."""
+        if all(name == other for name, other in names.items()):
+            return self
         function = copied(self.function)
         for holder in (function, *function.node):
             holder.input[:] = [names.get(name, name) for name in holder.input]
