@@ -295,13 +295,22 @@ BRANCHES = """branches (float[n] x, bool c) => (float[q] y) <int64[1] flat = {-1
 }"""
 
 
+LOOP = """loop (float[n] x, int64 trips, bool on) => (float[q] y, float[a,b] z) {
+    a, s = Loop(trips, on, x)<body = one (int64 i, bool c, float[n] t) => (bool k, float[n] u, float[n] v) {
+        k = Identity(c) u = Concat<axis = 0>(t, t) v = Concat<axis = 0>(t, t) }>
+    size = Shape(x) e = Expand(a, size) y = Relu(e) z = Relu(s)
+}"""
+
+
 def parsed(text: str) -> Model:
     """A model as its text declares it, without the types that the fixture adds."""
     return Model(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}'))
 
 
-@pytest.mark.parametrize(("text", "one", "other"), [(ELEMENTS, "a", "b"), (BRANCHES, "a", "x")])
-def test_sizes_out_of_a_sequence_or_a_branch_are_not_taken_as_equal(text, one, other):
+@pytest.mark.parametrize(
+    ("text", "one", "other"), [(ELEMENTS, "a", "b"), (BRANCHES, "a", "x"), (LOOP, "a", "x")]
+)
+def test_sizes_out_of_a_sequence_a_branch_or_a_loop_are_not_taken_as_equal(text, one, other):
     model = parsed(text)
 
     types = declared(osl.infer(model).model) | {"x": "float [n]"}
