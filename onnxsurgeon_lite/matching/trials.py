@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -10,7 +11,7 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, RuntimeLost
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, has_shape
-from onnxsurgeon_lite.model import is_external, walk
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.runtime.attention_feeds import cache_sizes
 from onnxsurgeon_lite.runtime.feeds import (
     Feeds,
@@ -160,7 +161,8 @@ class _Drawing:
             try:
                 self._run(ranked, 1, others)
                 if defaults := _other_defaults(ranked):
-                    self._run(ranked, 1, others, defaults)
+                    with suppress(RuntimeFailure, FeedsError):  # not every shape fits
+                        self._run(ranked, 1, others, defaults)
                 return
             except RuntimeLost:
                 return
@@ -277,20 +279,15 @@ def _sizes_of(index: GraphIndex, feeds: Feeds) -> dict[str, int]:
 
 
 def _other_defaults(index: GraphIndex) -> Feeds:
-    """Return other integers for those that a caller may replace: they decide shapes, and no edit may rely on them."""
-    tensors = {name: index.initializers.get(name) for name in index.inputs}
-    defaults = {
-        name: dtypes.to_array(tensor)
-        for name, tensor in tensors.items()
-        if isinstance(tensor, TensorProto)
-        and tensor.data_type == TensorProto.INT64
-        and not is_external(tensor)
-    }
-    if index.model.proto.ir_version < 4:  # below, runtimes take them for constant
-        return {}
-    return {
-        name: np.roll(each, 1) if each.size > 1 else each + 1 for name, each in defaults.items()
-    }
+    """Return other integers for defaults of inputs: a caller may replace them, so no edit may rely on their shapes."""
+    found: Feeds = {}
+    for name in index.inputs:
+        tensor = index.initializers.get(name)
+        if isinstance(tensor, TensorProto) and tensor.data_type == TensorProto.INT64:
+            array = index.model.array(tensor)
+            found[name] = np.roll(array, 1) if array.size > 1 else array + 1
+    # below IR version 4 runtimes take them for constant
+    return found if index.model.proto.ir_version >= 4 else {}
 
 
 def _fills(index: GraphIndex, number: int) -> dict[str, str]:
