@@ -559,9 +559,11 @@ def test(
 
 
 def is_model(given: object) -> bool:
-    """Return whether it is a model and not tensors: a path ends in `.onnx`."""
+    """Return whether it is a model and not tensors: the extension of a path says so."""
     from collections.abc import Mapping
 
+    from onnxsurgeon_lite.model.formats import text_format
+
     if isinstance(given, str | PathLike):
-        return Path(given).suffix == ".onnx"
+        return Path(given).suffix == ".onnx" or bool(text_format(Path(given)))
     return not isinstance(given, Mapping | list | tuple) and not hasattr(given, "entries")

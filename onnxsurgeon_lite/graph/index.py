@@ -700,7 +700,7 @@ def _small_part(
 def _drop_defaults(graph: GraphProto, model: ModelProto) -> None:
     # in an older file every initializer is an input, and runtimes take it for constant
     if model.ir_version >= 4:
-        inputs = {info.name for info in graph.input}
+        inputs = by_name(graph.input)
         drop(graph.initializer, lambda tensor: tensor.name in inputs)
 
 

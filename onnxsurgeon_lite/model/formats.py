@@ -14,7 +14,7 @@ _MOST_BYTES = 1 << 30  # of a text; its parser takes many times as much memory
 def text_format(path: Path) -> str | None:
     """Return the format of a text by its extension, None for protobuf's binary one."""
     kind: str | None = serialization.registry.get_format_from_file_extension(path.suffix)
-    return None if kind == "protobuf" else kind
+    return kind if kind != "protobuf" else None
 
 
 def written_format(path: Path) -> str | None:
@@ -55,5 +55,4 @@ def parsed(path: Path, kind: str) -> bytes:
 
 def written(encoded: bytes, kind: str) -> bytes:
     """Return the text of a serialized `ModelProto`."""
-    text: bytes = serialization.registry.get(kind).serialize_proto(ModelProto.FromString(encoded))
-    return text
+    return bytes(serialization.registry.get(kind).serialize_proto(ModelProto.FromString(encoded)))

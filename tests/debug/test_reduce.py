@@ -323,6 +323,19 @@ def test_a_node_that_makes_nothing_is_no_end_of_the_search(tmp_path):
     assert (found.complete, found.after.nodes) == (True, 2)  # another one makes the output
 
 
+def test_a_model_without_outputs_is_no_end_of_the_search(tmp_path):
+    model = osl.build(
+        "g (float[4] x) => (float[8] y) { s = SequenceConstruct(x, x)"
+        " a = ConcatFromSequence<axis = 0>(s) y = Relu(a) }"
+    ).proto
+    model.graph.ClearField("output")
+    onnx.save(model, tmp_path / "m.onnx")
+
+    found = osl.reduce(tmp_path / "m.onnx", "error")
+
+    assert found.complete
+
+
 def test_a_function_is_a_condition_and_what_it_returns_is_the_reason():
     def fails(model: osl.Model, feeds: dict) -> str:
         return "no Softplus" * any(n.op_type == "Softplus" for n in model.proto.graph.node)

@@ -38,6 +38,17 @@ def test_a_text_that_onnx_wrote_is_edited_and_runs_alike(name, tmp_path):
     assert np.array_equal(after["y"], np.full((10, 10), 3.75, np.float32))
 
 
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_text_is_compared_as_a_model(name, tmp_path):
+    onnx.save(onnx.load(FIXTURES / "linear_func.onnx"), tmp_path / name)
+
+    done = CliRunner().invoke(
+        app, ["compare", str(FIXTURES / "linear_func.onnx"), str(tmp_path / name)]
+    )
+
+    assert done.exit_code == 0, done.output
+
+
 def test_a_text_that_is_edited_in_place_stays_one(tmp_path):
     onnx.save(onnx.load(FIXTURES / "linear_func.onnx"), tmp_path / "m.json")
 

@@ -208,8 +208,9 @@ def _attributes(failing: Failing) -> Iterator[Target]:
 
 def _without_attribute(failing: Failing, target: Target, _: SeenValues) -> Failing:
     value, name = target
-    (place,) = failing.index.makers([value])
-    return failing.edited(SetAttr((failing.index.node_id(place),), remove=(name,)))
+    # none where an edit before this one removed the node
+    nodes = tuple(map(failing.index.node_id, failing.index.makers([value])))
+    return failing.edited(SetAttr(nodes, remove=(name,)))
 
 
 def _notes(failing: Failing) -> Iterator[Target]:
