@@ -97,7 +97,10 @@ class Region:
         place = Place.at(self.observer, self.positions, self.value, [sample], self.judge, {})
         with Bench(place, _BUDGET, math.inf) as bench:
             tried = bench.outcomes(itertools.islice(self._mistakes(place), _TRIED))
-            best = min((o for o in tried if o.fits), key=attrgetter("error"), default=None)
+            fits = [outcome for outcome in tried if outcome.fits]
+            # only what was tried says which fit is none by chance
+            proved = (fit for fit in fits if not bench.by_chance(fit.hypothesis))
+            best = min(proved, key=attrgetter("error"), default=None)
         return None if best is None else _explained(place, best.hypothesis)
 
     def _mistakes(self, place: Place) -> Hypotheses:

@@ -1,7 +1,6 @@
 """Find what is wrong with culprits: try every family of hypotheses, and prove on the model itself what fits."""
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,7 +44,6 @@ _PROVED = 6  # hypotheses that fit, and are proved on the model
 _NEXT = 3  # other culprits that a cause may explain too
 _SHOWN = 2  # causes that fit equally
 _EQUAL = 4.0  # errors within this factor are equal
-_SURE = 7.0  # bits by which references must say more than a choice among what was tried
 _EXACT = 4e-7  # a larger relative error may be that of another mistake
 _NOISE = 1e-7  # a smaller relative error says nothing
 _ALL = 0.995  # the share of the elements that mismatch from which on an edit explains nothing
@@ -307,7 +305,7 @@ class Finder:
         for step, alone in self._unlike(place):
             with Bench(alone, self.case.memory, self.until) as bench:
                 every = itertools.chain.from_iterable(bench.fitting([attributes(alone)]))
-                fit = next((f for f in every if not _chance(bench, f.hypothesis)), None)
+                fit = next((f for f in every if not bench.by_chance(f.hypothesis)), None)
             if fit is not None:
                 self._explain_by(fit.hypothesis, culprit, place, alone, step)
                 return
@@ -399,7 +397,7 @@ class Finder:
                 for found in self._fitting(bench, families, solved):
                     for fit in ordered(found):
                         fits.append(fit)
-                        if families is not OF_A_CONSTANT and _chance(bench, fit.hypothesis):
+                        if families is not OF_A_CONSTANT and bench.by_chance(fit.hypothesis):
                             continue
                         cause = self.proof.proved(place, fit.hypothesis, culprit)
                         if cause is not None:
@@ -716,24 +714,12 @@ def _explainable(culprit: Culprit) -> bool:
     )
 
 
-def _chance(bench: Bench, hypothesis: Hypothesis) -> bool:
-    """Return whether one of so many edits may fit by chance, because the references say little of what it changes."""
-    place = bench.place
-    if hypothesis.known:
-        return False
-    return _few(bench, place.evidence.bits) or _few(bench, place.evidence.passed(hypothesis.edits))
-
-
-def _few(bench: Bench, bits: float) -> bool:
-    return bits < math.log2(max(1, bench.tried)) + _SURE
-
-
 def _unexplained(bench: Bench, fits: Sequence[Outcome]) -> str:
     """Say why a culprit has no cause."""
-    lucky = next((fit.hypothesis for fit in fits if _chance(bench, fit.hypothesis)), None)
+    lucky = next((fit.hypothesis for fit in fits if bench.by_chance(fit.hypothesis)), None)
     if lucky is not None:
         few = "the references have so few different numbers"
-        if not _few(bench, bench.place.evidence.bits):
+        if not bench.says_little(bench.place.evidence.bits):
             few = "so few integers stand between it and the references"
         return (
             f"no known mistake is proved: {lucky.sentence} {bench.place.region} would agree, but one of"

@@ -596,7 +596,9 @@ class ReferenceEvidence:
     def _narrow(self) -> dict[str, float]:
         """Values of the region that are integers or flags computed from what enters, with how much they can say."""
         place, found = self.place, dict[str, float]()
-        for name in place.live - place.inputs.keys() - {place.value}:
+        # of a value that follows from sizes alone, as tables of positions do, sizes are what is known
+        names = place.live if place.value in place.live else place.producer.keys()
+        for name in names - place.inputs.keys() - {place.value}:
             array = place.values.get(name)
             if array is not None and array.dtype.kind in "biu":
                 # as many bits as it takes to write the largest index that is there

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,6 +33,7 @@ _ROUNDS = 9
 _COARSE = 2  # rounds before the error must depend on the number
 _FLAT = 0.7  # of the error one step away: where a number explains it, the error there is a third of that
 _NOISE = 1e-6  # relative error that no number makes smaller
+_SURE = 7.0  # bits by which references must say more than a choice among what was tried
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,18 @@ class Bench:
             fits = [outcome for outcome in outcomes if outcome.fits]
             if fits:
                 yield fits
+
+    def by_chance(self, hypothesis: Hypothesis) -> bool:
+        """Return whether one of so many edits may fit by chance: the references say little of what it changes."""
+        evidence = self.place.evidence
+        if hypothesis.known:
+            return False
+        return self.says_little(evidence.bits) or self.says_little(
+            evidence.passed(hypothesis.edits)
+        )
+
+    def says_little(self, bits: float) -> bool:
+        return bits < math.log2(max(1, self.tried)) + _SURE
 
     def outcomes(self, hypotheses: Iterable[Hypothesis]) -> Iterator[Outcome]:
         """Yield what each hypothesis that can be applied makes of the place."""

@@ -187,3 +187,47 @@ def test_the_scale_of_packed_attention_is_that_of_its_head():
     assert len(found.culprits) == 2
     for culprit in found.culprits:
         assert "is 0.375; with 0.25 " in culprit.causes[0].sentence
+
+
+LATE = """<ir_version: 10, opset_import: ["" : 21]>
+step (float[1, n, 4] x, float[1, p, 4] past) => (float[n, 8] cos)
+<int64 one = {1}, int64 zero = {0}, int64 from = {9}, float[8] rates = {1, 0.6, 0.4, 0.25, 0.16, 0.1, 0.06, 0.04}> {
+    new = Shape <start = 1, end = 2> (x)
+    number = Squeeze (new)
+    before = Shape <start = 1, end = 2> (past)
+    first = Squeeze (before)
+    counted = Range (zero, number, one)
+    added = Add (counted, first)
+    column = Unsqueeze (added, one)
+    LATER
+    cast = Cast <to = 1> (POSITIONS)
+    angles = Mul (cast, rates)
+    cos = Cos (angles)
+}
+"""
+LATER = """
+    is_late = GreaterOrEqual (column, from)
+    late = Cast <to = 7> (is_late)
+    positions = Sub (column, late)
+"""
+
+
+def test_positions_that_are_wrong_from_some_step_on_have_no_repair_that_a_prompt_and_a_step_do_not_prove(
+    tmp_path,
+):
+    """The step has one position: Equal, Less or another bound make it right, and are wrong at the next one."""
+    right = osl.build(LATE.replace("LATER", "").replace("POSITIONS", "column"))
+    wrong = osl.build(LATE.replace("LATER", LATER).replace("POSITIONS", "positions"))
+    steps = [
+        {"x": np.ones((1, new, 4), np.float32), "past": np.ones((1, past, 4), np.float32)}
+        for new, past in ((7, 0), (1, 13))
+    ]
+    osl.record(right, tmp_path / "refs", feeds=steps, value=["cos"])
+
+    found = osl.bisect(wrong, tmp_path / "refs", feeds=steps)
+
+    assert found.verdict == "mismatch"
+    (culprit,) = found.culprits
+    assert not culprit.causes
+    assert "so few integers stand between it and the references" in culprit.unexplained
+    assert "gives the reference, " not in " ".join(f.because for f in culprit.findings)
