@@ -63,12 +63,17 @@ class Limiting(TypedDict, total=False):
     memory_limit: int | str
 
 
-class Running(Limiting, total=False):
-    """How models run."""
+class Choosing(Limiting, total=False):
+    """Which runtime."""
 
     runtime: str
     provider: str
     threads: int
+
+
+class Running(Choosing, total=False):
+    """How models run."""
+
     ops_library: Sequence[str | PathLike[str]]
     ops: page.Place
     progress: Progress
@@ -92,6 +97,10 @@ class Judging(TypedDict, total=False):
 
     metric: "str | MetricFunction | None"
     tolerance: float | None
+
+
+class Placing(MakingFeeds, Choosing, total=False):
+    """Where nodes run."""
 
 
 class RunOnFeeds(MakingFeeds, Running, total=False):

@@ -4,7 +4,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
-from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, Limiting, OptLevel, RunOnFeeds
+from onnxsurgeon_lite.api.call import (
+    Call,
+    ComparingOnFeeds,
+    Limiting,
+    OptLevel,
+    Placing,
+    RunOnFeeds,
+)
 from onnxsurgeon_lite.api.page import require_libraries, require_page
 from onnxsurgeon_lite.api.spelling import spelled
 
@@ -12,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
 
+    from onnxsurgeon_lite.debug.profiling.placement import Placement
     from onnxsurgeon_lite.graph.check import CheckResult
     from onnxsurgeon_lite.graph.modules import ModuleTree
     from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummaries
@@ -34,8 +42,11 @@ def inspect(
     histogram: bool = False,
     html: "str | PathLike[str] | None" = None,
     force: bool = False,
-    **how: Unpack[Limiting],
-) -> "ModelSummary | NodeSummary | ValueSummaries | ModuleTree | Distributions":
+    *,
+    placement: bool = False,
+    opt: OptLevel = "all",
+    **how: Unpack[Placing],
+) -> "ModelSummary | NodeSummary | ValueSummaries | ModuleTree | Distributions | Placement":
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
     Args:
@@ -46,6 +57,7 @@ def inspect(
         tree: Show the modules of the PyTorch program that the model was exported from.
         histogram: Read the numbers of tensors, or of a model's initializers, and show how they are distributed;
             `value` names some of them.
+        placement: Show which execution provider runs each node; onnxruntime before 1.24 runs the model for that.
         html: Where to write the result as a page for a browser. force: Replace files that exist.
 
     Returns:
@@ -68,7 +80,7 @@ def inspect(
         >>> osl.inspect({"x": np.array([0, 1, np.nan])}, histogram=True)[0].zeros
         1
     """
-    with Call(html=html, force=force, **how) as call:
+    with Call(opt=opt, html=html, force=force, **how) as call:
         if histogram:
             return call.done(_distributions(model, value))
         from onnxsurgeon_lite.graph import summary as inspecting
@@ -79,6 +91,8 @@ def inspect(
 
         known = loaded(cast("ModelLike", model))
         call.draw(known)
+        if placement:
+            return call.done(_placement(known, call))
         if node is not None:
             index, name = enter(GraphIndex.of(known), node)
             return call.done(inspecting.summarize_node(index, select_node(index, name)))
@@ -95,6 +109,25 @@ def inspect(
             return call.done(module_tree(GraphIndex.of(known)))
         summary = inspecting.summarize(known)
         return call.done(inspecting.OperatorCounts(**vars(summary)) if ops else summary)
+
+
+def _placement(model: "Model", call: Call) -> "Placement":
+    """Ask the runtime where it places the nodes, or see it in a run."""
+    from dataclasses import replace
+
+    from onnxsurgeon_lite.debug.profiling import profile
+    from onnxsurgeon_lite.debug.profiling.placement import RECORD, placement, placement_of
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.runtime.options import require_ort
+
+    index = GraphIndex.of(model)
+    index.require_sound()
+    options = call.options()
+    require_ort("inspect --placement", options, any_python=True)
+    runtime = call.runtime_of(replace(options, settings=(*options.settings, RECORD)))
+    if (found := placement(index, runtime)) is not None:
+        return found
+    return placement_of(index, profile(index, call.feeds(index, None), runtime, 1))
 
 
 def _distributions(source: "ModelLike | Tensors", wanted: str | None) -> "Distributions":

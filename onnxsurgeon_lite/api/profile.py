@@ -70,11 +70,11 @@ def profile(
     if place is not None:
         require_replaceable(place, force)
     with Call(opt=opt, html=html, node_data=node_data, force=force, **how) as call:
-        child = call.child()
         usual = call.options(lean=False)
         before = with_settings(usual, a)
         after = with_settings(usual, b)
-        require_ort("profile", before, after)
+        require_ort("profile", before, after, any_python=True)
+        child = call.start(after)
         index = call.index(model)
         require_optimizers(index, before, after, call)
         given = call.feeds(index, feeds)
@@ -88,7 +88,7 @@ def profile(
         else:
             index = call.index(against)
             given = call.feeds(index, feeds)
-        earlier = _profiled(index, given, before, call.child(), runs, None)
+        earlier = _profiled(index, given, before, call.start(before), runs, None)
         return call.done(ProfileComparison.of(earlier, found))
 
 

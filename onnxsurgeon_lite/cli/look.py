@@ -28,6 +28,7 @@ def inspect(_: "Shown", *, node: Node | None = None, value: Value | None = None)
         value: Show this value.
         ops: Count every operator.
         tree: Show the modules of the source program.
+        placement: Show which execution provider runs each node, and what passes between providers.
         histogram: Read the numbers: statistics, outliers and a histogram of each tensor, or initializer;
             --value names some.
     """

@@ -1,17 +1,22 @@
 """`profile`: what the terminal and the page show of it."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from onnxsurgeon_lite.debug.profiling import Cost, Profile, ProfileComparison, TimeChange
+from onnxsurgeon_lite.debug.profiling.placement import PlacedNode, Placement
 from onnxsurgeon_lite.debug.profiling.result import ProfiledNode
 from onnxsurgeon_lite.names import first, shown
 from onnxsurgeon_lite.report.plain import out, say, show_notes, size_text
-from onnxsurgeon_lite.report.tables import Columns, Rows, show_rows
+from onnxsurgeon_lite.report.tables import Cell, Columns, Rows, show_rows
 
 _SHOWN = 12
 _HELD = 3
 Named = tuple[str, Cost]
 """An operator or a module, and what it takes."""
+Provided = tuple[str, Counter[str]]
+"""A provider, and the operators that it runs."""
 
 
 def show_profile(profile: Profile, by: str = "node") -> None:
@@ -45,6 +50,50 @@ def show_profiles(found: ProfileComparison) -> None:
     for rows in changes(found):
         out("")
         show_rows(rows, _SHOWN, rows.title.lower())
+
+
+def show_placement(found: Placement) -> None:
+    """Show what each provider runs, then the nodes that another one runs than was asked for."""
+    show_rows(providers(found), None)
+    say(f"values that pass between providers: {len(found.crossings)}")
+    if found.fell_back:
+        out("")
+        say(f"not on {shown(found.provider)}:")
+        show_rows(placed(replace(found, nodes=found.fell_back)))
+    if any(not node.provider for node in found.nodes):
+        show_notes(
+            ["the runtime lists no node of this name: it removed, folded, fused or expanded it"]
+        )
+    if found.watched:
+        show_notes(["a run showed where the nodes are: this version of the runtime does not say"])
+
+
+def providers(found: Placement) -> Rows[Provided]:
+    """Return the providers, the one that was asked for first."""
+    ops = {name: Counter[str]() for name in (found.provider, *found.parts, *found.made)}
+    for node in found.nodes:
+        ops.setdefault(node.provider, Counter())[node.op_type] += 1
+    columns: dict[str, Cell[Provided]] = {
+        "provider": lambda each: each[0] or "(not listed)",
+        "parts #": lambda each: found.parts.get(each[0], ""),
+        "nodes #": lambda each: each[1].total(),
+        "operators": lambda each: ", ".join(f"{op} {n}" for op, n in each[1].most_common(_HELD)),
+    }
+    if found.made:
+        columns["made by the runtime"] = lambda each: first(found.made.get(each[0], []), _HELD)
+    return Rows("Providers", list(ops.items()), columns)
+
+
+def placed(found: Placement) -> Rows[PlacedNode]:
+    """Return the nodes with their providers."""
+    columns: Columns[PlacedNode] = {
+        "provider": "{0.provider}",
+        "part": lambda node: "" if node.part is None else node.part,
+        "operator": "{0.op_type}",
+        "node": "{0.id}",
+        "name": "{0.name}",
+    }
+    return Rows("Nodes", found.nodes, columns, "{0.id}")
 
 
 def _show_memory(profile: Profile) -> None:

@@ -38,6 +38,7 @@ SHOWN_BY = {
     "SetComparison": "metrics.show_comparison",
     "SampleComparison": "samples.show_samples",
     "DecodeComparison": "samples.show_decoding",
+    "Placement": "profile.show_placement",
     "Profile": "profile.show_profile",
     "ProfileComparison": "profile.show_profiles",
     "SuiteResult": "suite.show_suite",

@@ -148,10 +148,15 @@ def in_full_precision(options: RuntimeOptions) -> RuntimeOptions | None:
     return replace(options, settings=(*options.settings, switch)) if switch else None
 
 
-def require_ort(verb: str, *sides: RuntimeOptions) -> None:
-    """Refuse other runtimes, and operators in Python, for a verb that needs what onnxruntime alone does."""
+def require_ort(verb: str, *sides: RuntimeOptions, any_python: bool = False) -> None:
+    """Refuse other runtimes, and operators in Python, for a verb that needs what onnxruntime alone does.
+
+    Args:
+        any_python: its onnxruntime may be that of another interpreter, with settings of its own.
+    """
     for options in sides:
-        if words_of(options) or options.otherwise:
+        options = replace(options, python="", settings=()) if any_python else options
+        if words_of(options):
             raise UsageError(
                 f"{verb} works with onnxruntime alone", "leave out --runtime and --ops"
             )

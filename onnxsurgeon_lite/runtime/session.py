@@ -38,6 +38,9 @@ Named = Mapping[str, str] | Iterable[str]
 Stream = Iterator[tuple[str, RunValue]]
 """Values with their names, one by one."""
 
+Placed = tuple[str, list[tuple[str, str]]]
+"""A provider, and the nodes that it runs together: operator and name."""
+
 _Header = dict[str, Any]
 """The child's description of a value, sent before its bytes."""
 
@@ -51,7 +54,7 @@ _TRIED = re.compile(r"GraphTransformer (\S+) modified: ")
 _CHANGED = re.compile(r"GraphTransformer (\S+) modified: 1 ")
 _EP_ERROR = re.compile(r"^EP Error (?:/.*\) )?(.*?)(?: when using \[.*)?$", re.MULTILINE)
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
-_WHOLE = ("CPU", "CUDA", "ROCM", "Azure")
+WHOLE = ("CPU", "CUDA", "ROCM", "Azure")
 """Providers that compile no parts of a graph, so that it can be written."""
 
 
@@ -92,7 +95,8 @@ class Runtime:
 
     Attributes:
         held: the bytes of each value that a run stored in the child.
-        elsewhere: other providers -> the nodes of the open model that they run instead of the one asked for.
+        placed: (provider, (operator, name) of its nodes) of each part of the open model; None where the runtime
+            was not asked, or does not say.
         cuts: each value needs a model that ends at it: the runtime returns no inner values.
 
     Example:
@@ -107,7 +111,7 @@ class Runtime:
         self._started = child
         self._starting = threading.Lock()
         self.held: dict[str, int] = {}
-        self.elsewhere: dict[str, list[str]] = {}
+        self.placed: list[Placed] | None = None
         self._partial = False
 
     def __enter__(self) -> "Runtime":
@@ -145,12 +149,21 @@ class Runtime:
     def abilities(self) -> Abilities:
         """What the runtime can do; only another one than onnxruntime is asked."""
         if self.options.runtime == ORT:
-            writes = provider_name(self.options.provider).startswith(_WHOLE)
+            writes = provider_name(self.options.provider).startswith(WHOLE)
             return Abilities(float64=True, optimized_graph=writes)
         told = self.about()
         known = {each.name: told[each.name] for each in fields(Abilities)}
         listed = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
         return Abilities(**cast(dict[str, Any], listed))
+
+    @property
+    def elsewhere(self) -> dict[str, list[str]]:
+        """Other providers -> the nodes of the open model that they run instead of the one asked for."""
+        found: dict[str, list[str]] = {}
+        for provider, nodes in self.placed or ():
+            if provider != provider_name(self.options.provider):
+                found.setdefault(provider, []).extend(name or op for op, name in nodes)
+        return found
 
     @property
     def title(self) -> str:
@@ -203,7 +216,7 @@ class Runtime:
             raise
         except RuntimeFailure as error:
             raise _explained(error, proto) from error
-        self.elsewhere = cast(dict[str, list[str]], reply.get("elsewhere", {}))
+        self.placed = cast("list[Placed] | None", reply.get("placed"))
         used = reply.get("providers")
         if isinstance(used, list) and provider not in used:
             raise self._without(provider)

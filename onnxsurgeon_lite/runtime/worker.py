@@ -92,6 +92,7 @@ _NUMPY = [
 """numpy's dtype of each, where it has one."""
 _FLOATS = {1: np.float32, 10: np.float16, 11: np.float64}
 _RESIDENT = 256 << 20  # bytes of mapped files that can stay in memory while a session works
+_RECORD = "session.record_ep_graph_assignment_info"
 _LOOK = 0.01  # seconds between two checks of it
 _DONTNEED = 4  # MADV_DONTNEED
 
@@ -178,9 +179,9 @@ class Worker:
         own = {key: settings.pop(key) for key in list(settings) if "." in key}
         for key, value in own.items():  # what is left is the provider's
             options.add_session_config_entry(key, value)
-        falls_back = providers[0] != "CPUExecutionProvider"
-        if falls_back:
-            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        records = _RECORD in own or providers[0] != "CPUExecutionProvider"
+        if records:
+            options.add_session_config_entry(_RECORD, "1")
         for library in ops_libraries:
             options.register_custom_ops_library(library)
         if optimized:
@@ -200,8 +201,8 @@ class Worker:
                 providers=[*providers[:-1], (providers[-1], settings)] if settings else providers,
                 disabled_optimizers=disabled or None,
             )
-        elsewhere = _assigned_to_others(self.session, providers[0]) if falls_back else {}
-        return {"providers": self.session.get_providers(), "elsewhere": elsewhere}, []
+        placed = _placed(self.session) if records else None
+        return {"providers": self.session.get_providers(), "placed": placed}, []
 
     def do_put(
         self, name: str, data_type: int, shape: list[int], strings: list[str] | None
@@ -341,15 +342,12 @@ class Worker:
         return {"version": ort.__version__, "providers": ort.get_available_providers()}, []
 
 
-def _assigned_to_others(session: ort.InferenceSession, provider: str) -> dict[str, list[str]]:
-    """Return other providers -> the nodes that they run; older versions do not tell."""
-    found: dict[str, list[str]] = {}
+def _placed(session: ort.InferenceSession) -> list[tuple[str, list[tuple[str, str]]]] | None:
+    """Return the parts of the graph: (provider, (operator, name) of its nodes); before 1.24 nothing is known."""
     if not hasattr(session, "get_provider_graph_assignment_info"):
-        return found
-    for part in session.get_provider_graph_assignment_info():
-        if part.ep_name != provider:
-            found.setdefault(part.ep_name, []).extend(n.name or n.op_type for n in part.get_nodes())
-    return found
+        return None
+    parts = session.get_provider_graph_assignment_info()
+    return [(part.ep_name, [(n.op_type, n.name) for n in part.get_nodes()]) for part in parts]
 
 
 def _is_utf8(path: str) -> bool:

@@ -27,6 +27,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     from onnxsurgeon_lite.debug.conversion.float16 import Float16Risks
     from onnxsurgeon_lite.debug.conversion.result import Conversion
     from onnxsurgeon_lite.debug.profiling import Profile, ProfileComparison
+    from onnxsurgeon_lite.debug.profiling.placement import Placement
     from onnxsurgeon_lite.debug.ranking.bits import BitsPerLayer
     from onnxsurgeon_lite.debug.ranking.leave_one_out import LeaveOneOut
     from onnxsurgeon_lite.debug.ranking.rank import Ranking
@@ -55,6 +56,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "inspect-value", "inspect --value", ValueSummary | list[ValueSummary]
     yield "inspect-tree", "inspect --tree", list[Module]
     yield "inspect-histogram", "inspect --histogram", list[Distribution]
+    yield "inspect-placement", "inspect --placement", Placement
     yield "check", "check", CheckResult
     yield "diff", "diff", ModelDiff
     yield "split", "split", Split

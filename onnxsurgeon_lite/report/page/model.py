@@ -2,12 +2,14 @@
 
 import math
 
+from onnxsurgeon_lite.debug.profiling.placement import Placement
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummaries
 from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import marks_of, table
+from onnxsurgeon_lite.report.page.measures import NodeNumber, marks_of, of_nodes, table
 from onnxsurgeon_lite.report.page.sight import Sight
+from onnxsurgeon_lite.report.profile import placed, providers
 from onnxsurgeon_lite.report.summary import counts, ends
 from onnxsurgeon_lite.shown import Shown
 
@@ -22,10 +24,10 @@ def page(result: Shown, sight: Sight) -> data.Page:
         sight.title(),
         data.Verdict("facts", _headlines(result)),
         sight.graphs(1, marks),
-        [] if index is None else [_parameters(index)],
+        [] if index is None else _placed(result) + [_parameters(index)],
         marks,
         tensors=sight.tensors,
-        tables=table(ends(result), counts(result)) if isinstance(result, ModelSummary) else [],
+        tables=_tables(result),
     )
 
 
@@ -39,10 +41,34 @@ def _headlines(result: Shown) -> list[str]:
     return results.text(result).splitlines()[:1]
 
 
+def _tables(result: Shown) -> list[data.Table]:
+    if isinstance(result, Placement):
+        return table(providers(result), placed(result))
+    return table(ends(result), counts(result)) if isinstance(result, ModelSummary) else []
+
+
+def _placed(result: Shown) -> list[data.Measure]:
+    """Number the providers, the one that was asked for with 0: the graph gets its colors from that."""
+    if not isinstance(result, Placement):
+        return []
+    known = list(
+        dict.fromkeys([result.provider, *(n.provider for n in result.nodes if n.provider)])
+    )
+    points = [
+        NodeNumber(n.id, n.provider, known.index(n.provider), n.provider != result.provider)
+        for n in result.nodes
+        if n.provider
+    ]
+    said = ", ".join(f"{number} {name}" for number, name in enumerate(known))
+    return [of_nodes("Provider along the model", said, points)]
+
+
 def _asked(result: Shown, index: GraphIndex) -> list[tuple[str, str]]:
     """Return the nodes that were asked for."""
     if isinstance(result, NodeSummary):
         return [(result.id, "asked for")]
+    if isinstance(result, Placement):
+        return [(node.id, f"runs on {node.provider}") for node in result.fell_back]
     if isinstance(result, ValueSummaries):
         makers = ((value.name, index.producer.get(value.name)) for value in result)
         return [(f"@{node}", f"makes {name!r}") for name, node in makers if node is not None]
