@@ -214,23 +214,11 @@ class Bisecting:
         return result
 
     def _confirm_names(self, first: Feeds) -> None:
-        """Match the names at the second sample, too, where its sizes are others.
-
-        What is added to an empty cache equals the cache, and which sizes a value has elsewhere shows only there.
-        """
-        references, known = self.job.references, self._alignment
-        if references is None or (references.count or 1) < _SAMPLES or known is None:
-            return
-        stored, feeds = self._sample(1)
-        sizes = (
-            {name: value.shape for name, value in fed.items() if isinstance(value, np.ndarray)}
-            for fed in (first, feeds)
-        )
-        if known.pairs and next(sizes) != next(sizes):
-            given = self.runtime, self.mapping, self.call.progress
-            with suppress(ReferenceSetError):  # nothing matches there: the samples say what differs
-                other = alignment(stored, self.index, feeds, *given)
-                self._alignment = known.agreeing(other, stored, self.index.outputs)
+        """Match the names at the second sample, too."""
+        known = self._alignment
+        if known is not None and self.job.has_second:
+            given = self.index, self.runtime, self.mapping, self.call.progress
+            self._alignment = known.confirmed(first, partial(self._sample, 1), *given)
 
     def _by_parts(self) -> BisectResult:
         """Search the only sample; a cluster tells which parts of the model agree."""
@@ -399,7 +387,6 @@ class Bisecting:
             yield named, given
 
 
-_SAMPLES = 2  # that tell which sizes are always the same
 _WIDE = 3  # nodes of a region that need no narrowing
 
 

@@ -1,6 +1,7 @@
 """Run models and compare what they give: run, record, compare_sets. The runtime's process starts first."""
 
 from dataclasses import replace
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
@@ -422,6 +423,7 @@ def _compared(
     from onnxsurgeon_lite.matching import sets
     from onnxsurgeon_lite.matching.judge import ValueRule
     from onnxsurgeon_lite.matching.over_samples import CompareSamples
+    from onnxsurgeon_lite.matching.samples import Sample
     from onnxsurgeon_lite.matching.values import alignment
     from onnxsurgeon_lite.tensors.comparison import require_used
 
@@ -448,7 +450,11 @@ def _compared(
     if stored is not None and not stored.flows and not job.carry:
         first = stored.at(0)
         fed = call.feeds_beside(index, first, None if given is None else given.first())
-        job = replace(job, alignment=alignment(first, index, fed, runtime, links))
+        found_names = alignment(first, index, fed, runtime, links)
+        if job.has_second:
+            second = partial(job.read, index, Sample(1))
+            found_names = found_names.confirmed(fed, second, index, runtime, links, call.progress)
+        job = replace(job, alignment=found_names)
         first = job.alignment.of(first, index)
         call.notes += first.notes
         if not job.several and job.metric is None:

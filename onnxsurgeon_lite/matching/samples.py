@@ -66,6 +66,11 @@ class SampleJob:
         return any(source.count != 1 for source in self._sources)
 
     @property
+    def has_second(self) -> bool:
+        """Whether the references are known to have a second sample."""
+        return self.references is not None and (self.references.count or 1) > 1
+
+    @property
     def _sources(self) -> list[Samples]:
         return [source for source in (self.references, self.feeds) if source is not None]
 

@@ -1,6 +1,6 @@
 """What the feeds of a language model must be: sizes of its cache, tokens of its vocabulary, a mask of ones."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from onnx import NodeProto
 
@@ -19,11 +19,20 @@ def _caches(index: GraphIndex) -> dict[str, dict[int, int]]:
         return found
     for name, declared in index.inputs.items():
         if len(dims_of(declared.type)) == 4:
-            for position in index.consumers.get(name, ()):
-                node = index.nodes[position]
-                if list(node.input).index(name) in _CACHE.get(node.op_type, ()):
+            for node, slot in _readers(index, name):
+                if slot in _CACHE.get(node.op_type, ()):
                     found[name] = _fixed(index, node)
     return found
+
+
+def _readers(index: GraphIndex, name: str) -> Iterator[tuple[NodeProto, int]]:
+    """Yield the nodes that read a value, and which input it is; through casts, as of a float16 model."""
+    for position in index.consumers.get(name, ()):
+        node = index.nodes[position]
+        if node.op_type == "Cast":
+            yield from _readers(index, node.output[0])
+        else:
+            yield node, list(node.input).index(name)
 
 
 def _fixed(index: GraphIndex, node: NodeProto) -> dict[int, int]:

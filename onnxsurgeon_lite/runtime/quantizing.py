@@ -1,6 +1,7 @@
 """Quantize with onnxruntime's own tools."""
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -78,6 +79,13 @@ class Quantizing:
             raise RuntimeTimeout(
                 "onnxruntime's quantizer takes too long", "give it more --timeout"
             ) from error
+        if missing := re.search(rb"No module named '(\w+)'", said if code else b""):
+            name = missing[1].decode()
+            package = name.replace("_", "-")
+            raise RuntimeFailure(
+                f"onnxruntime's quantizer needs {name!r}, which is not installed",
+                f"pip install {package}",
+            )
         if code:
             last = said.decode(errors="replace").strip().splitlines()[-1:]
             raise RuntimeFailure(": ".join(["onnxruntime's quantizer fails", *last]))

@@ -567,3 +567,18 @@ def test_an_operator_that_onnx_defines_by_float32_constants_stays_wide():
     assert types[norm.input[0]] == FLOAT
     expected = osl.run(model_of(text), {"x": x})["y"]
     assert np.allclose(computed(result, {"x": x})["y"], expected, atol=1e-2)
+
+
+def test_a_quantizer_without_its_module_is_a_sentence_with_what_installs_it(tmp_path, monkeypatch):
+    """onnxruntime does not depend on onnx_ir, which its quantizer of 4 bits imports."""
+    (tmp_path / "onnx_ir.py").write_text("raise ModuleNotFoundError(\"No module named 'onnx_ir'\")")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    net = model_of(
+        f"n (float[2, 32] x) => (float[2, 1] y) <float[32, 1] w = {{{', '.join(['1'] * 32)}}}> {{ y = MatMul (x, w) }}"
+    )
+
+    with pytest.raises(osl.SurgeonError, match="needs 'onnx_ir', which is not") as raised:
+        osl.convert(net, to="int4")
+
+    assert raised.value.hint == "pip install onnx-ir"

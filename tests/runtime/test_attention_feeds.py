@@ -77,3 +77,12 @@ def test_an_edit_of_a_package_is_proved():
     model = osl.rename(package(), {"logits": "scores"}, verify=True)
 
     assert not [note for note in model.notes if "not proved" in note]
+
+
+def test_a_cache_that_a_cast_reads_first_has_the_sizes_of_its_attention():
+    """A float16 model whose inputs stay float32 casts its caches."""
+    half = osl.convert(package(), to="float16").model
+
+    found = osl.run(half, dim={"sequence_length": 3})
+
+    assert found["present.0.key"].shape == (1, KV_HEADS, 4, HEAD)

@@ -3,14 +3,14 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from onnx import TypeProto
 
-from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import PRODUCTS, Quantizers, plain_name
@@ -76,7 +76,31 @@ class Alignment:
             exchanged=self.exchanged,
         )
 
-    def agreeing(
+    def confirmed(
+        self,
+        first: Feeds,
+        second: Callable[[], tuple[ReferenceSet, Feeds]],
+        index: GraphIndex,
+        runtime: Runtime,
+        how: str | None,
+        progress: Progress = quiet,
+    ) -> "Alignment":
+        """Return the alignment with names that the second sample confirms, where its sizes are others.
+
+        What is added to an empty cache equals the cache, and which sizes a value has elsewhere shows only there.
+        """
+        if not self.pairs:
+            return self
+        try:
+            stored, feeds = second()
+            if _shapes(first) == _shapes(feeds):
+                return self
+            other = alignment(stored, index, feeds, runtime, how, progress)
+        except (FeedsError, ReferenceSetError):
+            return self  # nothing matches there: the samples say what differs
+        return self._agreeing(other, stored, index.outputs)
+
+    def _agreeing(
         self, other: "Alignment", stored: ReferenceSet, outputs: Container[str]
     ) -> "Alignment":
         """Return the alignment without inner pairs that another sample contradicts, and shapes for both samples.
@@ -105,6 +129,10 @@ class Alignment:
         lost = len(pairs) - len(kept)
         left = f"{lost} of these are of other values at the second sample: not compared"
         return replace(self, pairs=kept, shapes=shapes, notes=(*self.notes, *[left] * bool(lost)))
+
+
+def _shapes(feeds: Feeds) -> dict[str, Shape]:
+    return {name: value.shape for name, value in feeds.items() if isinstance(value, np.ndarray)}
 
 
 def _both(one: tuple[int, ...], other: tuple[int, ...] | None) -> tuple[int, ...] | None:

@@ -93,6 +93,7 @@ def test_a_prompt_without_a_cache_and_a_step_of_one_token_blame_nothing_in_a_hea
 
     assert found.verdict == "agrees"
     assert not found.culprits
+    assert osl.compare_sets(tmp_path / "m.onnx", tmp_path / "refs", every=True).match
 
 
 def test_a_dict_that_a_module_returns_has_no_order(tmp_path):
