@@ -450,11 +450,11 @@ def _compared(
     if stored is not None and not stored.flows and not job.carry:
         first = stored.at(0)
         fed = call.feeds_beside(index, first, None if given is None else given.first())
-        found_names = alignment(first, index, fed, runtime, links)
+        names = alignment(first, index, fed, runtime, links)
         if job.has_second:
             second = partial(job.read, index, Sample(1))
-            found_names = found_names.confirmed(fed, second, index, runtime, links, call.progress)
-        job = replace(job, alignment=found_names)
+            names = names.confirmed(fed, second, index, runtime, links, call.progress)
+        job = replace(job, alignment=names)
         first = job.alignment.of(first, index)
         call.notes += first.notes
         if not job.several and job.metric is None:
@@ -465,10 +465,7 @@ def _compared(
             _clear_ties(index, first, fed, runtime, result, allowed)
             call.notes += () if result.match else first.doubts
             return call.done(result)
-    found = _tallied(call, job)
-    require_used(allowed, found.values)
-    single = not job.several and job.metric is None
-    return call.done(found.worst_set() if single else found)
+    return call.done(_tallied(call, job, allowed))
 
 
 def _clear_ties(
@@ -497,14 +494,19 @@ def _clear_ties(
             found.compared[name].clear(finding.because, found.compared[name].max_abs)
 
 
-def _tallied(call: Call, job: "CompareSamples") -> "SampleComparison":
+def _tallied(
+    call: Call, job: "CompareSamples", allowed: "Tolerance | None"
+) -> "SetComparison | SampleComparison":
     """Compare all samples."""
     from onnxsurgeon_lite.matching.over_samples import Tally
+    from onnxsurgeon_lite.tensors.comparison import require_used
 
     pool = call.pool()
     tally = Tally(job.metric)
     tally.take(pool.run(job, job.items(pool.local), progress=call.progress))
-    return tally.result(pool.repeated)
+    found = tally.result(pool.repeated)
+    require_used(allowed, found.values)
+    return found if job.several or job.metric is not None else found.worst_set()
 
 
 @spelled
