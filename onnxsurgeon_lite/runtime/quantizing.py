@@ -79,19 +79,21 @@ class Quantizing:
             raise RuntimeTimeout(
                 "onnxruntime's quantizer takes too long", "give it more --timeout"
             ) from error
-        if missing := re.search(rb"No module named '(\w+)'", said if code else b""):
-            name = missing[1].decode()
-            package = name.replace("_", "-")
-            raise RuntimeFailure(
-                f"onnxruntime's quantizer needs {name!r}, which is not installed",
-                f"pip install {package}",
-            )
         if code:
-            last = said.decode(errors="replace").strip().splitlines()[-1:]
-            raise RuntimeFailure(": ".join(["onnxruntime's quantizer fails", *last]))
+            raise _failed(said)
         made = load(result).materialize()
         _carry(self.model.proto, made)
         return Model(made)
+
+
+def _failed(said: bytes) -> RuntimeFailure:
+    """Return the error that a quantizer's words say."""
+    if missing := re.search(rb"No module named '(\w+)'", said):
+        name = missing[1].decode()
+        text = f"onnxruntime's quantizer needs {name!r}, which is not installed"
+        return RuntimeFailure(text, f"pip install {name.replace('_', '-')}")
+    last = said.decode(errors="replace").strip().splitlines()[-1:]
+    return RuntimeFailure(": ".join(["onnxruntime's quantizer fails", *last]))
 
 
 def _carry(source: ModelProto, made: ModelProto) -> None:
