@@ -111,10 +111,10 @@ class UnknownNameError(SurgeonError):
         super().__init__(f"{place} has no {kind} {name!r} (it has {len(candidates)})", hint)
 
 
-def _containing(name: str, candidates: Sequence[str], least: int = 3) -> list[str]:
+def _containing(name: str, candidates: Sequence[str]) -> list[str]:
     """Return the shortest candidates that contain the name: people type the end of a path."""
     holding = (other for other in candidates if name.lower() in other.lower())
-    return sorted(set(holding), key=len)[:3] if len(name) >= least else []
+    return sorted(set(holding), key=len)[:3] if len(name) >= 3 else []
 
 
 class AmbiguousNameError(SurgeonError):

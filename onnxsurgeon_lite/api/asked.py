@@ -34,7 +34,7 @@ class Against:
     b: Settings | None
     find: str | None
     map: str | None
-    versions: str | None = None
+    versions: str | None
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ class Searching:
         headline: called with the culprits before their causes are searched.
     """
 
-    look: "Look | Literal['auto']" = "auto"
+    look: "Look | Literal['auto']"
     quick: bool = False
     memory: int = 64 * 10**6
     journal: Place = None

@@ -532,8 +532,8 @@ class Reproduction:
     model: Model
     output: Place
     runtime: Sequence[str]
-    seconds: float | None = None
-    tell: Callable[[BisectResult], None] = lambda _: None
+    seconds: float | None
+    tell: Callable[[BisectResult], None]
     late: bool = False
     certain: BisectResult | None = None
     _begun: tuple[BisectResult, Generator[None, None, Reproducer]] | None = None

@@ -218,11 +218,9 @@ class Call:
             )
         return str(Path(path).resolve())
 
-    def started(
-        self, child: "Child | None" = None, opt: OptLevel | None = None, lean: bool = True
-    ) -> "Runtime":
+    def started(self, child: "Child | None" = None, opt: OptLevel | None = None) -> "Runtime":
         """Return the runtime, in a process that is starting already or a new one."""
-        return self.runtime_of(self.options(opt, lean), child)
+        return self.runtime_of(self.options(opt), child)
 
     def runtime_of(self, options: RuntimeOptions, child: "Child | None" = None) -> "Runtime":
         """Return a runtime that ends with the call."""

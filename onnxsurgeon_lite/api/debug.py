@@ -113,7 +113,7 @@ def bisect(
         strip_weights: Noise for weights in the reproducer, if it still fails.
         force: Write into a folder that is not empty.
         cause: Say what is wrong with the culprits, and what repairs them; a quick search does not.
-        seconds: How long the search of causes may take; by default 20, or more where the bisection took longer.
+        seconds: How long the search of causes may take; by default 45, or more where the bisection took longer.
         repair: Where to write the repaired model, and its recipe beside it; it is searched again, as proof.
         factory: `FILE.py:function` of the PyTorch module: where a region is wide, its operators are recorded too.
         blame: Share the error of the worst output among all nodes, to first order.

@@ -90,7 +90,7 @@ def write_page(
     result: "Shown",
     models: "list[GraphIndex]",
     sight: "Sight | None",
-    begun: "Callable[[Page], None] | None" = None,
+    begun: "Callable[[Page], None] | None",
 ) -> None:
     """Write a result's page, and its numbers of nodes, where they are wanted.
 
@@ -146,8 +146,8 @@ def look_along(
     references: "ReferenceSet | None",
     feeds: "Feeds",
     runtime: "Runtime",
-    tolerance: "Tolerance | None" = None,
-    find: str | None = None,
+    tolerance: "Tolerance | None",
+    find: str | None,
 ) -> "Sight":
     """Look at every value: how far it is from its reference, with pictures of some.
 

@@ -1,6 +1,6 @@
 """The shares of nodes in an output's error, as data."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from onnxsurgeon_lite.shown import Shown
 
@@ -19,7 +19,7 @@ class BlamedNode:
     op_type: str
     value: str
     share: float
-    place: str = ""
+    place: str
 
     @property
     def title(self) -> str:
@@ -45,7 +45,7 @@ class Blame(Shown):
     output_db: float
     nodes: list[BlamedNode]
     explained: float
-    left_out: list[str] = field(default_factory=list)
+    left_out: list[str]
 
     def sentence(self, node: BlamedNode) -> str:
         """Return a node's share in words."""

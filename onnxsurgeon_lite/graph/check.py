@@ -42,8 +42,8 @@ class CheckResult(Shown):
     """
 
     valid: bool
-    problem: str = ""
-    findings: tuple[LintFinding, ...] = ()
+    problem: str
+    findings: tuple[LintFinding, ...]
     needs: tuple[str, ...] = ()
     config: tuple[Agreement, ...] = ()
     path: str = field(default="", metadata=HIDDEN)

@@ -26,7 +26,7 @@ class Dangling:
     reader: str
     node_id: str
     node: NodeProto | None = field(compare=False, repr=False)
-    closest: tuple[str, ...] = ()
+    closest: tuple[str, ...]
 
     def __str__(self) -> str:
         closest = f"; closest: {', '.join(map(repr, self.closest))}" if self.closest else ""

@@ -56,7 +56,7 @@ def infer(model: ModelProto, *, strict: bool = False, data_prop: bool = False) -
     return _graph(infer_encoded(model.SerializeToString(), strict=strict, data_prop=data_prop))
 
 
-def infer_encoded(model: bytes, *, strict: bool = False, data_prop: bool = False) -> bytes:
+def infer_encoded(model: bytes, *, strict: bool = False, data_prop: bool) -> bytes:
     """Infer types of a serialized model, and return the graph serialized; see `infer`."""
     return apart("type inference", _infer, model, strict, data_prop)
 

@@ -46,7 +46,7 @@ class _Operator(TypedDict):
     attributes: list[tuple[str, str, bool, str]]
 
 
-def find_schema(op_type: str, version: int, domain: str = "") -> Schema | None:
+def find_schema(op_type: str, version: int, domain: str) -> Schema | None:
     """Return the schema of an operator in a version of its domain, onnxruntime's own included; None without one."""
     with suppress(defs.SchemaError, TypeError):  # TypeError: the version is beyond an int32
         return defs.get_schema(op_type, version, domain)

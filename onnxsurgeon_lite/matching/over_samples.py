@@ -115,8 +115,8 @@ class SampleComparison(Shown):
     failing: list[int]
     values: dict[str, ValueQuantiles]
     worst: list[SampleOutcome]
-    metric: MeasuredMetric | None = None
-    repeated: list[str] = field(default_factory=list)
+    metric: MeasuredMetric | None
+    repeated: list[str]
 
     def worst_set(self) -> SetComparison:
         """Return the comparison of the worst sample.
@@ -321,7 +321,7 @@ def _size(value: object) -> int:
 class Tally:
     """What is known of all samples while they pass by: a number for each value and sample, and the worst outcomes."""
 
-    metric: Metric | None = None
+    metric: Metric | None
     total: int = 0
     failing: list[int] = field(default_factory=list)
     raised: list[SurgeonError] = field(default_factory=list)

@@ -128,8 +128,8 @@ def compare_model(
     feeds: Feeds,
     runtime: Runtime,
     rule: ValueRule,
-    every: bool = False,
-    see: See = lambda *_: None,
+    every: bool,
+    see: See,
 ) -> SetComparison:
     """Compare a model's outputs with references; when no output has one, compare the other values.
 

@@ -33,10 +33,10 @@ class SuiteCheck:
     name: str
     model: Path
     reference: Path
-    feeds: Path | None = None
-    map: str | None = None
-    opt: OptLevel = "all"
-    tolerance: Tolerance | None = None
+    feeds: Path | None
+    map: str | None
+    opt: OptLevel
+    tolerance: Tolerance | None
 
 
 @dataclass

@@ -58,7 +58,7 @@ def require_unshared(data: Path, besides: Path, written: Iterable[Path] = ()) ->
         )
 
 
-def require_replaceable(path: Path, force: bool = False) -> None:
+def require_replaceable(path: Path, force: bool) -> None:
     """Raise an error if a file or filled folder would be overwritten; with `force`, if a model has its data there.
 
     Raises:

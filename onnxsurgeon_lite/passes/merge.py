@@ -86,11 +86,11 @@ def merge(
 
 def merge_all(
     models: Sequence[Model],
-    links: Iterable[tuple[str, str]] = (),
-    share: Iterable[str] = (),
-    prefixes: Sequence[str] = (),
-    by_name: bool = False,
-    keep: Iterable[str] = (),
+    links: Iterable[tuple[str, str]],
+    share: Iterable[str],
+    prefixes: Sequence[str],
+    by_name: bool,
+    keep: Iterable[str],
 ) -> PassResult:
     """Merge several models, each with all before it.
 

@@ -82,9 +82,7 @@ def _show_repair(repair: Repair) -> None:
         say_all(f"repaired: {line}" for line in (*headlines(repair.left), repair.fresh) if line)
 
 
-def bisection_lines(
-    result: BisectResult, verbose: bool = False, every_metric: bool = False
-) -> Iterator[str]:
+def bisection_lines(result: BisectResult, verbose: bool, every_metric: bool) -> Iterator[str]:
     """Yield the details, and what was cleared."""
     yield from (f"{finding.verdict}: {finding.because}" for finding in result.findings)
     if result.samples is not None and result.verdict == "mismatch":

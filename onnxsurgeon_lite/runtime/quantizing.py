@@ -39,7 +39,7 @@ class Quantizing:
     to: str
     calibrate: str
     samples: Sequence[Feeds]
-    timeout: float | None = None
+    timeout: float | None
     source: Path = field(init=False)
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -62,8 +62,8 @@ WHOLE = ("CPU", "CUDA", "ROCM", "Azure")
 class Ran:
     """The result of a run: the fetched values, and the types of all fetched or kept values."""
 
-    values: dict[str, RunValue] = field(default_factory=dict)
-    types: dict[str, TypeProto] = field(default_factory=dict)
+    values: dict[str, RunValue]
+    types: dict[str, TypeProto]
 
 
 @dataclass(frozen=True)

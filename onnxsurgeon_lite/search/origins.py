@@ -24,9 +24,9 @@ class SearchResult:
     """
 
     bad: int
+    good: set[int]
+    bads: set[int]
     region: set[int] = field(default_factory=set)
-    good: set[int] = field(default_factory=set)
-    bads: set[int] = field(default_factory=set)
     waves: list[list[int]] = field(default_factory=list)
 
 
@@ -86,7 +86,7 @@ class Origin:
     """
 
     bad: int
-    region: set[int] = field(default_factory=set)
+    region: set[int]
 
 
 def origins(

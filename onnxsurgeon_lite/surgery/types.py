@@ -179,7 +179,7 @@ def distinct(types: Mapping[str, TypeProto]) -> dict[int, TypeProto]:
     return {id(kind): kind for kind in types.values()}
 
 
-def _computes_sizes(graph: GraphProto, count: int | None = None) -> bool:
+def _computes_sizes(graph: GraphProto, count: int | None) -> bool:
     """Return whether sizes can follow from computed numbers: propagating data doubles the time of inference."""
     nodes: Sequence[NodeProto] = graph.node if count is None else graph.node[:count]
     if len(nodes) > FEW and count is None:

@@ -122,7 +122,7 @@ def default_tolerance(*dtypes: DType) -> Tolerance:
 
 
 def tolerance_of(
-    said: Mapping[str, Mapping[str, float | str]], limit: Limit | None = None
+    said: Mapping[str, Mapping[str, float | str]], limit: Limit | None
 ) -> Tolerance | None:
     """Return the tolerance that a user gives; None where nothing is said.
 

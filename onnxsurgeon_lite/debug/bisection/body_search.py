@@ -38,7 +38,7 @@ class BodyRun:
 
     path: str
     graph: InnerGraph
-    iteration: int | None = None
+    iteration: int | None
 
     @property
     def body(self) -> str:

@@ -48,7 +48,7 @@ def explain_samples(
     outcomes: Sequence[SampleOutcome],
     explain: Callable[[int, Sequence[int]], BisectResult],
     search: Callable[[int], BisectResult],
-    steps: bool = False,
+    steps: bool,
 ) -> BisectResult:
     """Explain the worst sample, or the first step, and group the worst of the failing ones by their culprits.
 

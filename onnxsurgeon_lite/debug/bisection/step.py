@@ -8,13 +8,12 @@ import numpy as np
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS
 from onnxsurgeon_lite.debug.causes.linear import fitted
 from onnxsurgeon_lite.debug.causes.norms import normalized
+from onnxsurgeon_lite.debug.causes.place import small
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.grid import Wide
 
-_NEAR = 1e-3  # of the largest magnitude: enough for a name
 
-
-def step_between(before: Array, after: Array, others: Iterable[tuple[str, Array]] = ()) -> str:
+def step_between(before: Array, after: Array, others: Iterable[tuple[str, Array]]) -> str:
     """Return the name of the operation: `Relu`, `Add of 'x'`, `Add of a bias`; `an operation` if none is known.
 
     Args:
@@ -26,11 +25,7 @@ def step_between(before: Array, after: Array, others: Iterable[tuple[str, Array]
     added = ((f"Add of {name!r}", x + other.astype(np.float64)) for name, other in others)
     tried = chain(known, fitted, added) if x.ndim > 1 else added
     with np.errstate(all="ignore"):
-        return next((name for name, made in tried if _near(made, y)), "an operation")
-
-
-def _near(a: Wide, b: Wide) -> bool:
-    return bool(np.abs(a - b).max(initial=0) <= _NEAR * np.abs(b).max(initial=0))
+        return next((name for name, made in tried if small(made - y, y)), "an operation")
 
 
 def _softmax(x: Wide, _: Wide) -> Wide:

@@ -62,7 +62,7 @@ class Explained:
 
     change: Change
     because: str
-    node: int | None = None
+    node: int | None
     value: str = ""
 
 

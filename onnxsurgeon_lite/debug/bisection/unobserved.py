@@ -87,7 +87,7 @@ class Unobserved:
         because = f"another number of threads changes {', '.join(map(repr, slight[:3]))} by a similar amount"
         self.result.add_finding("rounding", because)
 
-    def check_effect(self, observer: Observer, optimized: bool = False) -> None:
+    def check_effect(self, observer: Observer, optimized: bool) -> None:
         """Compare the outputs with those that follow from the observed values."""
         unobserved = (self.optimized if optimized else None) or self.unoptimized
         names = [name for name in self.targets if name in unobserved]

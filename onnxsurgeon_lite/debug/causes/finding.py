@@ -27,6 +27,7 @@ from onnxsurgeon_lite.debug.causes.place import Place, edited_by, selected, titl
 from onnxsurgeon_lite.debug.causes.proving import Proof, constants_for_all
 from onnxsurgeon_lite.debug.causes.repairing import repairs
 from onnxsurgeon_lite.debug.causes.settings import dropped
+from onnxsurgeon_lite.debug.causes.solving import made_up_elsewhere
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Cause, Culprit
@@ -55,7 +56,7 @@ SECONDS = 45.0  # the least time for causes
 def explain_causes(
     result: BisectResult,
     case: Case,
-    seconds: float | None = None,
+    seconds: float | None,
     begin: Callable[[], None] = lambda: None,
 ) -> None:
     """Give the culprits of a result their causes, proved by running the edited model.
@@ -391,6 +392,7 @@ class Finder:
     ) -> tuple[list[Cause], str]:
         """Return (proved causes at a place, what to say if there is none)."""
         fits: list[Outcome] = []
+        others: list[Cause] = []
         proved: list[tuple[Outcome, Cause]] = []
         with Bench(place, self.case.memory, self.until) as bench:
             try:
@@ -406,6 +408,7 @@ class Finder:
                             break  # at least one of each batch is proved
                     if any(_settles(fit) for fit, _ in proved):
                         break
+                others = self._elsewhere(bench, culprit, ordered(fit for fit, _ in proved)[:1])
             except OutOfTime:
                 if not proved:
                     raise
@@ -413,7 +416,19 @@ class Finder:
         causes = {id(fit): cause for fit, cause in proved}
         self.vague |= {key(cause.steps) for fit, cause in proved if fit.hypothesis.vague}
         chosen = [causes[id(fit)] for fit in ordered(fit for fit, _ in proved)]
+        chosen[1:1] = others
         return chosen, "" if chosen else _unexplained(bench, fits)
+
+    def _elsewhere(self, bench: Bench, culprit: Culprit, first: Sequence[Outcome]) -> list[Cause]:
+        """Return the cause that the change of a constant is at another node of a region, which explains as much."""
+        place = bench.place
+        edits = first[0].hypothesis.edits if first and len(place.positions) > 1 else ()
+        rivals = bench.fitting([made_up_elsewhere(place, edits)])
+        found = (
+            self.proof.proved(place, fit.hypothesis, culprit)
+            for fit in itertools.chain.from_iterable(rivals)
+        )
+        return list(itertools.islice(filter(None, found), 1))
 
     def _pairs(self) -> list[tuple[Culprit, Culprit]]:
         """Return the pairs of culprits in which the second one reads the first one."""

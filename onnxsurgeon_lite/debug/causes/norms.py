@@ -277,7 +277,7 @@ class _Move:
 
 
 def moved_norms(
-    index: GraphIndex, values: Collection[str], narrow: bool = False
+    index: GraphIndex, values: Collection[str], narrow: bool
 ) -> Iterator[tuple[str, Edits]]:
     """Yield (what is wrong, edits) of normalizations at residual branches: of some values, of all, of one, of two.
 

@@ -143,7 +143,7 @@ class Right:
     made: Wide
     wanted: Wide
     where: str
-    maker: RegionNode | None = None
+    maker: RegionNode | None
     step: str = ""
 
     def edit(

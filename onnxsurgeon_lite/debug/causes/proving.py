@@ -66,6 +66,8 @@ class Proof:
                 sentence += " here and at all nodes like it"
         alone = ", at the sizes of this sample alone" if hypothesis.fixed else ""
         solved = f"; {hypothesis.fitted}" if hypothesis.unknowns else ""
+        if solved and len({c.site.number for c in place.constants() if c.is_float}) > 1:
+            solved += "; it may make up for another constant here"
         said = f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g}{solved}){alone}"
         given = hypothesis.name, said, after, steps, hypothesis.mistake
         return self.cause(culprit, place.value, *given)

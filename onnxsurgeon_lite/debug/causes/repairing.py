@@ -57,7 +57,7 @@ def repair_files(
     result: BisectResult,
     path: Path,
     again: Callable[[Model], BisectResult],
-    force: bool = False,
+    force: bool,
 ) -> Repair:
     """Repair a model, search the result again, repair what is left, and write the model with its recipe.
 

@@ -24,6 +24,7 @@ from onnxsurgeon_lite.debug.causes.place import (
 )
 from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.graph.schemas import schema_of
+from onnxsurgeon_lite.passes import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 Flags = NDArray[np.bool_]
@@ -104,6 +105,25 @@ def _with_number(constant: Constant, value: float) -> Hypothesis:
 def _scaled_by(constant: Constant, factor: float) -> Hypothesis:
     sentence = f"{constant} is scaled by {text(1 / factor)}; scaled back"
     return Hypothesis("scaled constant", sentence, (constant.edit(constant.numbers * factor),))
+
+
+def made_up_elsewhere(place: Place, edits: Edits) -> Hypotheses:
+    """Yield the change of one constant at the others of a region: a node may make up for the mistake of another."""
+    every = [constant for constant in place.constants() if constant.is_float]
+    for edit, mine in itertools.product(edits[:1] * (len(edits) == 1), every):
+        if not isinstance(edit, SetConstant) or edit.value != mine.name:
+            continue
+        old, new = mine.numbers, wide(np.asarray(edit.numbers))
+        for change, by in ((np.multiply, new / old), (np.multiply, old / new), (np.add, new - old)):
+            same = unchanged(by, by.flat[0] + 0 * by).all() and np.isfinite(by).all()
+            for other in every:
+                # one number is likelier wrong than all of a weight
+                if other.name == mine.name or old.size == 1 < other.array.size:
+                    continue
+                if same or by.shape == other.array.shape:
+                    right = np.asarray(change(other.numbers, by.flat[0] if same else by))
+                    how = f"{described(other.numbers, right)}; changed back"
+                    yield Hypothesis("constant", f"{other} {how}", (other.edit(right),))
 
 
 def dwarfed(old: Array, right: Array) -> bool:

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.matching.metric import Metric, Values
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import Progress, Shown, quiet
+from onnxsurgeon_lite.shown import Progress, Shown
 from onnxsurgeon_lite.tensors.comparison import DEFAULTS, compare
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, has_floats, is_array
 
@@ -60,11 +60,11 @@ class Float16Risks(Shown):
 
     nodes: list[Float16Risk]
     exclude: list[str]
-    simulated: str = ""
+    simulated: str
 
 
 def float16_risk(
-    index: GraphIndex, feeds: Feeds, runtime: Runtime, progress: Progress = quiet
+    index: GraphIndex, feeds: Feeds, runtime: Runtime, progress: Progress
 ) -> Float16Risks:
     """List the nodes at risk in float16, and the nodes that must stay in float32 for right outputs.
 

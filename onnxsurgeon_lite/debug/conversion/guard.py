@@ -16,7 +16,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import by_worth, shortest, smallest
-from onnxsurgeon_lite.shown import Progress, quiet
+from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.precision import EXACT, Plan, PrecisionStep, Site
 from onnxsurgeon_lite.surgery.precision.losses import extremes
@@ -45,7 +45,7 @@ class Guard:
     goal: Goal
     samples: Sequence[Feeds]
     runtime: Runtime
-    progress: Progress = quiet
+    progress: Progress
     report: bool = False
     _known: dict[frozenset[str], tuple[float, float]] = field(default_factory=dict)
 

@@ -27,7 +27,7 @@ from onnxsurgeon_lite.runtime.quantizing import Quantizing
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import by_worth, shortest, smallest
-from onnxsurgeon_lite.shown import Progress, quiet
+from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.surgery.inlining import inline
 
@@ -77,7 +77,7 @@ class Integers:
     goal: Goal | None
     samples: Sequence[Feeds]
     runtime: Runtime
-    progress: Progress = quiet
+    progress: Progress
     points: dict[frozenset[str], Quantized] = field(default_factory=dict)
     _last: tuple[frozenset[str], Model] | None = None
 

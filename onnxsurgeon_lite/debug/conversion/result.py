@@ -14,7 +14,7 @@ class Kept:
     name: str
     op_type: str
     why: str
-    place: str = ""
+    place: str
 
 
 @dataclass(frozen=True)

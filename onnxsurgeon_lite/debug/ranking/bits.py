@@ -1,6 +1,6 @@
 """Choose the bits of each weight for a wanted error of an output, at the least bytes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,14 +19,13 @@ from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.gradients.step import is_float
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape, from_array, is_array, numpy_dtype
 
+_CHOICES = (4, 8, 16)  # bits
 _PROBES = 8  # random directions of the output
 _SIGNS = "\x01signs"  # an input: of the elements of the output
 _FRONT = 1000  # choices that are kept
 _TRIES = 10  # runs, each with a stricter budget
 _STRICTER = 0.5  # decibels at least
 _LAST = ("MatMul", "Gemm")  # the last axis of the weight has the channels of the output
-
-Rounding = Callable[[Array, int, int], Array]
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,7 @@ def bits_per_layer(
     samples: Sequence[Feeds],
     runtime: Runtime,
     wanted_db: float,
-    of: str | None = None,
-    choices: Sequence[int] = (4, 8, 16),
-    rounding: Rounding = rounded,
+    of: str | None,
 ) -> BitsPerLayer:
     """Choose the bits of each float weight with two axes or more.
 
@@ -89,14 +86,13 @@ def bits_per_layer(
 
     Args:
         of: the output; the first by default.
-        rounding: (weight, bits, axis of the channels) -> the weight as these bits hold it.
 
     Raises:
         UsageError: the output depends on no such weight.
         EditError: a node on the path has no gradient rule.
     """
     output = of or next(iter(index.outputs), "")
-    weights = _weights(index, output, choices, rounding)
+    weights = _weights(index, output)
     right = [_tensor(index, feeds, runtime, output) for feeds in samples]
     energy = sum(float((value.astype(np.float64) ** 2).sum()) for value in right)
     _weigh(index, output, weights, samples, runtime)
@@ -135,7 +131,6 @@ class _Weight:
     name: str
     array: Array
     axis: int
-    rounding: Rounding
     losses: dict[int, float]
 
     @property
@@ -149,12 +144,10 @@ class _Weight:
 
     def in_bits(self, bits: int) -> Array:
         """Return its numbers as these bits hold them."""
-        return self.array if bits == self.whole else self.rounding(self.array, bits, self.axis)
+        return self.array if bits == self.whole else rounded(self.array, bits, self.axis)
 
 
-def _weights(
-    index: GraphIndex, of: str, choices: Sequence[int], rounding: Rounding
-) -> list[_Weight]:
+def _weights(index: GraphIndex, of: str) -> list[_Weight]:
     """Return the weights that an output depends on."""
     found: dict[str, _Weight] = {}
     for place in sorted(index.ancestors([of])):
@@ -166,9 +159,9 @@ def _weights(
             if is_float(tensor.data_type):
                 array = index.model.array(tensor)
                 axis = -1 if node.op_type in _LAST else 0
-                bits = [b for b in choices if b < array.dtype.itemsize * 8]
+                bits = [b for b in _CHOICES if b < array.dtype.itemsize * 8]
                 losses = dict.fromkeys([*bits, array.dtype.itemsize * 8], 0.0)
-                found[name] = _Weight(name, array, axis, rounding, losses)
+                found[name] = _Weight(name, array, axis, losses)
     if not found:
         raise UsageError(f"{of!r} depends on no float weight with two axes", "name another output")
     return list(found.values())

@@ -21,7 +21,7 @@ from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import Progress, quiet
+from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     RunValue,
@@ -44,8 +44,8 @@ def blame(
     references: ReferenceSet,
     feeds: Feeds,
     runtime: Runtime,
-    of: str | None = None,
-    progress: Progress = quiet,
+    of: str | None,
+    progress: Progress,
 ) -> Blame:
     """Share an output's error among the nodes that make values with a reference.
 

@@ -14,7 +14,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import Progress, Shown, quiet
+from onnxsurgeon_lite.shown import Progress, Shown
 from onnxsurgeon_lite.tensors.dtypes import RunValues, from_array, is_float, numpy_dtype
 
 _MARGIN = 0.5  # decibels that a quantizer may place its nodes otherwise
@@ -40,7 +40,7 @@ class LeftOut:
     op_type: str
     output_db: float
     gain_db: float
-    place: str = ""
+    place: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,8 +66,8 @@ def leave_one_out(
     theirs: GraphIndex,
     feeds: Feeds,
     runtime: Runtime,
-    wanted: float | None = None,
-    progress: Progress = quiet,
+    wanted: float | None,
+    progress: Progress,
 ) -> LeaveOneOut:
     """Run the model once for each layer that is left in float; then leave layers in float until the outputs are good.
 

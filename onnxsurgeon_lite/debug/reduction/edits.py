@@ -53,9 +53,7 @@ def cuttable(failing: Failing) -> list[int]:
     return [place for place in order if nodes[place].op_type != "Constant"]
 
 
-def keeping(
-    failing: Failing, kept: Collection[int], seen: SeenValues, frozen: bool = False
-) -> Failing:
+def keeping(failing: Failing, kept: Collection[int], seen: SeenValues, frozen: bool) -> Failing:
     """Return the model with some nodes alone, and the constants that they read.
 
     What they read from others becomes an input, with the value that a run saw; if `frozen`, a constant.

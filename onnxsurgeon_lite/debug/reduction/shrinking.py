@@ -59,7 +59,7 @@ class Shrinking:
     seen: SeenValues
     journal: Journal
     best: Failing
-    progress: Callable[[str], None] = print
+    progress: Callable[[str], None]
     until: float = inf
     found: int = 0
     refused: set[tuple[Item, int]] = field(default_factory=set)

@@ -3,7 +3,7 @@
 import ast
 import builtins
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from types import CodeType
 
@@ -35,10 +35,10 @@ class Breakpoint:
 
     number: int
     selector: str
-    condition: Condition | None = None
-    text: str = ""
-    temporary: bool = False
-    marks: Marks = field(default_factory=Marks)
+    condition: Condition | None
+    text: str
+    temporary: bool
+    marks: Marks
     hits: int = 0
 
     def __str__(self) -> str:

@@ -34,10 +34,10 @@ class Looker:
 
     execution: Execution
     points: Breakpoints
-    references: ReferenceSet | None = None
-    tolerance: Tolerance | None = None
+    references: ReferenceSet | None
+    tolerance: Tolerance | None
+    recorded: Feeds
     watched: list[str] = field(default_factory=list)
-    recorded: Feeds = field(default_factory=dict)
     _checked: tuple[Feeds, str] = field(default_factory=lambda: ({}, ""))
 
     @cached_property

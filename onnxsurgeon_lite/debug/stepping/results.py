@@ -69,7 +69,7 @@ class Level:
     origin: str
     passed: int
     nodes: int
-    chosen: bool = False
+    chosen: bool
 
 
 class Readings(list[Reading]):

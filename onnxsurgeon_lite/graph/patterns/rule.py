@@ -10,7 +10,7 @@ ReduceSum` makes a rule for each of the operators, that it is written with `Redu
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain, islice
 from os import PathLike
@@ -55,8 +55,8 @@ class Rule:
 
     name: str
     pattern: PatternGraph
-    replacement: PatternGraph | None = None
-    functions: tuple[FunctionProto, ...] = field(default=())
+    replacement: PatternGraph | None
+    functions: tuple[FunctionProto, ...]
     absent: frozenset[str] = frozenset()
 
     @cached_property

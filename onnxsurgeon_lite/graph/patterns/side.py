@@ -52,9 +52,9 @@ class PatternGraph:
     """
 
     function: FunctionProto
-    where: tuple[ast.expr, ...] = ()
-    optional: frozenset[str] = frozenset()
-    keep: frozenset[str] = frozenset()
+    where: tuple[ast.expr, ...]
+    optional: frozenset[str]
+    keep: frozenset[str]
 
     @cached_property
     def size(self) -> int:

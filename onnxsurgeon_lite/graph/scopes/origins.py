@@ -106,12 +106,10 @@ class Provenances(Sequence[Provenance]):
         scope = _common(before + after)
         return Provenance(scope, _enclosing(scope, self._class_of), origin.frames)
 
-    def _nearest(
-        self, position: int, edges: Callable[[int], Iterable[int]], most: int = 64
-    ) -> list[str]:
+    def _nearest(self, position: int, edges: Callable[[int], Iterable[int]]) -> list[str]:
         """Return the scopes of the nearest nodes with a known scope, in one direction."""
         scopes, seen, pending = [], {position}, list(edges(position))
-        while pending and len(seen) < most:
+        while pending and len(seen) < 64:
             other = pending.pop()
             if other in seen:
                 continue

@@ -80,7 +80,7 @@ class ModelDiff(Shown):
 
     same: bool
     differences: list[Difference]
-    renamed: dict[str, dict[str, str]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    renamed: dict[str, dict[str, str]]
+    notes: list[str]
     outputs: dict[str, Comparison] = field(default_factory=dict)
     pairs: list[tuple[int, int]] = field(default_factory=list, metadata=HIDDEN)

@@ -18,7 +18,7 @@ class Wiring:
     """
 
     alignment: NodeAlignment
-    outer: "Wiring | None" = None
+    outer: "Wiring | None"
     constants: dict[tuple[str, str], None] = field(default_factory=dict)
     replaced: dict[tuple[str, str], None] = field(default_factory=dict)
 

@@ -56,7 +56,7 @@ class Labeler:
         shared: data files of both models: a place in one of them identifies a tensor without reading it.
     """
 
-    shared: Container[str] = ()
+    shared: Container[str]
     _ids: dict[Hashable, int] = field(default_factory=dict)
 
     def label(self, key: Hashable) -> int:

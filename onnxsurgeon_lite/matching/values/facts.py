@@ -89,7 +89,7 @@ class Side:
     outputs: list[str] = field(default_factory=list)
 
 
-def side_of_references(references: ReferenceSet, outputs: Iterable[str] = ()) -> Side:
+def side_of_references(references: ReferenceSet, outputs: Iterable[str]) -> Side:
     """Collect the facts of a reference set, reading one tensor at a time.
 
     Args:

@@ -28,7 +28,7 @@ class Matching:
         lost_names: these references.
     """
 
-    pairs: list[Pair] = field(default_factory=list)
+    pairs: list[Pair]
     only_a: list[str] = field(default_factory=list)
     only_b: list[str] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)

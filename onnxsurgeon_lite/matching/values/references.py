@@ -289,8 +289,8 @@ def aligned_models(
     index: GraphIndex,
     feeds: Feeds,
     runtime: Runtime,
-    how: str | None = None,
-    progress: Progress = quiet,
+    how: str | None,
+    progress: Progress,
 ) -> ReferenceSet:
     """Return the values that another model computes under the model's names; arguments and errors as of `alignment`."""
     if how == "names" or (how is None and names_settle(index, other)):
@@ -425,7 +425,7 @@ def _alike(one: TypeProto | None, other: TypeProto | None) -> bool:
     )
 
 
-def needs_alignment(references: ReferenceSet, index: GraphIndex, how: str | None = None) -> bool:
+def needs_alignment(references: ReferenceSet, index: GraphIndex, how: str | None) -> bool:
     return how != "names" and (how is not None or has_other_names(references, index))
 
 

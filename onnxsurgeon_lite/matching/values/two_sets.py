@@ -18,7 +18,7 @@ from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
 
 def set_alignment(
-    references: ReferenceSet, actual: ReferenceSet, how: str | None = None
+    references: ReferenceSet, actual: ReferenceSet, how: str | None
 ) -> Callable[[ReferenceSet, ReferenceSet], ReferenceSet]:
     """Return what gives references the names of another set; of each sample as of this one.
 

@@ -95,10 +95,10 @@ class WeightsResult(Shown):
             model.
     """
 
-    weights: list[Weight] = field(default_factory=list)
-    only_model: list[str] = field(default_factory=list)
-    only_checkpoint: list[str] = field(default_factory=list)
-    epsilon: float | None = None
+    weights: list[Weight]
+    only_model: list[str]
+    only_checkpoint: list[str]
+    epsilon: float | None
     updated: list[str] | None = None
     kept: dict[str, str] = field(default_factory=dict)
     model: Model | None = field(default=None, metadata=HIDDEN)

@@ -32,7 +32,7 @@ def update_weights(
     found: WeightsResult,
     old: ReferenceSet | None,
     new: ReferenceSet,
-    is_partial: bool = False,
+    is_partial: bool,
 ) -> None:
     """Put a copy of the model that has the numbers of a checkpoint into the result.
 

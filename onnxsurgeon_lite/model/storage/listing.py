@@ -29,7 +29,7 @@ class StoredTensor:
     bytes: int
     dtype: str
     shape: tuple[int, ...]
-    fingerprint: str = ""
+    fingerprint: str
 
 
 class DataListing(Shown, list[StoredTensor]):

@@ -34,7 +34,7 @@ class Collected(Shown):
     files: Mapping[Path, int]
     before: int
     after: int
-    planned: bool = False
+    planned: bool
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,7 +42,7 @@ class Moved(Shown):
     """What moving a model's data wrote, and a note for each old file that stays."""
 
     written: Written
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
 
 def embed(model: Model, path: Path, *, force: bool = False, dry_run: bool = False) -> Written:

@@ -59,8 +59,8 @@ class Stripped(Shown):
 
     written: Written
     changed: int
-    kept: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
+    kept: tuple[str, ...]
+    removed: tuple[str, ...]
 
 
 def strip(

@@ -95,7 +95,7 @@ class ModulePart:
     class_name: str
     parent: int
     drawing: Drawing
-    undrawn: int = 0
+    undrawn: int
 
 
 @dataclass(eq=False, repr=False)
@@ -139,8 +139,8 @@ class GraphPart:
     outputs: list[int]
     modules: list[ModulePart]
     layouts: list[Layout]
-    close_ups: list[CloseUp] = field(default_factory=list)
-    left_out: int = 0
+    close_ups: list[CloseUp]
+    left_out: int
 
 
 @dataclass(eq=False, repr=False)
@@ -258,7 +258,7 @@ class Page:
     command: str
     title: str
     verdict: Verdict
-    graphs: list[GraphPart] = field(default_factory=list)
+    graphs: list[GraphPart]
     measures: list[Measure] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     pairs: list[tuple[int, int]] = field(default_factory=list)

@@ -82,7 +82,7 @@ class PrecisionScope:
     path: str
     index: GraphIndex
     target: GraphProto | FunctionProto
-    outer: "PrecisionScope | None" = None
+    outer: "PrecisionScope | None"
     steps: list[PrecisionStep] = field(default_factory=list)
     sites: dict[str, Site] = field(default_factory=dict)
 

@@ -52,7 +52,7 @@ class Called(Exception):
         self.function = function
 
 
-def trace(model: Model, symbols: Sequence[Symbol], hints: Hints | None = None) -> ResizePlan:
+def trace(model: Model, symbols: Sequence[Symbol], hints: Hints | None) -> ResizePlan:
     """Trace the symbols through the main graph, the bodies of its nodes, and the functions that they call.
 
     Args:

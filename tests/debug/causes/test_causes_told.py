@@ -526,3 +526,53 @@ def test_edits_that_cannot_run_do_not_end_the_sessions_of_those_beside_them(monk
 
     assert cause.startswith("Tanh is missing")
     assert len(refused) < 10, Counter(refused).most_common(5)
+
+
+SCALES = """g (float[4,8] x) => (float[4,8] y) {
+    a = Mul(x, s) b = Relu(a) c = Mul(b, u) d = MatMul(c, w) y = Add(d, t)
+}"""
+
+
+def scales(**given: float) -> onnx.ModelProto:
+    numbers_of = {name: np.float32(value) for name, value in given.items()}
+    return model(SCALES, **numbers_of, w=numbers(8, 8, seed=3), t=numbers(8, seed=1))
+
+
+def test_a_factor_that_makes_up_for_another_node_s_names_both():
+    x = {"x": numbers(4, 8)}
+    right, wrong = scales(s=2, u=0.5), scales(s=4, u=0.3)
+    known = {"y": osl.run(right, feeds=x)["y"]}
+
+    one, other = osl.bisect(wrong, known, feeds=x).culprits[0].causes
+
+    assert "constant 'u' of Mul (@2) is 0.3" in one.sentence
+    assert "constant 's' of Mul (@0) is scaled by 1.2" in other.sentence
+    assert other.apart == "fits as well, and computes the same from other inputs that were tried"
+
+
+def test_a_solved_weight_behind_another_wrong_constant_is_no_certain_cause():
+    text = """g (float[64,8] x) => (float[64,16] y) {
+        n = LayerNormalization(x, g, b) h = MatMul(n, w) y = Add(h, p)
+    }"""
+    weights = {"b": numbers(8, seed=2), "w": numbers(8, 16, seed=3), "p": numbers(16, seed=4)}
+    gamma = 1 + numbers(8, seed=1) / 5
+    wrong = {**weights, "w": np.float32(0.8) * weights["w"]}
+    x = numbers(64, 8, seed=7)
+
+    sentence = said(
+        model(text, g=np.float32(1.1) * gamma, **wrong), model(text, g=gamma, **weights), "y", x=x
+    )
+
+    assert "it may make up for another constant here" in sentence
+
+
+def test_what_another_node_takes_back_is_no_cause_of_either():
+    x = {"x": numbers(4, 8)}
+    right, wrong = scales(s=2, u=0.5), scales(s=4, u=0.25)
+    known = osl.run(right, feeds=x, fetch=["a", "y"])
+
+    result = osl.bisect(wrong, known, feeds=x)
+
+    assert [culprit.causes for culprit in result.culprits] == [[], []]
+    assert "'y' is right without 'a'" in result.culprits[0].unexplained
+    assert osl.bisect(wrong, {"y": known["y"]}, feeds=x).verdict == "agrees"

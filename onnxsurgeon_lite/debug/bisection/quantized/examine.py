@@ -30,7 +30,7 @@ from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.shown import Progress, quiet
+from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, Stored, is_array
 from onnxsurgeon_lite.tensors.grid import Grid, Wide, rms
@@ -87,10 +87,10 @@ class Examination:
 
     values: FloatValues
     observer: Observer
-    theirs: GraphIndex | None = None
-    tolerance: Tolerance | None = None
-    budget: int = 64 << 20
-    progress: Progress = quiet
+    theirs: GraphIndex | None
+    tolerance: Tolerance | None
+    budget: int
+    progress: Progress
     floors: dict[str, Floor] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
