@@ -12,7 +12,8 @@ from .api.debug import (
 )
 from .api.demo import demo as demo
 from .api.edit import apply as apply, build as build, merge as merge
-from .api.look import check as check, diff as diff, inspect as inspect, text as text, view as view
+from .api.look import check as check, diff as diff, inspect as inspect, optimized as optimized
+from .api.look import text as text, view as view
 from .api.profile import profile as profile
 from .api.reduce import reduce as reduce
 from .api.run import compare_sets as compare_sets, record as record, run as run, test as test

@@ -1,5 +1,6 @@
 """Look at models: inspect, text, check, diff."""
 
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
@@ -16,8 +17,7 @@ from onnxsurgeon_lite.api.page import require_libraries, require_page
 from onnxsurgeon_lite.api.spelling import spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from os import PathLike
+    from collections.abc import Callable, Iterator
 
     from onnxsurgeon_lite.debug.profiling.placement import Placement
     from onnxsurgeon_lite.graph.check import CheckResult
@@ -128,6 +128,47 @@ def _placement(model: "Model", call: Call) -> "Placement":
     if (found := placement(index, runtime)) is not None:
         return found
     return placement_of(index, profile(index, call.feeds(index, None), runtime, 1))
+
+
+@contextmanager
+def optimized(model: "ModelLike", opt: OptLevel = "all") -> "Iterator[Model]":
+    """Enter what onnxruntime makes of a model before it runs it on the CPU; its weights are files until the end.
+
+    The metadata of a node that the runtime made say for which nodes of the model it stands, those of the model which
+    optimizers changed it.
+
+    Args:
+        model: A path, bytes, a `ModelProto` or a `Model`.
+        opt: Graph optimization level of the runtime.
+
+    Raises:
+        RuntimeFailure: The runtime refuses the model.
+
+    Example:
+        >>> with osl.optimized("transformer_block.onnx", opt="extended") as model:
+        ...     print([n.op_type for n in model.proto.graph.node if n.domain])
+        ['FusedMatMul', 'BiasGelu']
+    """
+    from onnxsurgeon_lite.debug.profiling.parts import parts
+    from onnxsurgeon_lite.runtime.optimized import OPTIMIZERS, STANDS_FOR, optimized_model
+
+    with Call(opt=opt) as call:
+        runtime = call.started(lean=False)
+        index = call.index(model)
+        index.require_sound()
+        made = call.stack.enter_context(optimized_model(index, runtime))
+        nodes = {node.name: node for node in made.proto.graph.node}
+        for part in parts(index, made.proto.graph.node):
+            covered = " ".join(map(index.node_id, part.positions))
+            for node in filter(None, map(nodes.get, part.kernels)):
+                if [node.op_type] != [index.nodes[p].op_type for p in part.positions]:
+                    node.metadata_props.add(key=STANDS_FOR, value=covered)
+        changed = ", ".join(runtime.optimizers())
+        made.proto.metadata_props.add(key=OPTIMIZERS, value=changed or "none")
+        path = index.model.path
+        if path is not None:
+            made.path = path.with_name(f"{path.stem}.optimized{path.suffix}")
+        yield made
 
 
 def _distributions(source: "ModelLike | Tensors", wanted: str | None) -> "Distributions":

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
 from inspect import Parameter, formatannotation, signature
@@ -108,13 +109,14 @@ def command(words: Callable[..., object], keep: Keep | None = None) -> Callable[
         return {**own, **shared, **run}
 
     def command(**given: object) -> None:
-        told = options.read(given, every(), verb)
-        source = cast(Path, told.pop("model"))
-        own, shared, run = ({n: told[n] for n in names if n in told} for names in parameters())
-        make_shared: Callable[..., Shared] = Shared
-        step = partial(_made, words, verb, own)
-        how = make_shared(**shared)
-        _edit(verb, step, source, how, cast(RunOnFeeds, run), keep)
+        with ExitStack() as stack:
+            told = options.read(given, every(), stack, verb)
+            source = cast(Path, told.pop("model"))
+            own, shared, run = ({n: told[n] for n in names if n in told} for names in parameters())
+            make_shared: Callable[..., Shared] = Shared
+            step = partial(_made, words, verb, own)
+            how = make_shared(**shared)
+            _edit(verb, step, source, how, cast(RunOnFeeds, run), keep)
 
     return options.spelled(words, command, every)
 

@@ -6,8 +6,10 @@ option. Of the others, what has no default is an argument. The help is a line un
 parameter without help is left out.
 """
 
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from inspect import Parameter, Signature, signature
@@ -257,7 +259,10 @@ class LibraryCommand:
 
     def run(self, **given: object) -> None:
         """Call the library, show the result, and finish."""
-        told = read(given, self.parameters)
+        with ExitStack() as stack:
+            self._run(read(given, self.parameters, stack))
+
+    def _run(self, told: dict[str, object]) -> None:
         first, *own = self.declared
         result = partial(self.call, told) if first == "call" else self.call(told)
         if self.shows is not None:
@@ -343,20 +348,46 @@ def parameters(
 
 
 def read(
-    given: Mapping[str, object], parameters: Mapping[str, Parameter], verb: str = ""
+    given: Mapping[str, object],
+    parameters: Mapping[str, Parameter],
+    stack: ExitStack,
+    verb: str = "",
 ) -> dict[str, object]:
     """Return what stands on the command line, as the library takes it.
 
     Args:
+        stack: ends with the command.
         verb: what messages call an argument.
     """
     found = {name: value for name, value in given.items() if value is not None}
     for name, value in found.items():
         _, info, typed = get_args(parameters[name].annotation) or (None, None, Typed())
+        is_argument = isinstance(info, typer.models.ArgumentInfo)
         if typed.reads is not None:
-            option = verb if isinstance(info, typer.models.ArgumentInfo) else _flags(name, typed)[0]
+            option = verb if is_argument else _flags(name, typed)[0]
             found[name] = typed.reads(option, cast("Sequence[str]", value))
+        elif is_argument or name == "against":
+            several = isinstance(value, list)
+            read = [_model_of(each, stack) for each in (value if several else [value])]
+            found[name] = read if several else read[0]
     return found
+
+
+_OPTIMIZED = re.compile(r"optimized(?:=(?P<opt>basic|extended|all))?:(?P<model>.+)", re.DOTALL)
+
+
+def _model_of(given: object, stack: ExitStack) -> object:
+    """Return what the runtime makes of a model for `optimized:MODEL`, unless a file has this name."""
+    asked = _OPTIMIZED.fullmatch(str(given)) if isinstance(given, Path) else None
+    if asked is None or os.path.lexists(str(given)):
+        return given
+    from onnxsurgeon_lite.model.loading import HeldPath
+
+    opt = cast("OptLevel", asked["opt"] or "all")
+    made = stack.enter_context(osl.optimized(asked["model"], opt))
+    held = HeldPath(made.path or Path(asked["model"]))
+    held.model = made
+    return held
 
 
 def _flags(name: str, typed: Typed) -> tuple[str, ...]:

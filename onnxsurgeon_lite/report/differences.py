@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.names import counted, shown
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
+from onnxsurgeon_lite.runtime.optimized import STANDS_FOR
 
 _LONGEST = 80  # characters of a text before or after a change
 _OF_AN_EDIT = 8  # lines
@@ -76,7 +77,8 @@ def only_texts(difference: Difference) -> bool:
 
 
 def _is_text(change: Change) -> bool:
-    return change.what == "doc string" or change.what.startswith("metadata ")
+    is_metadata = change.what.startswith("metadata ") and STANDS_FOR not in change.what
+    return change.what == "doc string" or is_metadata
 
 
 def _change_text(change: Change) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import load
+from onnxsurgeon_lite.model import Model, load
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.system import TemporaryFolder
 from onnxsurgeon_lite.tensors.dtypes import byte_count
@@ -27,18 +27,26 @@ RULES = (  # onnxruntime's rule_based_graph_transformer runs these
     "UnsqueezeElimination",
 )  # fmt: skip
 WEIGHTS_FILE = "weights"  # beside the graph, as runtime/worker.py says
+STANDS_FOR, OPTIMIZERS = "onnxdbg.stands_for", "onnxdbg.optimizers"
+"""Metadata of a node that the runtime made: the ids of the model's own; of the model: what changed it."""
 _QUICKLY_WRITTEN = 256 << 20  # bytes
 _BLOCKED = "com.microsoft.nchwc"
 _BLOCKED_SUFFIX = "_nchwc"
 
 
 @contextmanager
-def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphIndex]:
-    """Yield the graph that the runtime runs for a model; its files exist while the context is open."""
+def optimized_model(original: GraphIndex, runtime: Runtime) -> Iterator[Model]:
+    """Yield the model that the runtime runs for another one; its files exist while the context is open."""
     with TemporaryFolder() as folder:
         path = Path(folder) / "optimized.onnx"
         runtime.open(original.model, optimized=path)
-        model = load(path)
+        yield load(path)
+
+
+@contextmanager
+def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphIndex]:
+    """Yield the graph that the runtime runs for a model, with the original's values in it."""
+    with optimized_model(original, runtime) as model:
         _pass_through(original, GraphIndex.of(model))
         yield GraphIndex.of(model)
 
