@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from onnxsurgeon_lite.debug.profiling.placement import Placement
     from onnxsurgeon_lite.graph.check import CheckResult
+    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.graph.modules import ModuleTree
     from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummaries
     from onnxsurgeon_lite.matching.diff import ModelDiff
@@ -149,26 +150,33 @@ def optimized(model: "ModelLike", opt: OptLevel = "all") -> "Iterator[Model]":
         ...     print([n.op_type for n in model.proto.graph.node if n.domain])
         ['FusedMatMul', 'BiasGelu']
     """
-    from onnxsurgeon_lite.debug.profiling.parts import parts
-    from onnxsurgeon_lite.runtime.optimized import OPTIMIZERS, STANDS_FOR, optimized_model
+    from onnxsurgeon_lite.runtime.optimized import OPTIMIZERS, optimized_model
 
     with Call(opt=opt) as call:
-        runtime = call.started(lean=False)
+        runtime = call.runtime_of(call.options(lean=False))
         index = call.index(model)
         index.require_sound()
         made = call.stack.enter_context(optimized_model(index, runtime))
-        nodes = {node.name: node for node in made.proto.graph.node}
-        for part in parts(index, made.proto.graph.node):
-            covered = " ".join(map(index.node_id, part.positions))
-            for node in filter(None, map(nodes.get, part.kernels)):
-                if [node.op_type] != [index.nodes[p].op_type for p in part.positions]:
-                    node.metadata_props.add(key=STANDS_FOR, value=covered)
+        _note_origins(index, made)
         changed = ", ".join(runtime.optimizers())
         made.proto.metadata_props.add(key=OPTIMIZERS, value=changed or "none")
         path = index.model.path
         if path is not None:
             made.path = path.with_name(f"{path.stem}.optimized{path.suffix}")
         yield made
+
+
+def _note_origins(index: "GraphIndex", made: "Model") -> None:
+    """Note in nodes that the runtime made for which nodes of the model they stand."""
+    from onnxsurgeon_lite.debug.profiling.parts import parts
+    from onnxsurgeon_lite.runtime.optimized import STANDS_FOR
+
+    nodes = {node.name: node for node in made.proto.graph.node}
+    for part in parts(index, made.proto.graph.node):
+        covered = " ".join(map(index.node_id, part.positions))
+        for node in filter(None, map(nodes.get, part.kernels)):
+            if [node.op_type] != [index.nodes[p].op_type for p in part.positions]:
+                node.metadata_props.add(key=STANDS_FOR, value=covered)
 
 
 def _distributions(source: "ModelLike | Tensors", wanted: str | None) -> "Distributions":

@@ -115,8 +115,7 @@ def command(words: Callable[..., object], keep: Keep | None = None) -> Callable[
             own, shared, run = ({n: told[n] for n in names if n in told} for names in parameters())
             make_shared: Callable[..., Shared] = Shared
             step = partial(_made, words, verb, own)
-            how = make_shared(**shared)
-            _edit(verb, step, source, how, cast(RunOnFeeds, run), keep)
+            _edit(verb, step, source, make_shared(**shared), cast(RunOnFeeds, run), keep)
 
     return options.spelled(words, command, every)
 
