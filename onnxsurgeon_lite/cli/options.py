@@ -367,9 +367,10 @@ def read(
             option = verb if is_argument else _flags(name, typed)[0]
             found[name] = typed.reads(option, cast("Sequence[str]", value))
         elif is_argument or name == "against":
-            several = isinstance(value, list)
-            read = [_model_of(each, stack) for each in (value if several else [value])]
-            found[name] = read if several else read[0]
+            read = [
+                _model_of(each, stack) for each in (value if isinstance(value, list) else [value])
+            ]
+            found[name] = read if isinstance(value, list) else read[0]
     return found
 
 
