@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.half import coarse_values
@@ -134,8 +133,8 @@ class ChangedInitializers(Mapping[str, Array]):
     theirs: GraphIndex
 
     def __contains__(self, name: object) -> bool:
-        here, there = self.ours.initializers.get(str(name)), self.theirs.initializers.get(str(name))
-        if not isinstance(here, TensorProto) or not isinstance(there, TensorProto):
+        here, there = self.ours.dense(str(name)), self.theirs.dense(str(name))
+        if here is None or there is None:
             return False
         if list(here.dims) != list(there.dims):
             return True

@@ -357,9 +357,7 @@ def _scalar(elem_type: int) -> TypeProto:
 
 def _bring(index: GraphIndex, outer: str, name: str, graph: GraphProto) -> None:
     """Declare an outer value under a name inside the body."""
-    constant = index.initializers.get(outer)
-    if outer in index.inputs and index.model.proto.ir_version >= 4:
-        constant = None  # a default, which feeds can override
+    constant = None if index.is_default(outer) else index.initializers.get(outer)
     if isinstance(constant, TensorProto):
         graph.initializer.append(constant)
         graph.initializer[-1].name = name

@@ -369,12 +369,8 @@ class _Graph:
 
     def size(self, axis: int) -> Found:
         """Return a size of the embedding's table, or what the logits have."""
-        table = self.index.initializers.get(str(self.embedding.input[0]))
-        if (
-            isinstance(table, TensorProto)
-            and len(table.dims) == 2
-            and table.data_type != TensorProto.UINT8
-        ):
+        table = self.index.dense(str(self.embedding.input[0]))
+        if table is not None and len(table.dims) == 2 and table.data_type != TensorProto.UINT8:
             return float(table.dims[axis])
         width = self._width(self.logits if axis == 0 else self.embedding.output[0])
         if not width:

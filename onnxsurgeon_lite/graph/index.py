@@ -484,6 +484,16 @@ class GraphIndex:
     def __contains__(self, name: object) -> bool:
         return name in self.inputs or name in self.initializers or self.maker(str(name)) is not None
 
+    def dense(self, name: str) -> TensorProto | None:
+        """Return an initializer of the main graph; None for sparse ones, and for other names."""
+        tensor = self.initializers.get(name)
+        return tensor if isinstance(tensor, TensorProto) else None
+
+    def is_default(self, name: str) -> bool:
+        """Return whether feeds can replace an initializer: it is an input, too. Older files have all as inputs."""
+        shared = name in self.inputs and name in self.initializers
+        return shared and self.model.proto.ir_version >= 4
+
     def require(self, name: str) -> None:
         """Raise `UnknownNameError` unless the main graph has this value."""
         if name not in self:

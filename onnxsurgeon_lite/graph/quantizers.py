@@ -10,7 +10,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant, held
+from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype
 from onnxsurgeon_lite.tensors.grid import Grid, Wide
 
@@ -131,8 +131,7 @@ def quantum_of(index: GraphIndex, name: str, shape: tuple[int, ...]) -> Wide | N
 
 def constant_of(index: GraphIndex, name: str) -> Array | None:
     """Return the numbers of an initializer, or of a Constant node; None for anything else."""
-    # in an older file every initializer is an input that a caller could replace
-    tensor = (constant if index.model.proto.ir_version >= 4 else held)(index, name)
+    tensor = constant(index, name)
     return None if tensor is None else index.model.array(tensor)
 
 
@@ -142,8 +141,8 @@ def _dtype_without_zero(
     if node.op_type == QUANTIZE:
         to = attributes.get("output_dtype", 0)
         return numpy_dtype(to if isinstance(to, int) and to else TensorProto.UINT8)
-    tensor = index.initializers.get(node.input[0])
-    if isinstance(tensor, TensorProto):
+    tensor = index.dense(node.input[0])
+    if tensor:
         return numpy_dtype(tensor.data_type)
     return numpy_dtype(TensorProto.UINT8)
 

@@ -418,14 +418,13 @@ def normalizes_by_batch(node: NodeProto, opset: int) -> bool:
 
 def constant(index: GraphIndex, name: str) -> TensorProto | None:
     """Return the tensor that a value always has: a constant initializer, or the output of a Constant node."""
-    overridden = name in index.inputs and name in index.initializers
-    return None if overridden else held(index, name)
+    return None if index.is_default(name) else held(index, name)
 
 
 def held(index: GraphIndex, name: str) -> TensorProto | None:
     """Return the tensor of an initializer, an input's default included, or of a Constant node."""
-    initializer = index.initializers.get(name)
-    if isinstance(initializer, TensorProto):
+    initializer = index.dense(name)
+    if initializer:
         return initializer
     position = index.maker(name)
     return None if position is None else constant_of(index.nodes[position])

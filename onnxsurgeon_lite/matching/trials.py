@@ -281,13 +281,12 @@ def _sizes_of(index: GraphIndex, feeds: Feeds) -> dict[str, int]:
 def _other_defaults(index: GraphIndex) -> Feeds:
     """Return other integers for defaults of inputs: a caller may replace them, so no edit may rely on their shapes."""
     found: Feeds = {}
-    for name in index.inputs:
-        tensor = index.initializers.get(name)
-        if isinstance(tensor, TensorProto) and tensor.data_type == TensorProto.INT64:
+    for name in filter(index.is_default, index.inputs):
+        tensor = index.dense(name)
+        if tensor and tensor.data_type == TensorProto.INT64:
             array = index.model.array(tensor)
             found[name] = np.roll(array, 1) if array.size > 1 else array + 1
-    # below IR version 4 runtimes take them for constant
-    return found if index.model.proto.ir_version >= 4 else {}
+    return found
 
 
 def _fills(index: GraphIndex, number: int) -> dict[str, str]:

@@ -69,7 +69,7 @@ def verify(
 
 def known_feeds(before: GraphIndex, after: GraphIndex) -> Feeds:
     """Return the inputs that are constants in the edited model."""
-    held = {name: constant(after, name) for name in before.inputs}
+    held = {n: constant(after, n) for n in before.inputs if constant(before, n) is None}
     return {name: after.model.array(tensor) for name, tensor in held.items() if tensor is not None}
 
 
@@ -94,7 +94,7 @@ def feeds_of_edited(before: GraphIndex, after: GraphIndex, feeds: Feeds, inputs:
     found = {
         inputs[name]: _fitted(name, value, after.inputs.get(inputs[name]))
         for name, value in feeds.items()
-        if name in inputs
+        if name in inputs and constant(after, inputs[name]) is None
     }
     for name in required_inputs(after):
         promoted = constant(before, name)

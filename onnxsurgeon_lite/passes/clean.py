@@ -18,7 +18,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable, captured, rows_of
 from onnxsurgeon_lite.model import Model, drop, function_key, walk
 from onnxsurgeon_lite.model.messages import drop_at
-from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.protocol import OPTIONAL_INPUTS, PassResult
 from onnxsurgeon_lite.surgery.edits import Nodes, defined, sources
 
 Named = TensorProto | SparseTensorProto | ValueInfoProto | TensorAnnotation
@@ -49,7 +49,7 @@ class Clean:
 def _cleaned(model: Model, index: GraphIndex | None = None) -> PassResult:
     result = model.copy()
     proto = result.proto
-    changes = _clean_graph(proto.graph, index, _training_needs(proto))
+    changes = _clean_graph(proto.graph, index, _training_needs(proto) | _given(proto))
     for function in proto.functions:
         rows = rows_of(function.node)
         place = f"function {function.name!r}"
@@ -81,6 +81,12 @@ def _training_needs(proto: ModelProto) -> set[str]:
     return needed
 
 
+def _given(proto: ModelProto) -> set[str]:
+    """Return the inputs of the main graph: one without its default becomes required. In older files weights are."""
+    weights = proto.graph.initializer if proto.ir_version < OPTIONAL_INPUTS else ()
+    return {value.name for value in proto.graph.input}.difference(tensor.name for tensor in weights)
+
+
 def _clean_graph(graph: GraphProto, index: GraphIndex | None, also: set[str]) -> list[str]:
     """Clean a graph, which an index may describe, then the bodies of the remaining nodes."""
     changes = []
@@ -96,7 +102,7 @@ def _clean_graph(graph: GraphProto, index: GraphIndex | None, also: set[str]) ->
         changes += _clean_nodes(graph.node, rows, needed, place, graph)
         changes += _clean_declarations(graph, needed, place)
         inner = [body for node in walk.with_bodies(graph) for _, body in walk.bodies(node)]
-        pending += [(body, None, set[str]()) for body in inner]
+        pending += [(body, None, {value.name for value in body.input}) for body in inner]
     return changes
 
 
@@ -141,8 +147,6 @@ def _clean_nodes(
 
 
 def _clean_declarations(graph: GraphProto, needed: set[str], place: str) -> list[str]:
-    # an input without its default becomes required
-    needed = needed | {value.name for value in graph.input}
     present = {value.name for value in graph.output}
     if graph.value_info or graph.quantization_annotation:
         present.update(defined(graph))

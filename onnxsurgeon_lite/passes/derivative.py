@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import NodeProto, TensorProto, TypeProto
+from onnx import NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, reached_functions
@@ -218,6 +218,6 @@ def _without_calls(model: Model, values: Iterable[str], notes: list[str]) -> Mod
 def _numbers(index: GraphIndex, name: str) -> Array | None:
     """Return the numbers of a small constant."""
     tensor = constant(index, name)
-    if tensor is None or not isinstance(tensor, TensorProto) or np.prod(tensor.dims) > _READ:
+    if tensor is None or np.prod(tensor.dims) > _READ:
         return None
     return index.model.array(tensor)

@@ -480,4 +480,5 @@ def _idle(index: GraphIndex, gone: set[int]) -> set[str]:
     for annotation in index.graph.quantization_annotation:
         idle.difference_update(entry.value for entry in annotation.quant_parameter_tensor_names)
     makers = {p for p in index.makers(idle) if index.nodes[p].op_type != "Constant"}
-    return idle - index.made_by(makers) - index.inputs.keys() - index.outputs.keys()
+    inputs = {name for name in index.inputs if constant(index, name) is None}
+    return idle - index.made_by(makers) - inputs - index.outputs.keys()

@@ -11,11 +11,12 @@ from onnx import AttributeProto, TensorProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.graph.index import opset_versions, tensor_type
 from onnxsurgeon_lite.graph.schemas import fitting_version
-from onnxsurgeon_lite.model import Model, Written, by_name, is_standard, save, walk
+from onnxsurgeon_lite.graph.table import captured
+from onnxsurgeon_lite.model import Model, Written, by_name, drop, is_standard, save, walk
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 
 AttributeValue = int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
-_OPTIONAL_INPUTS = 4  # the IR version since which an initializer need not be an input
+OPTIONAL_INPUTS = 4  # the IR version since which an initializer need not be an input
 _NUMBERED_TYPES = 6  # the opset since which Cast has the number of a dtype, not its name
 
 
@@ -73,12 +74,16 @@ class PassResult(Shown):
 
 
 def _complete(result: Model, source: Model) -> None:
-    """Declare new initializers as inputs and name dtypes, as early versions do; import ONNX's own operators."""
+    """Have the initializers as inputs and name dtypes, as early versions do; import ONNX's own operators."""
     proto = result.proto
-    if proto.ir_version < _OPTIONAL_INPUTS:
+    if proto.ir_version < OPTIONAL_INPUTS:
         before = by_name(source.proto.graph.input)
         declared = {info.name for info in proto.graph.input}
         new = [tensor for tensor in proto.graph.initializer if tensor.name not in declared]
+        kept = {name for node in proto.graph.node for name in (*node.input, *captured(node))}
+        kept.update(value.name for value in (*proto.graph.output, *proto.graph.initializer))
+        gone = by_name(source.proto.graph.initializer).keys() - kept
+        drop(proto.graph.input, lambda info: info.name in gone)
         proto.graph.input.extend(
             before.get(tensor.name) or ValueInfoProto(name=tensor.name, type=tensor_type(tensor))
             for tensor in new

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto
 
 from onnxsurgeon_lite.graph.half import coarse_values
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -159,6 +158,6 @@ def _given(index: GraphIndex, feeds: Feeds, values: Sequence[str]) -> Iterator[t
     """Yield the feeds, and the constants among the named values."""
     yield from feeds.items()
     for name in values:
-        constant = index.initializers.get(name)
-        if isinstance(constant, TensorProto) and name not in feeds:
+        constant = index.dense(name)
+        if constant and name not in feeds:
             yield name, index.model.array(constant)

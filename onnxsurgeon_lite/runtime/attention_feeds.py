@@ -104,7 +104,7 @@ def usual_fill(index: GraphIndex, name: str, dims: Mapping[str, int]) -> str | N
         return str([list(range(first, first + sizes[1]))] * sizes[0])
     for position in index.consumers.get(name, ()):
         node = index.nodes[position]
-        table = index.initializers.get(node.input[0])
-        if node.op_type in ("Gather", "GatherBlockQuantized") and table is not None:
+        table = index.dense(node.input[0])
+        if node.op_type in ("Gather", "GatherBlockQuantized") and table and table.dims:
             return f"uniform:0,{table.dims[0]}" if node.input[1] == name else None
     return None

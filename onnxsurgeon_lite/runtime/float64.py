@@ -86,7 +86,7 @@ class Float64:
         index = self.observer.index
         node = index.nodes[position]
         names = [name for name in node.output if name]
-        constants = (index.initializers.get(name) for name in node.input)
+        constants = map(index.dense, node.input)
         if any(map(dtypes.has_floats, inputs.values())) or any(
             t.data_type in _FLOATS for t in constants if t
         ):
@@ -120,10 +120,10 @@ class Float64:
             return None
         operands = []
         for name in node.input:
-            constant = index.initializers.get(name)
+            constant = index.dense(name)
             if name in inputs:
                 operands.append(inputs[name])
-            elif isinstance(constant, TensorProto):
+            elif constant:
                 operands.append(index.model.array(constant))
         return convolve(node, *operands) if len(operands) == len(node.input) else None
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, load
@@ -64,7 +64,7 @@ def unfused(index: GraphIndex, runtime: Runtime, names: Iterable[str]) -> list[s
 
     None of a model whose weights would take longer to write than a run takes.
     """
-    weights = [t for t in index.initializers.values() if isinstance(t, TensorProto)]
+    weights = filter(None, map(index.dense, index.initializers))
     if sum(byte_count(tensor.data_type, tensor.dims) for tensor in weights) > _QUICKLY_WRITTEN:
         return []
     with optimized_graph(index, runtime) as optimized:

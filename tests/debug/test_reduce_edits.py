@@ -103,6 +103,28 @@ def test_dimensions_of_inputs_that_must_agree_become_1_together():
     assert {value.shape for value in found.feeds.values()} == {(1, 1)}
 
 
+def test_dimensions_of_weights_become_1_with_those_of_the_inputs_that_they_meet():
+    """A program that needs a Conv, with two spatial dimensions, that computes."""
+
+    def fails(model: osl.Model, feeds: dict) -> bool:
+        assert osl.run(model, feeds)["y"].ndim == 4
+        return "Conv" in {node.op_type for node in model.proto.graph.node}
+
+    weights = np.random.default_rng(1).normal(size=(24, 12, 3, 3)).astype(np.float32)
+    model = parsed(
+        """g (float[2,12,16,16] x) => (float[2,24,16,16] y) {
+        a = Relu (x)  c = Conv<pads = [1, 1, 1, 1], kernel_shape = [3, 3]> (a, w)  y = Abs (c) }""",
+        w=weights,
+    )
+
+    found = osl.reduce(model, fails)
+
+    assert operators(found) == ["Conv"]
+    assert {value.shape for value in found.feeds.values()} == {(1, 1, 1, 1)}
+    assert constant(found).shape == (1, 1, 1, 1)
+    assert found.calls <= 12
+
+
 def test_constants_of_a_model_without_inputs_become_short():
     command = f"{sys.executable} {MODULE.CHECK} run-crash {{model}}"
 

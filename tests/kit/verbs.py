@@ -212,8 +212,9 @@ LOSSLESS = [
         "removed node Add 'const' (@8): reads 'same', 'same'; makes 'k'", "added initializer 'k' (float [4]): "], 0),
     (Cse(), [SECOND, "changed node Add 'sum' (@13, @12 in the second): input 1 'l' -> 'j'"], 0),
     (SkipNoops(), [IDLE], 0),
-    (Infer(), [], 0),
+    (Infer(), ["added metadata types of 7 values: 'e', 'i', 'j', 'k', 'l', 'nothing', ...: "], 0),
     (Simplify(), [
+        "added metadata types of 3 values: 'e', 'j', 't': ",
         DEAD, TWIN, IDLE, SECOND, "changed node Add 'sum' (@13, @9 in the second): input 1 'l' -> 'j'",
         "removed node Add 'const' (@8): reads 'same', 'same'; makes 'k'", "added initializer 'k' (float [4]): "], 0),
     (Inline(), [*CALLS, "removed opset local: version 1 -> ", *FUNCTIONS], 3),

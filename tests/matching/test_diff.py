@@ -377,7 +377,11 @@ def spread_node(proto: ModelProto) -> None:
     proto.graph.node[3].device_configurations.add(configuration_id="two")
 
 
-@pytest.mark.parametrize("edit", [annotate, train, unknown, untype, spread, spread_node])
+def forget(proto: ModelProto) -> None:
+    del proto.graph.value_info[2:]
+
+
+@pytest.mark.parametrize("edit", [annotate, train, unknown, untype, spread, spread_node, forget])
 def test_nothing_that_is_lost_goes_unseen(edit):
     edited = whole()
     edit(edited.proto)

@@ -1,6 +1,7 @@
 """Inputs with defaults, which a caller may replace: no edit takes the default for the value."""
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -72,3 +73,39 @@ def test_a_shape_that_is_a_default_does_not_keep_simplify_going():
     )
 
     assert osl.simplify(source).match
+
+
+OLD = """<ir_version: 3, opset_import: ["" : 9]>
+g (float[1, 1, 4, 4] x, float[1, 1, 3, 3] w, float[1] b, float[1] s, float[1] m, float[1] v) => (float[1, 1, 2, 2] y)
+<float[1, 1, 3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}, float[1] b = {1}, float[1] s = {3}, float[1] m = {2},
+ float[1] v = {4}>
+{ c = Conv<kernel_shape = [3, 3]>(x, w, b) y = BatchNormalization(c, s, b, m, v) }"""
+
+
+@pytest.mark.parametrize("verb", ["rewrite", "simplify"])
+def test_weights_that_an_older_file_has_as_inputs_are_fused_and_leave_with_their_inputs(verb):
+    edited = getattr(osl, verb)(osl.build(OLD), *(["conv-batch-norm"] if verb == "rewrite" else []))
+
+    graph = edited.model.proto.graph
+    onnx.checker.check_model(edited.model.proto)
+    assert [node.op_type for node in graph.node] == ["Conv"]
+    assert [info.name for info in graph.input[1:]] == [tensor.name for tensor in graph.initializer]
+    assert len(graph.input) == 3
+    feeds = {"x": np.ones((1, 1, 4, 4), np.float32)}
+    assert np.allclose(osl.run(edited.model, feeds)["y"], osl.run(osl.build(OLD), feeds)["y"])
+
+
+@pytest.mark.parametrize(("ir", "left"), [(3, ["x"]), (4, ["x", "idle"])])
+def test_clean_takes_an_idle_weight_from_the_inputs_of_an_older_file_alone(ir, left):
+    source = osl.build(
+        f"""<ir_version: {ir}, opset_import: ["" : 9]> g (float[2] x, float[2] idle) => (float[2] y)
+        <float[2] idle = {{1, 2}}> {{ y = Abs(x) }}"""
+    )
+
+    cleaned = osl.clean(source).model.proto.graph
+
+    assert [info.name for info in cleaned.input] == left
+
+
+def test_an_input_of_an_older_file_may_be_frozen():
+    assert osl.freeze(osl.build(OLD), {"x": np.ones((1, 1, 4, 4), np.float32)}, verify=True).match

@@ -300,3 +300,14 @@ def test_record_holds_what_its_budget_allows(name, tmp_path, model_of):
 
     assert most < 8 << 20  # all values are 15 MB
     assert len(osl.open_references(tmp_path / name)) == 61
+
+
+def test_a_node_that_reads_nothing_but_a_sparse_constant_is_recorded_in_float64(tmp_path):
+    model = parsed("g (float[4] x) => (float[4] y) { t = Neg(s)  y = Add(x, t) }")
+    values = helper.make_tensor("s", TensorProto.FLOAT, [1], [5.0])
+    at = helper.make_tensor("at", TensorProto.INT64, [1], [2])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, at, [4]))
+
+    osl.record(model, tmp_path / "refs", float64=True)
+
+    assert list(open_references(tmp_path / "refs").read("t")) == [0, 0, -5, 0]

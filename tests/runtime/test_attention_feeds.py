@@ -86,3 +86,13 @@ def test_a_cache_that_a_cast_reads_first_has_the_sizes_of_its_attention():
     found = osl.run(half, dim={"sequence_length": 3})
 
     assert found["present.0.key"].shape == (1, KV_HEADS, 4, HEAD)
+
+
+def test_a_table_without_rows_tells_no_vocabulary():
+    model = package()
+    index = osl.GraphIndex.of(model)
+    (reader, *_) = index.consumers["input_ids"]
+    table = index.initializers[index.nodes[reader].input[0]]
+    table.ClearField("dims")
+
+    assert made(model)["input_ids"].shape == (1, 1)

@@ -287,6 +287,14 @@ ELEMENTS = """elements (float[n,6] x, int64[2] parts) => (float[a,b] y, float[c,
     size = Shape(b) e = Expand(a, size)
     y = Relu(e) z = Relu(b)
 }"""
+OPTIONAL = """optional (float[n] x, bool c) => (float[q] y) <int64[1] flat = {-1}> {
+    o = If(c)<
+        then_branch = one () => (optional(float[n]) t) {
+            at = NonZero(x) k = Cast<to = 1>(at) f = Reshape(k, flat) t = Optional(f) },
+        else_branch = two () => (optional(float[n]) e) { e = Optional(x) }>
+    a = OptionalGetElement(o)
+    size = Shape(x) wide = Expand(a, size) y = Relu(wide)
+}"""
 BRANCHES = """branches (float[n] x, bool c) => (float[q] y) <int64[1] flat = {-1}> {
     a = If(c)<
         then_branch = one () => (float[n] t) { at = NonZero(x) k = Cast<to = 1>(at) t = Reshape(k, flat) },
@@ -308,9 +316,12 @@ def parsed(text: str) -> Model:
 
 
 @pytest.mark.parametrize(
-    ("text", "one", "other"), [(ELEMENTS, "a", "b"), (BRANCHES, "a", "x"), (LOOP, "a", "x")]
+    ("text", "one", "other"),
+    [(ELEMENTS, "a", "b"), (OPTIONAL, "a", "x"), (BRANCHES, "a", "x"), (LOOP, "a", "x")],
 )
-def test_sizes_out_of_a_sequence_a_branch_or_a_loop_are_not_taken_as_equal(text, one, other):
+def test_sizes_out_of_a_sequence_an_optional_a_branch_or_a_loop_are_not_taken_as_equal(
+    text, one, other
+):
     model = parsed(text)
 
     types = declared(osl.infer(model).model) | {"x": "float [n]"}

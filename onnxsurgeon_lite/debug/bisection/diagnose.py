@@ -6,7 +6,7 @@ from typing import TypedDict
 
 import ml_dtypes
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
 from onnxsurgeon_lite.debug.bisection.structure import Explained, Region
@@ -273,8 +273,8 @@ class Diagnosis:
             )
 
     def _constant(self, name: str) -> Array:
-        tensor = self.space.index.initializers.get(name)
-        if isinstance(tensor, TensorProto):
+        tensor = self.space.index.dense(name)
+        if tensor:
             return self.space.index.model.array(tensor)
         value = self.observer.fetch([name])[name]
         return value if is_array(value) else np.empty(0)
@@ -282,8 +282,8 @@ class Diagnosis:
     def _constants(self, nodes: Iterable[NodeProto]) -> dict[str, Shape]:
         found: dict[str, Shape] = {}
         for name in (name for node in nodes for name in node.input):
-            constant = self.space.index.initializers.get(name)
-            if isinstance(constant, TensorProto):
+            constant = self.space.index.dense(name)
+            if constant:
                 found[name] = tuple(constant.dims)
             elif name in self.space.constant:
                 found[name] = self._constant(name).shape

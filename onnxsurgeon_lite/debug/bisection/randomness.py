@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
@@ -88,10 +88,6 @@ def _trains(index: GraphIndex, node: NodeProto) -> bool:
     """Return whether the node is a Dropout that may run in training mode."""
     if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
         return False
-    mode = index.initializers.get(node.input[2])
-    if mode is None and node.input[2] in index.producer:
-        producer = index.nodes[index.producer[node.input[2]]]
-        mode = next((a.t for a in producer.attribute if a.name == "value"), None)
-    if not isinstance(mode, TensorProto):
-        return True  # training mode is a run-time input
-    return bool(np.any(index.model.array(mode)))
+    mode = constant(index, node.input[2])
+    # None: training mode is a run-time input
+    return mode is None or bool(index.model.array(mode).any())

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.causes.attributes import changed
 from onnxsurgeon_lite.debug.causes.constants import variants
@@ -117,9 +116,9 @@ def _exchanged(constant: Constant, right: Array) -> str:
     """Name the constant that has its numbers, and the other way; '' for none."""
     place = constant.site.place
     for other, numbers in place.changed.items() if np.ptp(right) else ():
-        held = place.whole.initializers.get(other)
+        held = place.whole.dense(other)
         if other != constant.name and np.array_equal(numbers, constant.array):
-            now = place.whole.model.array(held) if isinstance(held, TensorProto) else None
+            now = place.whole.model.array(held) if held else None
             is_same = now is not None and np.array_equal(now, right)
             return f"and {other!r} are exchanged" if is_same else f"is the other model's {other!r}"
     return ""

@@ -137,8 +137,8 @@ def _risk(index: GraphIndex, name: str, value: Array) -> Float16Risk:
 
 
 def _is_clamped(index: GraphIndex, name: str) -> bool:
-    constant = index.initializers.get(name)
-    if not isinstance(constant, TensorProto) or constant.data_type != TensorProto.FLOAT:
+    constant = index.dense(name)
+    if constant is None or constant.data_type != TensorProto.FLOAT:
         return False
     magnitudes = np.abs(index.model.array(constant).astype(np.float64))
     return bool(((magnitudes > _LARGEST) | ((magnitudes > 0) & (magnitudes < _CLAMP))).any())

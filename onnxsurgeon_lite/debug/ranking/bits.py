@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.ranking.rank import sqnr
 from onnxsurgeon_lite.errors import UsageError
@@ -153,8 +152,8 @@ def _weights(index: GraphIndex, of: str) -> list[_Weight]:
     for place in sorted(index.ancestors([of])):
         node = index.nodes[place]
         for name in node.input:
-            tensor = index.initializers.get(name)
-            if not isinstance(tensor, TensorProto) or len(tensor.dims) < 2 or name in found:
+            tensor = index.dense(name)
+            if tensor is None or len(tensor.dims) < 2 or name in found:
                 continue
             if is_float(tensor.data_type):
                 array = index.model.array(tensor)

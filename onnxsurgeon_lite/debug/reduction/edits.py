@@ -11,7 +11,14 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.reduction.failing import Failing, SeenValues
-from onnxsurgeon_lite.debug.reduction.plainer import axes, not_plain, plainer, shortened
+from onnxsurgeon_lite.debug.reduction.plainer import (
+    axes,
+    narrowed,
+    not_plain,
+    plainer,
+    shortened,
+    widths,
+)
 from onnxsurgeon_lite.errors import EditError, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import schema_of
@@ -279,6 +286,7 @@ NAMES = (
 
 DETAILS = (
     (
+        ShrinkingEdit("widths", widths, lambda f, t, _: narrowed(f, int(t[1]))),
         ShrinkingEdit("dimensions", axes, lambda f, t, _: shortened(f, t[0], int(t[1]))),
         _plainer("zeros"),
         ShrinkingEdit("inputs", lambda f: zip(f.feeds), lambda f, t, _: f.edited(RemoveInput(t))),

@@ -1,13 +1,14 @@
-"""Plainer numbers in constants and feeds, and smaller dimensions of inputs."""
+"""Plainer numbers in constants and feeds, and smaller dimensions of weights and inputs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 import numpy as np
+from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.reduction.failing import Failing
 from onnxsurgeon_lite.errors import EditError, ShapeError
-from onnxsurgeon_lite.passes import SetConstant, SetShape
+from onnxsurgeon_lite.passes import Freeze, Pipeline, Promote, SetConstant, SetShape
 from onnxsurgeon_lite.tensors.dtypes import Array, arrays_in
 
 _NOISY = 64  # elements, from which on numbers say more than their values: weights leave
@@ -54,6 +55,33 @@ def plainer(failing: Failing, name: str, how: str) -> Failing:
         raise EditError(f"{name!r} has no {how}")
     filled = FILLS[how](value)
     return failing.fed(name, filled) if is_fed else failing.edited(SetConstant(name, filled))
+
+
+def widths(failing: Failing) -> Iterator[tuple[str, str]]:
+    """Yield the sizes that dimensions of weights have, the largest first."""
+    dims = {size for each in failing.constants.values() if len(each.dims) > 1 for size in each.dims}
+    yield from (("", str(size)) for size in sorted(dims, reverse=True) if size > 1)
+
+
+def narrowed(failing: Failing, size: int) -> Failing:
+    """Return the model with 1 in the place of one size, in weights and inputs at once; other values follow."""
+
+    def cut(array: Array) -> Array:
+        return array[tuple(slice(1 if length == size else None) for length in array.shape)]
+
+    weights = {
+        name: cut(failing.model.array(each))
+        for name, each in failing.constants.items()
+        if size in each.dims and (len(each.dims) > 1 or each.data_type != TensorProto.INT64)
+    }
+    fed = {
+        name: cut(value)
+        for name, value in failing.feeds.items()
+        if isinstance(value, np.ndarray) and size in value.shape
+    }
+    shapes = {name: each.shape for name, each in (weights | fed).items()}
+    steps = Promote(tuple(weights)), SetShape(shapes), Freeze(tuple(weights.items()))
+    return failing.edited(Pipeline(steps), fed)
 
 
 def axes(failing: Failing) -> Iterator[tuple[str, str]]:

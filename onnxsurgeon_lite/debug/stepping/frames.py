@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import count
 from time import monotonic
 
-from onnx import TensorProto, TypeProto
+from onnx import TypeProto
 
 from onnxsurgeon_lite.debug.stepping.effort import takes_long
 from onnxsurgeon_lite.graph.bodies import at
@@ -142,8 +142,8 @@ class Frame:
 
     def constant(self, name: str) -> RunValue:
         """The numbers of an initializer, None for other values and where it was fed or set."""
-        tensor = self.index.initializers.get(name)
-        if not isinstance(tensor, TensorProto) or name in self.observer.kept:
+        tensor = self.index.dense(name)
+        if tensor is None or name in self.observer.kept:
             return None
         return self.index.model.array(tensor)
 

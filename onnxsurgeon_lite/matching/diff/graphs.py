@@ -1,5 +1,6 @@
 """Diff two graphs: nodes, inputs and outputs, bodies, initializers, declarations."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
@@ -20,7 +21,13 @@ from onnxsurgeon_lite.matching.diff.protos import (
     text_changes,
     type_change,
 )
-from onnxsurgeon_lite.matching.diff.result import Change, Difference, Kind, TensorDifference
+from onnxsurgeon_lite.matching.diff.result import (
+    Change,
+    Difference,
+    Kind,
+    Status,
+    TensorDifference,
+)
 from onnxsurgeon_lite.matching.diff.subjects import (
     Initializer,
     leaf_kind,
@@ -48,7 +55,7 @@ class DiffContext:
 
     Attributes:
         renamed: pairs of names that differ, by kind.
-        untyped: per model, the number of values without a type that the other model declares.
+        typed: the values whose type one model declares alone, by status.
         missing: tensors that were not compared, because their data is missing.
         pairs: positions of the nodes of the main graphs that are the same.
     """
@@ -57,7 +64,7 @@ class DiffContext:
     tolerance: Tolerance | None
     dims: DimNames = field(default_factory=DimNames)
     renamed: dict[str, dict[str, str]] = field(default_factory=dict)
-    untyped: list[int] = field(default_factory=lambda: [0, 0])
+    typed: dict[Status, list[str]] = field(default_factory=lambda: defaultdict(list))
     missing: set[str] = field(default_factory=set)
     pairs: dict[int, int] = field(default_factory=dict)
 
@@ -241,8 +248,10 @@ class GraphDiff:
         changes = text_changes(info, other)
         if info.HasField("type") and other.HasField("type"):
             changes += type_change(info.type, other.type, dims)
-        elif info.HasField("type") or other.HasField("type"):
-            self.context.untyped[info.HasField("type")] += 1
+        elif info.HasField("type"):
+            self.context.typed["removed"].append(info.name)
+        elif other.HasField("type"):
+            self.context.typed["added"].append(other.name)
         return changes
 
     # initializers

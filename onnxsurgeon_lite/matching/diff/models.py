@@ -1,18 +1,19 @@
 """Diff two models: graphs, functions, opsets, metadata."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from onnx import FunctionProto, ModelProto, TrainingInfoProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.diff.graphs import DiffContext, GraphDiff
 from onnxsurgeon_lite.matching.diff.protos import entry_changes, text_changes
-from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
+from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff, Status
 from onnxsurgeon_lite.matching.diff.trimming import Trimmed, trim
 from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model import Model, function_key
 from onnxsurgeon_lite.model.calls import check_functions
+from onnxsurgeon_lite.names import counted, few
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 K = TypeVar("K")
@@ -89,6 +90,9 @@ def _model_differences(context: DiffContext, graphs: Trimmed) -> Iterator[Differ
     yield from main.differences()
     yield from _functions(context)
     yield from _training(context, main)
+    for status, names in context.typed.items():
+        subject = f"types of {counted(len(names), 'value')}: {few(sorted(names))}"
+        yield Difference(status, "metadata", subject)
 
 
 def _functions(context: DiffContext) -> Iterator[Difference]:
@@ -146,7 +150,7 @@ def _bindings(
 
 
 def _notes(context: DiffContext) -> list[str]:
-    """List what does not count as a difference: names and missing types."""
+    """List what does not count as a difference: names, and data that is missing."""
     notes = []
     if context.renamed:
         counts = (
@@ -159,13 +163,10 @@ def _notes(context: DiffContext) -> list[str]:
         notes.append(
             f"not compared, the data of {len(context.missing)} tensors is missing: {shown}"
         )
-    for number, which in zip(context.untyped, ("first", "second"), strict=True):
-        if number:
-            notes.append(f"the {which} model declares no type for {number} values, the other does")
     return notes
 
 
-def _status(one: object, two: object) -> Literal["added", "removed", "changed"]:
+def _status(one: object, two: object) -> Status:
     return "added" if one is None else "removed" if two is None else "changed"
 
 

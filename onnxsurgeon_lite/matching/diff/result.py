@@ -6,6 +6,7 @@ from typing import Literal
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 
+Status = Literal["added", "removed", "changed"]
 Kind = Literal[
     "node", "initializer", "input", "output", "value", "function", "opset", "metadata", "model"
 ]
@@ -52,7 +53,7 @@ class Difference:
         before, after: node id or value name in the first and second model; '' where missing.
     """
 
-    status: Literal["added", "removed", "changed"]
+    status: Status
     kind: Kind
     subject: str
     before: str = ""

@@ -310,7 +310,7 @@ class Visit:
             return None if tensor is None else self.context.model.array(tensor)
         node = self.scope.graph.node[position]
         held = constant_of(node)
-        if isinstance(held, TensorProto):
+        if held:
             return self.context.model.array(held)
         if node.op_type not in _SUMS:
             return None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.bisection.quantized.expanding import UNIT
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
@@ -191,18 +191,11 @@ def unlike_weights(index: GraphIndex, values: FloatValues, theirs: GraphIndex) -
     """Yield weights that are not those of the float model, rounded."""
     quantizers = values.quantizers
     for name in sorted(quantizers.weights, key=index.rank.__getitem__):
-        tensor = next(
-            (
-                t
-                for n in quantizers.origin(name)
-                if isinstance(t := theirs.initializers.get(n), TensorProto)
-            ),
-            None,
-        )
+        tensor = next(filter(None, map(theirs.dense, quantizers.origin(name))), None)
         node = index.nodes[index.producer[name]]
-        integers = index.initializers.get(node.input[0])
+        integers = index.dense(node.input[0])
         users = index.consumers.get(name, [])
-        if tensor is None or not isinstance(integers, TensorProto) or not users:
+        if tensor is None or integers is None or not users:
             continue
         unnamed = quantizers.grids[name].block or UNIT in node.input[1]
         if not is_float(numpy_dtype(tensor.data_type)) or unnamed:

@@ -64,7 +64,7 @@ def _grid(quantizers: Quantizers, node: NodeProto, share: float = 1.0) -> Grid |
 
 def _vector(index: GraphIndex, node: NodeProto) -> Array | None:
     """Return the integers of a constant with at most one axis; None for anything else."""
-    tensor = index.initializers.get(node.input[0])
+    tensor = index.dense(node.input[0])
     if tensor is None or len(tensor.dims) > 1:
         return None
     return index.model.array(tensor)
@@ -127,7 +127,7 @@ def shifted(part: ModelProto, quantizers: Quantizers, constants: bool) -> ModelP
 def _step(part: ModelProto, index: GraphIndex, node: NodeProto, grid: Grid) -> str:
     """Add the quantum of what a node dequantizes as a constant, and return its name."""
     made = node.output[0]
-    kind, tensor = index.types.get(original(made)), index.initializers.get(node.input[0])
+    kind, tensor = index.types.get(original(made)), index.dense(node.input[0])
     rank = len(kind.tensor_type.shape.dim) if kind is not None else 0
     shape = tuple(tensor.dims if tensor is not None else [1] * rank)
     quantum = grid.quantum(shape or (1,)).astype(_dtype(index, node))
@@ -137,5 +137,5 @@ def _step(part: ModelProto, index: GraphIndex, node: NodeProto, grid: Grid) -> s
 
 
 def _dtype(index: GraphIndex, node: NodeProto) -> DType:
-    tensor = index.initializers.get(node.input[1])
+    tensor = index.dense(node.input[1])
     return numpy_dtype(tensor.data_type) if tensor is not None else np.dtype(np.float32)
