@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from typer import _completion_shared
 
-from onnxsurgeon_lite.cli import completion, edit, repl
+from onnxsurgeon_lite.cli import assistant, completion, edit, repl
 from onnxsurgeon_lite.cli.boundary import Boundary
 from onnxsurgeon_lite.cli.commands import PANELS, name_of
 from onnxsurgeon_lite.cli.data import data
@@ -51,6 +51,7 @@ for panel, commands in PANELS.items():
         app.command(name_of(command), rich_help_panel=panel)(command)
 
 app.command("repl", rich_help_panel=DEBUG)(repl.repl)
+app.command("mcp", rich_help_panel=DEBUG)(assistant.mcp)
 app.add_typer(data, name="data", rich_help_panel=CHANGE)
 edits = edit.verbs()
 app.add_typer(edits, name="edit", rich_help_panel=CHANGE)

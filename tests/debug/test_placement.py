@@ -135,6 +135,7 @@ def test_a_run_shows_the_placement_where_the_runtime_does_not_say(model_of, monk
 
 
 def test_a_page_colors_nodes_by_provider(model_of, tmp_path):
+    pytest.importorskip("plotly")
     page = tmp_path / "page.html"
 
     osl.inspect(model_of(CHAIN), placement=True, html=page, provider="AzureExecutionProvider")

@@ -25,6 +25,7 @@ LARGE = {
     "onnxscript": ["onnxscript"],
     "onnx_ir": ["onnxscript"],
     "captum": ["captum"],
+    "mcp": ["mcp"],
     "plotly": ["plotly", "igraph"],
     "playwright": ["playwright"],
     "fsspec": ["aiohttp", "s3fs"],

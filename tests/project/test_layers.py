@@ -20,6 +20,7 @@ OWNERS = {
     "onnxruntime": {"runtime"},
     "rich": {"report"},
     "typer": {"cli"},
+    "mcp": {"cli"},
     "IPython": {"repl"},
     "onnx_graphsurgeon": {"passes"},
     "torch": {"recording"},
