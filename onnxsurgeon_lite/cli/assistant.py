@@ -53,26 +53,27 @@ class Tools:
     """The tools that a server offers.
 
     Attributes:
+        group: the whole command line.
         folder: where they may write; None for nowhere.
     """
 
+    group: Any
     folder: Path | None = None
 
     @cached_property
     def commands(self) -> dict[str, Any]:
         """Tool -> the words of its command, and its parameters."""
-        from onnxsurgeon_lite.cli.app import app
-
-        group: Any = typer.main.get_command(app)
-        edits = (f"edit {verb}" for verb in group.commands["edit"].commands if verb != "script")
+        edits = (
+            f"edit {verb}" for verb in self.group.commands["edit"].commands if verb != "script"
+        )
         names = list(_READING)
         if self.folder is not None:
             names += _WRITING
             names += edits
-        context = group.make_context("onnxdbg", ["inspect"], resilient_parsing=True)
+        context = self.group.make_context("onnxdbg", ["inspect"], resilient_parsing=True)
         found = {}
         for words in names:
-            command = group
+            command = self.group
             for word in words.split():
                 command = command.commands[word]
             found[re.sub("[ -]", "_", words)] = (words, command, command.get_params(context))
@@ -220,7 +221,10 @@ def _serve(tools: Tools) -> None:
 
 
 def _mcp(
-    *, write: Path | None = None, list_tools: Annotated[bool, Typed(("--list",))] = False
+    context: typer.Context,
+    *,
+    write: Path | None = None,
+    list_tools: Annotated[bool, Typed(("--list",))] = False,
 ) -> None:
     """Offer the commands as tools to an assistant, by the Model Context Protocol, on stdin and stdout.
 
@@ -233,7 +237,7 @@ def _mcp(
     """
     if write is not None and not write.is_dir():
         raise UsageError(f"there is no folder {str(write)!r}", "make it, or leave out --write")
-    tools = Tools(None if write is None else write.resolve())
+    tools = Tools(context.find_root().command, None if write is None else write.resolve())
     if list_tools:
         for name in tools.commands:
             plain.out(f"{name}: {tools.description(name).splitlines()[0]}")

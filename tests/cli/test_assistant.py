@@ -6,6 +6,7 @@ import sys
 import anyio
 import onnx
 import pytest
+import typer
 from mcp import ClientSession, StdioServerParameters, stdio_client
 from typer.testing import CliRunner
 
@@ -14,6 +15,7 @@ from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.cli.assistant import Tools
 from onnxsurgeon_lite.errors import UsageError
 
+COMMANDS = typer.main.get_command(app)
 PROGRAM = "from onnxsurgeon_lite.cli import main; main()"
 
 
@@ -112,11 +114,11 @@ def test_with_a_folder_it_edits_there_and_nowhere_else(here):
 )
 def test_without_a_folder_nothing_runs_code_writes_or_leaves_the_machine(tool, given):
     with pytest.raises(UsageError):
-        Tools().words(tool, given)
+        Tools(COMMANDS).words(tool, given)
 
 
 def test_code_is_refused_where_a_folder_is_written_too(tmp_path):
-    tools = Tools(tmp_path)
+    tools = Tools(COMMANDS, tmp_path)
 
     for tool, given in [
         ("record", {"model": "evil.py:factory", "output": "refs"}),
@@ -130,12 +132,12 @@ def test_code_is_refused_where_a_folder_is_written_too(tmp_path):
 
 
 def test_values_that_begin_as_options_do_are_values():
-    words = Tools().words("inspect", {"model": "--version", "node": "-n", "ops": True})
+    words = Tools(COMMANDS).words("inspect", {"model": "--version", "node": "-n", "ops": True})
 
     assert words[0] == "inspect"
     assert {"--node=-n", "--ops"} == set(words[1:3])
     assert words[3:] == ["--", "--version"]
-    assert Tools().words("print", {"model": "optimized:/m.onnx"})[-1] == "optimized:/m.onnx"
+    assert Tools(COMMANDS).words("print", {"model": "optimized:/m.onnx"})[-1] == "optimized:/m.onnx"
 
 
 def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path):
@@ -143,7 +145,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path):
     (tmp_path / "out/link").symlink_to(tmp_path)
 
     with pytest.raises(UsageError, match="not inside"):
-        Tools((tmp_path / "out").resolve()).words(
+        Tools(COMMANDS, (tmp_path / "out").resolve()).words(
             "extract", {"model": "m.onnx", "outputs": ["y"], "output": "link/new.onnx"}
         )
 
