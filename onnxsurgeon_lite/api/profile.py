@@ -1,5 +1,6 @@
 """Profile models."""
 
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -30,6 +31,7 @@ def profile(
     trace: Place = None,
     html: Place = None,
     *,
+    layers: Place = None,
     node_data: Place = None,
     opt: OptLevel = "all",
     force: bool = True,
@@ -39,7 +41,9 @@ def profile(
 
     Args:
         runs: How many runs are timed, after one that is not.
-        against: The same of another model, to put both side by side; `model` is what comes after.
+        against: The same of another model, to put both side by side; `model` is what comes after. Or the file of
+            `trtexec --exportProfile`: TensorRT's times of the same model.
+        layers: The file of `trtexec --exportLayerInfo`, which says better which nodes TensorRT's layers stand for.
         a: Settings of what comes before: `"opt=none,threads=1"`, or the same as a dict.
         b: Settings of what comes after; both are the same model's without `against`.
         trace: Where to write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.
@@ -77,12 +81,16 @@ def profile(
         child = call.start(after)
         index = call.index(model)
         require_optimizers(index, before, after, call)
+        earlier = _of_tensorrt(index, against, layers, call)
         given = call.feeds(index, feeds)
         found = _profiled(index, given, after, child, runs, place)
         if not (against or a or b):
             return call.done(found)
         from onnxsurgeon_lite.debug.profiling import ProfileComparison
 
+        if earlier is not None:
+            call.models.append(index)
+            return call.done(ProfileComparison.of(earlier, found))
         if against is None:
             call.models.append(index)
         else:
@@ -90,6 +98,25 @@ def profile(
             given = call.feeds(index, feeds)
         earlier = _profiled(index, given, before, call.start(before), runs, None)
         return call.done(ProfileComparison.of(earlier, found))
+
+
+def _of_tensorrt(
+    index: "GraphIndex", against: "ModelLike | None", layers: Place, call: Call
+) -> "Profile | None":
+    """Return TensorRT's times where a file has them; None where it is a model."""
+    from onnxsurgeon_lite.debug.profiling.tensorrt import is_profile, read_profile
+
+    if not isinstance(against, str | PathLike) or not is_profile(Path(against)):
+        if layers is not None:
+            raise UsageError("layers are those of a profile", "write --against PROFILE.json, too")
+        return None
+    found = read_profile(Path(against), index, None if layers is None else Path(layers))
+    covered = {each for node in found.nodes for each in node.covers}
+    if missing := len(index.nodes) - len(covered):
+        call.notes.append(f"{missing} of {len(index.nodes)} nodes are in no layer's name")
+    if alone := sum(node.cost.seconds for node in found.nodes if not node.covers):
+        call.notes.append(f"layers without a node of the model take {1e3 * alone:.3g} ms")
+    return found
 
 
 def _profiled(

@@ -128,7 +128,7 @@ class Tools:
                 if key in _outputs(name):
                     text = self._inside(text)
                 _add(known[key], text, value, flags, arguments)
-        words: list[str] = name.split()
+        words: list[str] = name.split()  # what is after `--` is never an option
         return words + flags + ["--"] + arguments
 
     def _inside(self, text: str) -> str:

@@ -161,7 +161,8 @@ def profile(
     Args:
         runs: How many runs are timed, after one that is not.
         by: What the table shows.
-        against: Another model, to see what takes longer and by how much.
+        against: Another model, to see what takes longer and by how much; or what trtexec --exportProfile wrote.
+        layers: What trtexec --exportLayerInfo wrote: which nodes TensorRT's layers stand for.
         a: Settings of what comes before: opt=none,threads=1.
         b: Settings of what comes after.
         trace: Write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.

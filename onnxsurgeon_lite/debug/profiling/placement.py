@@ -164,6 +164,7 @@ def _placement(
     made: Iterable[tuple[str, str, str]],
     numbers: dict[str, int],
 ) -> Placement:
+    # the runtime puts a function's nodes in the place of each call, and gives them its names
     functions = {function_key(f): f for f in index.model.proto.functions}
 
     def of(node_id: str, node: NodeProto) -> Where:
