@@ -12,6 +12,7 @@ imports nothing else; `__init__.pyi` says where each is.
 
 import ast
 from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 
 from onnxsurgeon_lite import passes, shown
@@ -36,7 +37,10 @@ __all__ = sorted(_PLACES)
 
 def __getattr__(name: str) -> object:
     if name in _PLACES:
-        found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+        found = getattr(import_module(_PLACES[name]), name)
+        if isfunction(found) and not hasattr(found, "__signature__"):
+            found = import_module(f"{__name__}.api.spelling").spelled(found)
+        globals()[name] = found
         return found
     if not name.startswith("_") and name.replace("_", "-") in passes.PASSES:  # another package's
         return import_module(f"{__name__}.api.edit").verb(name)

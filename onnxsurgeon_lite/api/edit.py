@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack, cast, get_args, get_origin, get_type_h
 
 from onnxsurgeon_lite import passes
 from onnxsurgeon_lite.api.call import Call, Limiting, RunOnFeeds
-from onnxsurgeon_lite.api.spelling import KEYWORD, documented, options, spelled
+from onnxsurgeon_lite.api.spelling import KEYWORD, bound, documented, options, spelled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -325,7 +325,7 @@ def verb(name: str) -> "Callable[..., EditResult]":
     edited = next(iter(signature.parameters))
 
     def edit(*args: object, **named: object) -> "EditResult":
-        given = signature.bind(*args, **named).arguments
+        given = bound(name, signature, args, named).arguments
         model = given.pop(edited)
         how = {key: given.pop(key) for key in list(given) if key not in fields}
         given |= {k: loaded(v) for k, v in given.items() if (k in _MODELS and v) or held(v)}

@@ -55,6 +55,8 @@ _MEANING = {
     "progress": "Called with a sentence when the work goes on.",
 }
 DEFAULTS = {f.name: f.default for f in fields(Call) if f.init}
+_NOTHING = re.compile(r"\b(None|object|Any)\b")
+_NUMBERS = re.compile(r"\b(int|float|bool|object|Any)\b")  # of an annotation
 _SECTION = re.compile(r"\n\n(Args|Returns|Raises|Example):\n")
 _ARGUMENT = re.compile(r"^    (\w+): ", re.MULTILINE)
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -67,29 +69,41 @@ def spelled(function: Callable[P, R]) -> Callable[P, R]:
     if "how" in own:
         shared = get_args(own.pop("how").annotation)[0].__annotations__
         signature = signature.replace(parameters=[*own.values(), *options(shared)])
-    choices = {
-        name: get_args(parameter.annotation)
-        for name, parameter in signature.parameters.items()
-        if get_origin(parameter.annotation) is Literal
-    }
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            given = signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            name, words = function.__name__, ", ".join(signature.parameters)
-            raise UsageError(f"{name}: {error}", f"it takes {words}; help(osl.{name})") from error
-        for name, known in choices.items():
-            if given.get(name, known[0]) not in known:
-                raise UsageError(
-                    f"{name}={given[name]!r} has no meaning", f"give {', '.join(map(repr, known))}"
-                )
+        bound(function.__name__, signature, args, kwargs)
         return function(*args, **kwargs)
 
     vars(call)["__signature__"] = signature
     call.__doc__ = documented(function.__doc__ or "", signature.parameters)
     return call
+
+
+def bound(
+    name: str, signature: inspect.Signature, args: Iterable[object], named: Mapping[str, object]
+) -> inspect.BoundArguments:
+    """Return the arguments of a call by name.
+
+    Raises:
+        UsageError: one is missing, unknown or too many, no choice, or a number or None where none is meant.
+    """
+    words = ", ".join(signature.parameters)
+    try:
+        given = signature.bind(*args, **named)
+    except TypeError as error:
+        raise UsageError(f"{name}: {error}", f"it takes {words}; help(osl.{name})") from error
+    for key, value in given.arguments.items():
+        kind = signature.parameters[key].annotation
+        known = get_args(kind) if get_origin(kind) is Literal else (value,)
+        if value not in known:
+            choices = ", ".join(map(repr, known))
+            raise UsageError(f"{key}={value!r} has no meaning", f"give {choices}")
+        meant = inspect.formatannotation(kind)
+        is_number = isinstance(value, int | float) and not _NUMBERS.search(meant)
+        if is_number or (value is None and not _NOTHING.search(meant)):
+            raise UsageError(f"{name}: {key}={value!r} is no {meant}", f"help(osl.{name})")
+    return given
 
 
 def options(shared: Mapping[str, object], taken: Iterable[str] = ()) -> list[inspect.Parameter]:

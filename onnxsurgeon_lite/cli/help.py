@@ -69,16 +69,13 @@ class HelpedCommand(TyperCommand):
         for param in self.get_params(ctx):
             param.help = _plain(param.help)
             if isinstance(param, TyperOption):
-                param.rich_help_panel = _panel(param.name)
+                named = (panel for panel, names in _PANELS.items() if param.name in names)
+                param.rich_help_panel = next(named, "Main")
         super().format_help(ctx, formatter)
 
 
 def _place(name: str | None) -> int:
     return _ORDER.index(name) if name in _ORDER else 0
-
-
-def _panel(name: str | None) -> str:
-    return next((panel for panel, names in _PANELS.items() if name in names), "Main")
 
 
 def _plain(text: str | None) -> str:

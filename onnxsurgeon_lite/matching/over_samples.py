@@ -255,7 +255,8 @@ class SampleComparing:
         """Return how many samples can run together that are as large as these are, by what they read and give."""
         if self.job.carry or not all(each.takes_several for each in self._sessions.values()):
             return 1
-        size = sum(_size(value) for each in sets for values in each for value in values.values())
+        every = (value for each in sets for values in each for value in values.values())
+        size = sum(value.nbytes for value in every if isinstance(value, np.ndarray))
         return max(1, min(_TOGETHER, _BYTES * len(sets[0]) // max(1, size)))
 
 
@@ -313,10 +314,6 @@ def compare_sets_of_samples(
     return tally.result()
 
 
-def _size(value: object) -> int:
-    return value.nbytes if isinstance(value, np.ndarray) else 0
-
-
 @dataclass
 class Tally:
     """What is known of all samples while they pass by: a number for each value and sample, and the worst outcomes."""
@@ -325,7 +322,9 @@ class Tally:
     total: int = 0
     failing: list[int] = field(default_factory=list)
     raised: list[SurgeonError] = field(default_factory=list)
-    _errors: "dict[str, array[float]]" = field(default_factory=lambda: defaultdict(_doubles))
+    _errors: "dict[str, array[float]]" = field(
+        default_factory=lambda: defaultdict(lambda: array("d"))
+    )
     _wrong: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     _exceeds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _worst: list[tuple[bool, float, int, SampleOutcome]] = field(default_factory=list)
@@ -390,7 +389,3 @@ class Tally:
         at = [float(q) for q in np.quantile(errors, _QUANTILES, method="lower")]
         wrong, exceeds = self._wrong[name], self._exceeds[name]
         return ValueQuantiles(len(errors), wrong, at[0], at[1], at[2], at[3], exceeds)
-
-
-def _doubles() -> "array[float]":
-    return array("d")

@@ -104,7 +104,9 @@ class SampleJob:
         fed = sample.feeds or _at(self.feeds, sample)
         if self.carry:
             stored, fed = (_begun(index, each, self.carry, self.dims) for each in (stored, fed))
-        feeds = feeds_in_order(index, stored) if fed is None and stored else _fed(index, fed)
+        feeds: Feeds = feeds_in_order(index, stored) if stored and fed is None else {}
+        if fed is not None:
+            feeds = feeds_from(index, fed)
         if stored is not None and fed is not None:
             require_same_inputs(index, stored, feeds, self.carry)
         if self.dims:
@@ -168,10 +170,6 @@ def carried_by(index: GraphIndex, sequence: Mapping[str, str]) -> dict[str, str]
                 raise UnknownNameError(own, "the model", index.inputs, kind="input")
             found[own] = match[0]
     return found
-
-
-def _fed(index: GraphIndex, fed: ReferenceSet | None) -> Feeds:
-    return {} if fed is None else feeds_from(index, fed)
 
 
 def _at(samples: Samples | None, sample: Sample) -> ReferenceSet | None:

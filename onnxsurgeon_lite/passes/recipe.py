@@ -155,7 +155,7 @@ def _value(key: str, value: object, expected: object) -> object:
         return float(value)
     if type(value) not in kinds:
         names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
-        raise UsageError(f"{key!r} is {value!r}, not of type {names}")
+        raise UsageError(f"{key!r} is {value!r}, not of type {names}", f"give {key} = {names}")
     return value
 
 

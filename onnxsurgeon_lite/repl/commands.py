@@ -146,10 +146,6 @@ def _undisplay(session: PromptSession, rest: str) -> None:
         session.dbg.watch(name)
 
 
-def _print(session: PromptSession, rest: str) -> object:
-    return session.dbg.read(_values(session, rest))
-
-
 def _evaluate(session: PromptSession, rest: str) -> object:
     """Print a value; what holds no name of the model but words and numbers may be Python."""
     text = _values(session, rest)
@@ -198,10 +194,6 @@ def _repair(session: PromptSession, _: str) -> None:
         raise UsageError("there is nothing to repair", "write why: it searches the causes")
     session.show(session.model.apply(Pipeline(steps)))  # one undo takes all of them back
     session.found = None
-
-
-def _set(session: PromptSession, rest: str) -> object:
-    return session.dbg.set(*_assigned(session, rest, "set VALUE = ARRAY"))
 
 
 def _feed(session: PromptSession, rest: str) -> None:
@@ -356,7 +348,9 @@ GROUPS: dict[str, dict[str, PromptCommand]] = {
         "quit": PromptCommand("", "leave", _quit),
     },
     "Look": {
-        "print": PromptCommand("VALUE", "a value's numbers", _print, "value"),
+        "print": PromptCommand(
+            "VALUE", "a value's numbers", lambda s, r: s.dbg.read(_values(s, r)), "value"
+        ),
         "p": PromptCommand(
             "VALUE|PYTHON", "the same; or what Python makes of it", _evaluate, "value"
         ),
@@ -377,7 +371,12 @@ GROUPS: dict[str, dict[str, PromptCommand]] = {
         "help": PromptCommand("[WORD]", "this", _help, "help"),
     },
     "Edit": {
-        "set": PromptCommand("VALUE = ARRAY", "go on with other numbers", _set, "value"),
+        "set": PromptCommand(
+            "VALUE = ARRAY",
+            "go on with other numbers",
+            lambda s, r: s.dbg.set(*_assigned(s, r, "set VALUE = ARRAY")),
+            "value",
+        ),
         "heal": PromptCommand(
             "VALUE", "go on with its reference", lambda s, r: s.dbg.heal(r), "value"
         ),

@@ -19,7 +19,7 @@ from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.metrics import explain
 from onnxsurgeon_lite.report.plain import changes_shown
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, arrays_in
+from onnxsurgeon_lite.tensors.dtypes import Array, arrays_in
 from onnxsurgeon_lite.tensors.metrics import number_text
 from onnxsurgeon_lite.tensors.statistics import Statistics
 
@@ -70,7 +70,8 @@ def reading_text(reading: Reading) -> str:
     """A value: what it is, a corner of its numbers, and how it compares."""
     first, *rest = _lines(reading)
     lines = [f"{first.lstrip()}; {reading.producer}", *rest]
-    return "\n".join([shown_lines(lines), *_corner(reading.value)])
+    numbers = (text for array in arrays_in(reading.value) for text in _numbers(array))
+    return "\n".join([shown_lines(lines), *numbers])
 
 
 def level_text(levels: Sequence[Level]) -> str:
@@ -138,11 +139,6 @@ def _statistics(line: Statistics) -> str:
         numbers = f": {low} .. {high}, mean {mean}"
     odd = [f"{count} {what}" for count, what in ((line.nan, "NaN"), (line.inf, "Inf")) if count]
     return ", ".join([f"{line.name} {line.dtype} {list(line.shape)}{numbers}", *odd])
-
-
-def _corner(value: RunValue) -> list[str]:
-    """The numbers of a small tensor; of a large one the corners of its first matrix."""
-    return [text for array in arrays_in(value) for text in _numbers(array)]
 
 
 def _numbers(array: Array) -> list[str]:

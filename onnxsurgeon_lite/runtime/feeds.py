@@ -271,7 +271,11 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
     _refuse_unknown("input", recipe.fills, index.inputs)
     symbols = set(symbols_of(index.inputs[name] for name in names))
     _refuse_unknown("symbolic dimension", recipe.dims.keys() - {""}, symbols - {""})
-    stored = {name: _stored(name, fill) for name, fill in recipe.fills.items() if _is_file(fill)}
+    stored = {
+        name: _stored(name, fill)
+        for name, fill in recipe.fills.items()
+        if not _is_known(fill) and isinstance(parse(fill), str)
+    }
     read = {name: _declared(index.inputs[name], value) for name, value in stored.items()}
     for name, value in read.items():
         check_feed(index, name, value, "--fill")
@@ -425,10 +429,6 @@ def _is_known(fill: str) -> bool:
     """Return whether a fill makes numbers at random, or all equal."""
     kind, colon, _ = fill.partition(":")
     return kind in _FILLS and bool(colon) == (kind == "uniform")
-
-
-def _is_file(fill: str) -> bool:
-    return not _is_known(fill) and isinstance(parse(fill), str)
 
 
 def _stored(name: str, path: str) -> Array | list[Array]:

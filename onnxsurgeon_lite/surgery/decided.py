@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorShapeProto, TypeProto, helper
+from onnx import GraphProto, NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.schemas import constant, held
@@ -68,7 +68,7 @@ def _shape(node: NodeProto, types: Mapping[str, TypeProto], rest: int | None) ->
     kept = [
         place
         for place, dim in enumerate(after)
-        if place < len(before) and _same(dim, before[place])
+        if place < len(before) and dim.dim_param and dim.dim_param == before[place].dim_param
     ]
     unknown = [place for place, dim in enumerate(after) if not dim.HasField("dim_value")]
     if not after or 0 in (dim.dim_value for dim in after if dim.HasField("dim_value")):
@@ -102,7 +102,3 @@ def _rest(index: GraphIndex, name: str, types: Mapping[str, TypeProto]) -> int |
         else:
             return None
     return int(places[0]) if len(places) == 1 else None
-
-
-def _same(one: TensorShapeProto.Dimension, other: TensorShapeProto.Dimension) -> bool:
-    return bool(one.dim_param) and one.dim_param == other.dim_param

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from html import escape
 
 import jedi
 import numpy as np
@@ -203,7 +204,56 @@ def test_a_result_is_what_the_command_prints(words, folder):
     assert json.loads(json.dumps(result.to_json())) == json.loads(data.stdout)
     assert len(repr(result)) < 200
     assert "\n" not in repr(result)
-    assert result._repr_html_().startswith("<pre>")
+    shown = result._repr_html_()
+    assert shown.startswith(("<table><tr><th>", "<pre>"))
+    assert f"<pre>{escape(str(result))}</pre>" in shown
+
+
+def test_a_notebook_shows_the_verdict_in_a_small_table_first(folder):
+    result = osl.bisect("faulty_attribute.onnx", "references/whole_model.npz")
+
+    verdict, *_, repair = re.findall("<tr><th>(.*?)</th><td>(.*?)</td></tr>", result._repr_html_())
+
+    assert verdict[0] == "mismatch"
+    assert verdict[1].startswith("wrong node: Conv")
+    assert repair[0].startswith("cause: dilations of Conv")
+    assert repair[1].startswith("onnxdbg edit set-attr faulty_attribute.onnx Conv_6")
+
+
+SCALARS = {"compare"}  # take a number
+BAD_CALLS = {
+    "missing a required argument": lambda call: call(),
+    "unexpected keyword argument 'nonsense'": lambda call: call("whole_model.onnx", nonsense=1),
+    "too many positional arguments": lambda call: call(*["whole_model.onnx"] * 60),
+    "is no ": lambda call: call(7, *[None] * (_needed(call) - 1)),
+}
+
+
+def _needed(call) -> int:
+    every = inspect.signature(call).parameters.values()
+    return sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in every)
+
+
+@pytest.mark.parametrize("says", BAD_CALLS)
+def test_a_bad_call_is_an_error_with_a_hint(says, folder):
+    bare = {}
+    for name, call in FUNCTIONS.items():
+        parameters = inspect.signature(call).parameters.values()
+        takes_more = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
+        if inspect.isclass(call) or takes_more or (says == "is no " and name in SCALARS):
+            continue
+        if says.startswith("missing") and not _needed(call):
+            continue
+        try:
+            BAD_CALLS[says](call)
+        except UsageError as error:
+            if not error.hint:
+                bare[name] = error.message
+        except Exception as error:  # noqa: BLE001  whatever it is, it is not ours
+            bare[name] = repr(error)
+        else:
+            bare[name] = "nothing"
+    assert not bare
 
 
 def test_an_edit_is_what_the_command_prints(folder):

@@ -17,6 +17,7 @@ from onnx import helper
 
 import onnxsurgeon_lite as osl
 from kit import FIXTURES
+from kit.causes import model, numbers
 from onnxsurgeon_lite.errors import (
     OutputExistsError,
     UnknownNameError,
@@ -94,6 +95,20 @@ def test_a_bisection_shows_cause_repair_error_culprit_and_tensors(written):
     assert data["graphs"][0]["close_ups"][0]["node"] == 6
     assert data["tensors"][0]["name"] == "27"
     assert data["tensors"][0]["worst"][0]["difference"] == pytest.approx(2.109, abs=0.01)
+
+
+def test_the_node_that_the_cause_names_is_marked(tmp_path):
+    text = "g (float[4,8] x) => (float[4,8] y) { a = Mul(x, s) b = Tanh(a) y = MatMul(b, w) }"
+    w, x = numbers(8, 8), {"x": numbers(4, 8, seed=1)}
+    right, wrong = (model(text, s=np.float32(s), w=w) for s in (0.5, 0.3))
+    known = {"y": osl.run(right, feeds=x)["y"]}
+
+    result = osl.bisect(wrong, known, feeds=x, html=tmp_path / "page.html")
+
+    marks = data_of(tmp_path / "page.html")["marks"]
+    assert "'s' of Mul (@0) is 0.3" in result.culprits[0].causes[0].sentence
+    assert [mark["node"] for mark in marks if mark["kind"] == "cause"] == [0]
+    assert [mark["node"] for mark in marks if mark["kind"] == "culprit"] == [2]
 
 
 def test_a_diff_pairs_the_nodes_and_marks_what_changed(written):

@@ -68,7 +68,8 @@ class Diagnosis:
     def culprit(self, bad: int, region: Iterable[int]) -> Culprit:
         """Return a found culprit with its place and its compared values."""
         culprit = culprit_at(self.space, bad, region)
-        culprit.inputs = [name for name in culprit.inputs if not self._is_own_constant(name)]
+        own = self.space.constant - self.judge.references.entries.keys()  # it makes them for itself
+        culprit.inputs = [name for name in culprit.inputs if name not in own]
         culprit.lacking = self._lacking(culprit)
         stored = self.judge.references.entries.get(culprit.value)
         if stored is not None and stored.class_name and not culprit.class_name:
@@ -85,10 +86,6 @@ class Diagnosis:
             culprit.values.append(report)
         self.made |= {name: self.result.tensors[name] for name in culprit.outputs}
         return culprit
-
-    def _is_own_constant(self, name: str) -> bool:
-        """Return whether a value is a constant without a reference, which the culprit makes for itself."""
-        return name in self.space.constant and name not in self.judge.references
 
     def _lacking(self, culprit: Culprit) -> list[str]:
         """List references between the culprit's inputs and its value that the model does not have.

@@ -164,7 +164,9 @@ class QuantizedSearch:
         judge = replace(
             judge, noise={**judge.noise, **errors} if any(errors.values()) else judge.noise
         )
-        inside = values.region(fault.value) | _between(index, fault.value, name)
+        inside = values.region(fault.value)
+        if name != fault.value:
+            inside = inside | index.ancestors([name], stop=[fault.value])
         region = {
             space.number[n] for p in inside for n in index.nodes[p].output if n in space.number
         }
@@ -267,7 +269,3 @@ def are_own(values: FloatValues, runtime: Runtime, tolerance: Tolerance | None) 
         found = next(part.run(part.part()))
         equal += name in found and judge.good(name, found[name])
     return 2 * equal > len(some)
-
-
-def _between(index: GraphIndex, first: str, last: str) -> set[int]:
-    return index.ancestors([last], stop=[first]) if first != last else set()

@@ -77,11 +77,8 @@ def _outputs(index: GraphIndex, positions: Iterable[int]) -> list[str]:
 def _draws_inside(model: ModelProto, node: NodeProto) -> bool:
     """Return whether the node or one in its bodies or called functions draws random numbers."""
     called = (inner for function in reached_functions(model, [node]) for inner in function.node)
-    return any(map(_draws, walk.with_inner([node, *called])))
-
-
-def _draws(node: NodeProto) -> bool:
-    return node.op_type in RANDOM and node.domain in ("", "ai.onnx")
+    every = walk.with_inner([node, *called])
+    return any(each.op_type in RANDOM and each.domain in ("", "ai.onnx") for each in every)
 
 
 def _trains(index: GraphIndex, node: NodeProto) -> bool:

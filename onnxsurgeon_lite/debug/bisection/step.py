@@ -33,14 +33,6 @@ def _softmax(x: Wide, _: Wide) -> Wide:
     return np.asarray(made / made.sum(-1, keepdims=True))
 
 
-def _scaled(x: Wide, y: Wide) -> Wide:
-    return np.asarray(x * fitted(x, y, None)[0])
-
-
-def _shifted(x: Wide, y: Wide) -> Wide:
-    return np.asarray(x + (y - x).mean(tuple(range(x.ndim - 1))))
-
-
 def _normalized(x: Wide, y: Wide) -> Wide:
     normal = normalized(x, "LayerNormalization")
     scale, bias = fitted(normal, y, tuple(range(x.ndim - 1)), shifts=True)
@@ -49,7 +41,7 @@ def _normalized(x: Wide, y: Wide) -> Wide:
 
 _FITTED: Mapping[str, Callable[[Wide, Wide], Wide]] = {
     "Softmax": _softmax,
-    "Mul by a constant": _scaled,
-    "Add of a bias": _shifted,
+    "Mul by a constant": lambda x, y: x * fitted(x, y, None)[0],
+    "Add of a bias": lambda x, y: x + (y - x).mean(tuple(range(x.ndim - 1))),
     "LayerNormalization": _normalized,
 }

@@ -46,11 +46,6 @@ def _constants(site: RegionNode) -> dict[int, Constant]:
     return {constant.slot: constant for constant in found if constant is not None}
 
 
-def _others_than_now(count: int) -> Iterator[Ints]:
-    """Yield the orders of gates but for the one that they have."""
-    return itertools.islice(itertools.permutations(range(count)), 1, None)
-
-
 def recurrent(place: Place) -> Hypotheses:
     """Yield other arrangements of the constants of recurrent nodes, and other numbers that their biases begin with.
 
@@ -88,7 +83,7 @@ def _rearranged(sites: Sequence[RegionNode]) -> Hypotheses:
 def _arranged(arrays: Mapping[int, Array], count: int) -> Iterator[Arranged]:
     """Yield other orders of gates, of directions, of the halves of the bias; other biases; transposed gates."""
     # gates in another order: of all constants, of some, of one direction
-    orders = list(_others_than_now(count))
+    _, *orders = itertools.permutations(range(count))
     wrong, other = "the gates of {title} are", "in another order in {names}; taken as"
     for order, parts in itertools.product(orders, _PARTS):
         right = {slot: _regated(a, slot, parts, order) for slot, a in arrays.items()}

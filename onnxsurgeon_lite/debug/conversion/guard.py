@@ -101,11 +101,12 @@ class Guard:
         )
         chosen = [frozenset[str]().union(*groups[:count]) for count in range(len(groups) + 1)]
         count = shortest(left, lambda n: self.simulated(chosen[n])[0], most)
-        fewest = smallest(sorted(chosen[count]), self._suffices, most - len(self._known))
+        fewest = smallest(
+            sorted(chosen[count]),
+            lambda ids: self.simulated(frozenset(ids))[0] <= 1,
+            most - len(self._known),
+        )
         return frozenset(fewest) or chosen[count]
-
-    def _suffices(self, ids: Collection[str]) -> bool:
-        return self.simulated(frozenset(ids))[0] <= 1
 
     @cached_property
     def effects(self) -> dict[Site, Effect]:

@@ -33,12 +33,9 @@ def smoothed(index: GraphIndex, quantizers: Quantizers) -> Model | None:
 
 def widened(feeds: Feeds) -> Feeds:
     """Return feeds for a model without half precision."""
-    wide = {n: v for n, v in feeds.items() if is_array(v) and _is_half(v)}
+    half = [*map(numpy_dtype, _HALF)]
+    wide = {n: v for n, v in feeds.items() if is_array(v) and v.dtype in half}
     return {**feeds, **{name: value.astype(np.float32) for name, value in wide.items()}}
-
-
-def _is_half(array: np.ndarray) -> bool:
-    return array.dtype in map(numpy_dtype, _HALF)
 
 
 def _clip(model: Model, index: GraphIndex, quantizers: Quantizers) -> None:

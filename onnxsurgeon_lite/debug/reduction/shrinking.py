@@ -1,7 +1,7 @@
 """Make a failing model smaller as long as it fails for the same reason."""
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -170,8 +170,12 @@ class Shrinking:
         # few nodes of a cut can be bypassed: each is asked about alone
         alone = 0 < len(row.items) <= _FEW and row.items[0][0] == BYPASSED
         if alone or row.items and not row.holds([]):
-            kind = _itself if alone else _numbers
-            left = smallest(row.items, row.holds, soon=row.ask_ahead, kind=kind)
+            left = smallest(
+                row.items,
+                row.holds,
+                soon=row.ask_ahead,
+                kind=lambda item: item if alone else item[0] in FILLS,
+            )
             left = [] if len(left) == 1 and row.holds([]) else left
         return self._result(row, left)
 
@@ -259,14 +263,6 @@ class _Row:
     def _refused(self, new: set[tuple[Item, int]]) -> bool:
         # what was refused alone is refused after a step that has nothing to do with it
         return len(new) == 1 and new <= self.search.refused
-
-
-def _numbers(item: Item) -> Hashable:
-    return item[0] in FILLS
-
-
-def _itself(item: Item) -> Hashable:
-    return item
 
 
 def _around(failing: Failing, item: Item) -> int:

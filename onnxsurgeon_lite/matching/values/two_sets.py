@@ -63,7 +63,8 @@ def _aligned(
 
 def _side(references: ReferenceSet, other: ReferenceSet) -> Side:
     """Collect the facts of a set; what it, or one of its modules, computed last is the output."""
-    named = named_as_modules(references, _modules(other), _inputs(other))
+    inputs = [name for name, entry in other.entries.items() if entry.is_input]
+    named = named_as_modules(references, _modules(other), inputs)
     side = side_of_references(named, list(references)[-1:])
     last = {path: fact for fact in side.facts.values() for path in Provenance(fact.scope).around()}
     for path, fact in last.items():
@@ -122,7 +123,3 @@ def _share_names(one: ReferenceSet, other: ReferenceSet) -> bool:
 def _modules(references: ReferenceSet) -> set[str]:
     scopes: Iterable[str] = {entry.scope for entry in references.entries.values()} - {""}
     return {path for scope in scopes or references for path in Provenance(scope).around()}
-
-
-def _inputs(references: ReferenceSet) -> list[str]:
-    return [name for name, entry in references.entries.items() if entry.is_input]

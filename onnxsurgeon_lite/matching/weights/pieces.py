@@ -77,7 +77,8 @@ class PieceTable:
         """
         if array.size < 2 or (array == array.flat[0]).all():
             return None
-        found = (p for p in self._ways(array) if self._makes(p, array))
+        made = ((p, p.joined(self._read, array.shape)) for p in self._ways(array))
+        found = (p for p, whole in made if np.array_equal(whole.astype(array.dtype), array))
         return next(found, None) or (self._joined(array, order) if array.ndim == 1 else None)
 
     def _joined(self, array: Array, order: Callable[[str], bool]) -> Pieces | None:
@@ -127,9 +128,6 @@ class PieceTable:
         counts = [int(np.prod(shape)) // length for shape in parameters.values()]
         fresh = np.cumsum([0, *counts[:-1]])
         return Pieces(parameters, length, places - starts[which] + fresh[which_used], is_turned)
-
-    def _makes(self, pieces: Pieces, array: Array) -> bool:
-        return np.array_equal(pieces.joined(self._read, array.shape).astype(array.dtype), array)
 
     def _table(self, length: int, dtype: DType) -> _Table:
         keys, starts, count = [np.empty(0, np.uint64)], {}, 0

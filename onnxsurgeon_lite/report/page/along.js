@@ -2,7 +2,7 @@
 
 const MOST_POINTS = 4000;
 const SYMBOLS = {
-  culprit: "star", cleared: "circle-open", region: "diamond-open", mismatch: "star", kept: "square-open", excluded: "triangle-up-open", peak: "triangle-up",
+  culprit: "star", cause: "hexagram", cleared: "circle-open", region: "diamond-open", mismatch: "star", kept: "square-open", excluded: "triangle-up-open", peak: "triangle-up",
 };
 
 /** Text as plotly shows it: it reads markup. */

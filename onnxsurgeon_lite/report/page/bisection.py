@@ -1,8 +1,12 @@
 """What the page of a bisection shows."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import product
 
+from onnxsurgeon_lite.debug.causes.everywhere import edited
 from onnxsurgeon_lite.debug.result import BisectResult, Culprit, ValueReport
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.bisection import (
     beside_eager,
@@ -27,6 +31,7 @@ _STATES: dict[str, data.State] = {
 def page(result: BisectResult, sight: Sight) -> data.Page:
     """Return what the page shows."""
     marks = [*_marks(result.culprits, "culprit"), *_marks(result.cleared, "cleared")]
+    marks += _named(result.culprits, sight)
     state = _STATES[result.verdict]
     return data.Page(
         "bisect",
@@ -85,6 +90,15 @@ def _marks(culprits: Iterable[Culprit], kind: data.MarkKind) -> Iterator[data.Ma
         yield data.Mark(0, last, kind, because)
         for position in region:
             yield data.Mark(0, position, "region", f"one of {len(region) + 1} nodes: {because}")
+
+
+def _named(culprits: Iterable[Culprit], sight: Sight) -> Iterator[data.Mark]:
+    """Yield marks of the nodes that causes name, but for those that their own edits make."""
+    for culprit, index in product(culprits, sight.models):
+        for cause in culprit.causes[:1]:
+            with suppress(SurgeonError):
+                for node in edited(index, cause.steps):
+                    yield data.Mark(0, node, "cause", cause.sentence)
 
 
 def _tensors(result: BisectResult, sight: Sight) -> Iterator[data.TensorPart]:

@@ -14,6 +14,7 @@ Node = int | str
 State = Literal["agrees", "mismatch", "unknown", "facts"]
 MarkKind = Literal[
     "culprit",
+    "cause",
     "region",
     "cleared",
     "mismatch",

@@ -2,7 +2,7 @@
 
 const BOX = { width: 172, height: 44, column: 192, row: 100 };
 const KINDS = { // how a mark is drawn: never by color alone
-  culprit: ["\u2716", "culprit"], region: ["\u25c7", "one of several"], cleared: ["\u25cb", "cleared"], added: ["+", "added"],
+  culprit: ["\u2716", "culprit"], cause: ["\u2691", "named by the cause"], region: ["\u25c7", "one of several"], cleared: ["\u25cb", "cleared"], added: ["+", "added"],
   removed: ["\u2212", "removed"], changed: ["\u2260", "changed"], kept: ["\u25a3", "kept in float"], excluded: ["!", "excluded"],
   mismatch: ["\u2717", "mismatch"], peak: ["\u25b2", "peak"], asked: ["\u25cf", "asked for"], unmatched: ["?", "without a partner"], fused: ["", "fused"],
 };

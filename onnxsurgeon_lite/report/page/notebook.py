@@ -31,8 +31,9 @@ KINDS = (
 
 
 def html(result: Shown) -> str:
-    """Return the text, escaped, and the picture that the result's page shows first."""
-    return f"<pre>{escape(results.text(result))}</pre>{pictures(result)}"
+    """Return what the result's page shows first, and the text, folded; of a result without a page the text."""
+    text, first = f"<pre>{escape(results.text(result))}</pre>", pictures(result)
+    return f"{first}<details><summary>text</summary>{text}</details>" if first else text
 
 
 def html_of(result: object) -> str:

@@ -32,12 +32,20 @@ _STYLE = 'style="max-width: 100%" font-family="sans-serif" font-size="11"'
 
 
 def pictures(result: Shown) -> str:
-    """Return the picture that the page of a result shows first: numbers along the model, and a tensor."""
+    """Return what the page of a result shows first: the verdict, numbers along the model, a tensor."""
     if type(result).__name__ not in _PICTURED:
         return ""
     page = page_of(result, Sight(is_drawn=False))
+    verdict = page.verdict
+    said = [(str(verdict.state), line) for line in verdict.headlines]
+    said += [(step.what, step.command) for step in verdict.steps]
+    rows = (f"<tr><th>{escape(what)}</th><td>{escape(line)}</td></tr>" for what, line in said)
     charts = (chart for measure in page.measures if (chart := _chart(measure)))
-    return next(charts, "") + "".join(map(_tensor, page.tensors[:1]))
+    return (
+        f"<table>{''.join(rows)}</table>"
+        + next(charts, "")
+        + "".join(map(_tensor, page.tensors[:1]))
+    )
 
 
 def _tensor(tensor: TensorPart) -> str:

@@ -113,7 +113,8 @@ class Examination:
         cut = {fault.value for fault in saturated} | narrow
         quantizers = [p for p, node in enumerate(index.nodes) if node.op_type == QUANTIZE]
         proven |= {p for p in quantizers if not cut.isdisjoint(index.nodes[p].input)}
-        found = [fault for fault in found if not proven & self._before(fault)]
+        region = self.values.region
+        found = [f for f in found if not proven & region(f.value) - {f.position}]
         for fault in [*sure, *found]:
             first = by_node.setdefault(fault.position, fault)
             first.findings += fault.findings if first is not fault else []
@@ -121,10 +122,6 @@ class Examination:
             if not by_node[fault.position].findings:
                 fault.findings = self._why(fault.value)
         return _one_each(sorted(by_node.values(), key=lambda fault: index.places[fault.position]))
-
-    def _before(self, fault: Fault) -> set[int]:
-        """Return the nodes of a fault's region before the faulty value."""
-        return self.values.region(fault.value) - {fault.position}
 
     def seen(self, name: str, array: Array) -> Wide:
         """Return a value as the quantizer behind it sees it: within its range."""
