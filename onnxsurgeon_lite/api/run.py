@@ -152,6 +152,7 @@ def record(
     operators: bool = False,
     *,
     names_of: "ModelLike | None" = None,
+    python: str = "",
     force: bool = True,
     memory: int | str = "64MB",
     args: "tuple[object, ...] | Sequence[tuple[object, ...]] | None" = None,
@@ -172,6 +173,7 @@ def record(
         scope: PyTorch: only what lies in these modules, such as `layer.4.*`.
         operators: PyTorch: every operator's output, by `torch.export`.
         names_of: PyTorch: store inputs under this model's names.
+        python: PyTorch: the interpreter whose torch records `FILE.py:function`; this one by default.
         args: PyTorch: the arguments of a module's `forward`; a list of tuples for several samples.
         kwargs: PyTorch: its arguments by name.
         force: Write over what stands at `output`.
@@ -201,13 +203,23 @@ def record(
             _refuse("a PyTorch module", useless, "leave it out")
             require_replaceable(target, force)
             made = fspath(model) if isinstance(model, str | PathLike) else model
+            if python:
+                if not isinstance(made, str) or feeds is not None or args or kwargs:
+                    raise UsageError(
+                        "another interpreter records FILE.py:function, with the arguments that it returns",
+                        "leave out --feeds",
+                    )
+                from onnxsurgeon_lite.recording.other_python import record_with
+
+                how_to_record = target, names_of, scope, operators, call.timeout
+                return replace(record_with(python, made, *how_to_record), kept=kept)
             if args is not None or kwargs is not None:
                 made = cast("Module", (made, args or (), kwargs or {}))
             given_to = cast("Tensors | None", feeds)
             done = torch_recorder()(made, target, given_to, names_of, scope, operators)
             return replace(done, kept=kept)
         torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}
-        torch_only |= {"--model": names_of, "args": args, "kwargs": kwargs}
+        torch_only |= {"--model": names_of, "--python": python, "args": args, "kwargs": kwargs}
         _refuse("an ONNX model", torch_only, "--value scope:layer.4.* chooses")
         child = call.child()
         from onnxsurgeon_lite.graph.selecting.select import select_values

@@ -65,6 +65,7 @@ def record(
         scope: PyTorch: only what lies in this module, such as layer.4.*.
         operators: PyTorch: every operator's output, by torch.export.
         names_of: PyTorch: store inputs under this model's names.
+        python: PyTorch: the interpreter whose torch records, such as VENV/bin/python; this one by default.
         memory: Bytes of values that are computed at once.
     """
     if is_function(str(model)):
