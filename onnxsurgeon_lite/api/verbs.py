@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # what each function does: an editor leads there
         Simplify as simplify,
         SkipNoops as skip_noops,
         Sort as sort,
+        Standardize as standardize,
         Unshare as unshare,
     )
 

@@ -645,6 +645,14 @@ def dequantize() -> None:
     """
 
 
+def standardize() -> None:
+    """Replace onnxruntime's operators by ONNX's own: attention over a cache, norms, activations, int4 products.
+
+    $ onnxdbg edit standardize package.onnx
+    $ onnxdbg edit standardize package.onnx --verify --dry-run
+    """
+
+
 def gradient(*, of: object, to: Values = ()) -> None:
     """Add the gradient of a value by others as ordinary nodes: outputs d(OF)/d(TO).
 
@@ -718,7 +726,7 @@ _VERBS = (
     set_shape, rebatch, pad_outputs, name_outputs, batch_outputs,
     set_type, set_layout, remove_input, remove_output, reorder, add_constant, set,
     prepend, append, sort, clean, fix, dedupe, unshare,
-    simplify, fold, cse, skip_noops, infer, dequantize, outline, inline, inference, opset,
+    simplify, fold, cse, skip_noops, infer, dequantize, standardize, outline, inline, inference, opset,
     gradient, attribution, apply, script,
 )  # fmt: skip
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.simplify import Simplify as Simplify
     from onnxsurgeon_lite.passes.skip_noops import SkipNoops as SkipNoops
     from onnxsurgeon_lite.passes.sort import Sort as Sort
+    from onnxsurgeon_lite.passes.standardize import Standardize as Standardize
     from onnxsurgeon_lite.passes.unshare import Unshare as Unshare
 
 _NAMES = (
@@ -62,7 +63,7 @@ _NAMES = (
     "extract", "fix", "fold", "freeze", "gradient", "infer", "inference", "inline", "insert", "name-outputs", "opset",
     "outline", "pad-outputs", "prepend", "promote", "rebatch", "remove", "remove-input", "remove-output",
     "rename", "reorder", "replace", "rewire", "rewrite", "script", "set", "set-attr", "set-constant",
-    "set-layout", "set-op", "set-shape", "set-type", "simplify", "skip-noops", "sort", "unshare",
+    "set-layout", "set-op", "set-shape", "set-type", "simplify", "skip-noops", "sort", "standardize", "unshare",
 )  # fmt: skip
 VERBS = {verb: "".join(map(str.capitalize, verb.split("-"))) for verb in _NAMES}
 """Verb -> its pass, which is in the file of the verb's name; `PASSES` has the classes themselves."""

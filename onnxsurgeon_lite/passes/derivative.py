@@ -14,6 +14,7 @@ from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inline import Inline
 from onnxsurgeon_lite.passes.opset import Opset
+from onnxsurgeon_lite.surgery.contrib import is_contrib
 from onnxsurgeon_lite.surgery.edits import name_apart, node_names, value_names
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.reverse import MissingRule, Reverse
 from onnxsurgeon_lite.surgery.gradients.rules import BY_SIZE
@@ -138,9 +139,10 @@ class Derivative:
         places = [*self._path(to, target), *self._path([target], of)]
         path = " -> ".join(map(self.index.describe, places)) or self.describe(node)
         operator = "::".join(filter(None, (node.domain, node.op_type)))
+        instead = "standardize" if is_contrib(node) else "replace"
         return EditError(
             f"{operator} has no gradient rule; the path needs it: {path}",
-            "differentiate by a value after it (--to), or replace it: onnxdbg edit replace",
+            f"differentiate by a value after it (--to), or replace it: onnxdbg edit {instead}",
         )
 
     def _path(self, sources: Collection[str], target: str) -> list[int]:

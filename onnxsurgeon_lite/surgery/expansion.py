@@ -44,8 +44,15 @@ def is_expandable(op_type: str) -> bool:
     return schema.has_function or schema.has_context_dependent_function
 
 
-def expand(model: Model, wanted: Callable[[str], bool]) -> tuple[Model, Counter[str]]:
-    """Replace the wanted operators of ONNX's own domain that have a function, in the graph and its bodies.
+def expand(
+    model: Model,
+    wanted: Callable[[str], bool],
+    function_of: "Callable[[GraphIndex, NodeProto, int], FunctionProto | None] | None" = None,
+) -> tuple[Model, Counter[str]]:
+    """Replace the wanted operators that have a function, in the graph and its bodies.
+
+    Args:
+        function_of: returns that of a node; by default what ONNX's own schemas define.
 
     Returns:
         The model, and how many nodes of each operator were replaced.
@@ -61,9 +68,9 @@ def expand(model: Model, wanted: Callable[[str], bool]) -> tuple[Model, Counter[
     for path, part in graphs_below(index):
         target = graph_at(result.proto, path)
         for position, node in enumerate(part.nodes):
-            if not is_standard(node) or not wanted(node.op_type):
+            if not wanted(node.op_type):
                 continue
-            function = _function(part, node, version)
+            function = (function_of or _function)(part, node, version)
             if function is None:
                 continue
             function.domain, function.name = _DOMAIN, f"{node.op_type}_{len(keys)}"
@@ -77,7 +84,8 @@ def expand(model: Model, wanted: Callable[[str], bool]) -> tuple[Model, Counter[
 def _call(node: NodeProto, function: FunctionProto, version: int) -> None:
     """Make a node call its function: with the defaults of its attributes, its name and metadata inside."""
     given = {attribute.name for attribute in node.attribute}
-    attributes = schema_at(node.op_type, version).attributes
+    known = is_standard(node) and defs.has(node.op_type)
+    attributes = schema_at(node.op_type, version).attributes if known else {}
     defaults = (a.default_value for name, a in attributes.items() if name not in given)
     node.attribute.extend(default for default in defaults if default.name)
     pairs = zip(function.output, node.output, strict=False)
@@ -100,6 +108,8 @@ def _call(node: NodeProto, function: FunctionProto, version: int) -> None:
 
 def _function(index: GraphIndex, node: NodeProto, version: int) -> FunctionProto | None:
     """Return the function that a node's schema defines for its types; None if it defines none."""
+    if not is_standard(node):
+        return None
     if node.op_type == "Shape":
         return _part_of_shape(node, version)
     if node.op_type == "Split":

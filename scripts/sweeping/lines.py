@@ -98,6 +98,7 @@ edit set-type MODEL FED=double OUT : retyped
 edit simplify MODEL OUT : removes
 edit skip-noops MODEL OUT : removes
 edit sort MODEL OUT
+edit standardize MODEL OUT : removes near
 edit unshare MODEL WEIGHT OUT
 edit inference MODEL OUT : trains
 """

@@ -31,6 +31,8 @@ RECIPE = '[[step]]\nverb = "set-op"\nnodes = "Add_7"\nop_type = "Sub"\n'
 SUITE = '[[check]]\nname = "whole"\nmodel = "model.onnx"\nreference = "refs"\n'
 CRASHES = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[2,3] x) => (float[n,m] y) { h = Relu(x)  s = Constant<value_ints = [7]>()  y = Reshape(h, s) }"""
+PACKAGE = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+g (float[2,3] x) => (float[2,3] y) { y = com.microsoft.QuickGelu (x) }"""
 PATCH = 'def edit(graph):\n    graph.nodes[7].op = "Sub"\n'
 
 
@@ -65,6 +67,7 @@ def test_every_example_runs(tmp_path, monkeypatch):
     (tmp_path / "patch.py").write_text(PATCH)
     (tmp_path / "result.json").write_text("{}")
     onnx.save(parser.parse_model(CRASHES), tmp_path / "crashes.onnx")
+    onnx.save(parser.parse_model(PACKAGE), tmp_path / "package.onnx")
     (tmp_path / "check.py").write_text("raise SystemExit('not supported')")
     np.save(tmp_path / "a.npy", np.eye(10, dtype=np.float32))
     np.save(tmp_path / "hidden.npy", np.ones((1, 8, 16), np.float32))

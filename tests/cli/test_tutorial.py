@@ -311,6 +311,13 @@ def test_custom_operators_stay_next_to_every_edit(verb, custom):
         inputs, outputs = ["kept", "scale"], ["numbers"]
         custom.graph.node.add(op_type="DequantizeLinear", input=inputs, output=outputs)
         onnx.save(custom, "custom.onnx")
+    if verb == "standardize":
+        custom.opset_import[0].version = 18
+        custom.opset_import.add(domain="com.microsoft", version=1)
+        custom.graph.node.add(
+            op_type="QuickGelu", domain="com.microsoft", input=["x"], output=["gated"]
+        )
+        onnx.save(custom, "custom.onnx")
     Path("patch.py").write_text("def edit(graph):\n    graph.nodes[5].op = 'Abs'\n")
     Path("recipe.toml").write_text('[[step]]\nverb = "set-op"\nnodes = "/relu"\nop_type = "Abs"\n')
     Path("rule.onnxtxt").write_text(

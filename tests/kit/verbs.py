@@ -46,6 +46,7 @@ from onnxsurgeon_lite import (
     Simplify,
     SkipNoops,
     Sort,
+    Standardize,
     Unshare,
 )  # fmt: skip
 
@@ -69,6 +70,9 @@ RAGGED = """three (float[4] x) => (float[4] y, int64[n, 1] rows) {
 
 QUANTIZED = """two (float[4] x) => (float[4] y) <float scale = {0.0625}, uint8 zero = {0}> {
     h = Relu(x) q = QuantizeLinear(h, scale, zero) d = DequantizeLinear(q, scale, zero) y = Neg(d)
+}"""
+CONTRIB = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> two (float[4] x) => (float[4] y) {
+    h = com.microsoft.QuickGelu <alpha = 1.5> (x) y = Neg(h)
 }"""
 OPEN = """three (float[n] x) => (float[m] y) <float[1] one = {1}> {
     h = Relu(x) same = Identity(h) g = Neg(same) two = Add(one, one)
@@ -119,6 +123,7 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "dedupe": (Dedupe(), CONSTANTS.replace("{2,2,2,2}", "{1,1,1,1}")),
     "unshare": (Unshare(("w",)), CONSTANTS.replace("Add(h, v)", "Add(h, w)")),
     "dequantize": (Dequantize(), QUANTIZED),
+    "standardize": (Standardize(), CONTRIB),
     "fold": (Fold(), OPEN),
     "cse": (Cse(), OPEN.replace("Neg(same)", "Neg(h)")),
     "skip-noops": (SkipNoops(), OPEN),
@@ -226,6 +231,7 @@ LOSSLESS = [
         + LOST.replace("6", "5"), LAST, "added function 'local::part': "], 0),
     (Clean(), [DEAD, TWIN], 0),
     (Sort(), [], 0),
+    (Standardize(), ["removed node QuickGelu 'gate' (@7): reads 'b'; makes 'gated'"], 5),
     (Inference(), ["changed node Dropout @7: input 2 'train' -> "], 0),
     (Fix(), [], 0),
     (Attribution("saliency", of="b"), [
@@ -272,6 +278,7 @@ CUSTOM_WORDS = {
     "dedupe": [],
     "unshare": [],
     "dequantize": [],
+    "standardize": [],
     "fold": [],
     "cse": [],
     "skip-noops": [],

@@ -66,6 +66,8 @@ def model_for(verb: str) -> Model:
         return opened()
     if verb == "dequantize":
         return quantized()
+    if verb == "standardize":
+        return gated()
     if verb == "inference":
         return training()
     return shuffled() if verb in ("sort", "fix") else rich()
@@ -78,6 +80,15 @@ def quantized() -> Model:
     pair = [("QuantizeLinear", name, "q"), ("DequantizeLinear", "q", "dq")]
     nodes = [helper.make_node(op, [name, "qs", "qz"], [made]) for op, name, made in pair]
     return put_before_last(model, nodes, qs=(TensorProto.FLOAT, 0.5), qz=(TensorProto.INT8, 0))
+
+
+def gated() -> Model:
+    """The same, with an operator of onnxruntime before a node."""
+    model = rich()
+    model.proto.opset_import.add(domain="com.microsoft", version=1)
+    name = model.proto.graph.node[-1].input[0]
+    nodes = [helper.make_node("QuickGelu", [name], ["gated"], domain="com.microsoft", name="gate")]
+    return put_before_last(model, nodes)
 
 
 def training() -> Model:

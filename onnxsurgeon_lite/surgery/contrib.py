@@ -1,0 +1,147 @@
+"""Operators of onnxruntime as functions of ONNX's own, written as ONNX text in `contrib.onnxtxt`."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from string import Template
+
+from onnx import FunctionProto, NodeProto, TensorProto, TypeProto, helper, parser
+
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN, find_schema
+from onnxsurgeon_lite.model import drop, is_standard
+from onnxsurgeon_lite.surgery.edits import rename_uses
+
+_PLACE = Path(__file__).with_name("contrib.onnxtxt")
+LEAST_OPSET = 18  # from which on the operators of these functions have not changed their meaning
+_SIGNATURE = re.compile(r"^(\w+) \(([^)]*)\) => \(([^)]*)\) {\n(.*?)^}", re.DOTALL | re.MULTILINE)
+_NARROW = TensorProto.FLOAT16, TensorProto.BFLOAT16
+_Value = int | float | str | bool
+
+
+@dataclass(frozen=True)
+class _Written:
+    """An operator's function as it is written.
+
+    Attributes:
+        inputs, outputs: the names that its text has for them, in order.
+        lines: its nodes, with the conditions under which they are there.
+    """
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    lines: Sequence[str]
+
+
+@cache
+def _written() -> Mapping[str, _Written]:
+    """Return operator -> its text."""
+    text = re.sub(r"^ *#.*\n", "", _PLACE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {
+        name: _Written(inputs.replace(",", " ").split(), outputs.replace(",", " ").split(), body.splitlines())
+        for name, inputs, outputs, body in _SIGNATURE.findall(text)
+    }  # fmt: skip
+
+
+def is_contrib(node: NodeProto) -> bool:
+    """Return whether a node's operator is onnxruntime's, and has a function here."""
+    if node.op_type == "SimplifiedLayerNormalization":
+        return node.domain in ("", "ai.onnx", RUNTIME_DOMAIN)
+    return node.domain == RUNTIME_DOMAIN and node.op_type in _written()
+
+
+def contrib_function(
+    node: NodeProto, types: Sequence[TypeProto | None], version: int
+) -> FunctionProto:
+    """Return the function that computes what a node of onnxruntime's does.
+
+    Args:
+        types: of its inputs. version: the opset version of the model.
+
+    Raises:
+        EditError: the node has something that its function does not do.
+    """
+    written = _written()[node.op_type]
+    facts = _facts(node, written, types)
+    kept = []
+    for line in written.lines:
+        words = line.split()
+        if words[:1] == ["refuse"] and (found := [w for w in words[1:] if facts.get(w)]):
+            raise EditError(f"its {found[0].replace('_', ' ')} has no standard form here")
+        if words[:1] == ["need"] and not any(facts.get(w) for w in words[1:]):
+            raise EditError(f"it is not known to be {' or '.join(words[1:]).replace('_', ' ')}")
+        conditions, _, rest = line.partition(" : ") if words[:1] == ["?"] else ("", "", line)
+        holds = all(
+            bool(facts.get(w.removeprefix("!"))) != w.startswith("!")
+            for w in conditions.split()[1:]
+        )
+        kept += [rest] if holds and words[:1] not in (["refuse"], ["need"]) else []
+    body = Template("\n".join(kept)).substitute(facts)
+    imports = f'"" : {max(version, LEAST_OPSET)}, "{RUNTIME_DOMAIN}" : 1'
+    header = f'<domain: "{RUNTIME_DOMAIN}", opset_import: [{imports}]>'
+    signature = f"{node.op_type} ({', '.join(written.inputs)}) => ({', '.join(written.outputs)})"
+    return _without_identities(parser.parse_function(f"{header} {signature} {{\n{body}\n}}"))
+
+
+def _facts(
+    node: NodeProto, written: _Written, types: Sequence[TypeProto | None]
+) -> dict[str, _Value]:
+    """Return what the lines of a function may ask about a node."""
+    found = _attributes(node)
+    if any(node.input[len(written.inputs) :]):
+        raise EditError(f"it has more inputs than {len(written.inputs)}")
+    found |= {
+        name: True for name, given in zip(written.outputs, node.output, strict=False) if given
+    }
+    for name, given, kind in zip(written.inputs, node.input, types, strict=False):
+        tensor = kind.tensor_type if given and kind is not None else None
+        if given:
+            found[name] = True
+        if tensor is not None and tensor.HasField("shape"):
+            found[f"{name}_{len(tensor.shape.dim)}d"] = True
+        if name == written.inputs[0] and tensor is not None:
+            found["narrow"] = tensor.elem_type in _NARROW
+            rank = len(tensor.shape.dim)
+            found["other_axis"] = found.get("axis", -1) not in (-1, rank - 1)
+        if name == "zero_points" and tensor is not None:
+            found["packed"] = tensor.elem_type == TensorProto.UINT8
+    return found
+
+
+def _attributes(node: NodeProto) -> dict[str, _Value]:
+    """Return a node's attributes with their defaults, 0 and '' for what is not set, and numbers that follow."""
+    schema = find_schema(node.op_type, 1 if not is_standard(node) else 21, node.domain)
+    if schema is None:
+        raise EditError("onnxruntime, which knows its defaults, is not installed")
+    given = {a.name: a for a in node.attribute}
+    found: dict[str, _Value] = {}
+    for name, attribute in schema.attributes.items():
+        proto = given.get(name, attribute.default_value)
+        value = helper.get_attribute_value(proto) if proto.name else 0
+        plain = value.decode() if isinstance(value, bytes) else value
+        found[name] = (
+            plain if isinstance(plain, str) else max(plain, 0) if name != "axis" else plain
+        )
+    found |= {name: "" for name, value in found.items() if value == "NONE"}
+    if "kv_num_heads" in found:
+        heads, own = int(found["num_heads"]), int(found["kv_num_heads"])
+        found |= {"all_heads": heads + 2 * own, "group": heads // max(1, own)}
+        found["attention_to_all"] = not found.get("causal", 1)
+    if "bits" in found:
+        bits = int(found["bits"])
+        found |= {"four": bits == 4, "eight": bits == 8, "middle": float(1 << bits - 1)}
+    found["another_scale"] = found.get("scale", 0) not in (0, 1)
+    return found
+
+
+def _without_identities(function: FunctionProto) -> FunctionProto:
+    """Return a function whose inner values have one name."""
+    names: dict[str, str] = {}
+    for node in function.node:
+        rename_uses([node], names)
+        if node.op_type == "Identity" and node.output[0] not in function.output:
+            names[node.output[0]] = node.input[0]
+    drop(function.node, lambda node: node.output[0] in names)
+    return function

@@ -1,0 +1,235 @@
+"""Operators of onnxruntime as ONNX's own: each computes what onnxruntime's kernel does, on random inputs."""
+
+import numpy as np
+import pytest
+
+import onnxsurgeon_lite as osl
+from kit.packages import HEAD, KV_HEADS, checkpoint, decoder, feeds, package, quantized
+
+BATCH, NEW, HEADS = 2, 5, 4
+GQA = "y, k, v = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2 MORE> (INPUTS)"
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def rotary(width=HEAD // 2, longest=32):
+    angles = np.arange(longest)[:, None] / 100.0 ** (np.arange(width) / width)
+    return {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
+
+
+def net(node, outputs, given):
+    """A model of one node, which is fed all that it reads."""
+    kinds = {
+        "float32": "float",
+        "float16": "float16",
+        "int64": "int64",
+        "int32": "int32",
+        "uint8": "uint8",
+    }
+    inputs = ", ".join(
+        f"{kinds[str(a.dtype)]}[{', '.join(map(str, a.shape))}] {name}" for name, a in given.items()
+    )
+    made = ", ".join(
+        f"{kinds[kind]}[{', '.join('?' * rank)}] {name}" for name, kind, rank in outputs
+    )
+    return osl.build(
+        f'<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> g ({inputs}) => ({made}) {{ {node} }}'
+    )
+
+
+def held(model, given, rtol=2e-5):
+    """Compare a model with the same in standard operators; return the latter."""
+    right = osl.run(model, given)
+    standard = osl.standardize(model)
+
+    assert all(not node.domain for node in standard.model.proto.graph.node)
+    made = osl.run(standard.model, given)
+    assert made.keys() == right.keys()
+    for name, value in right.items():
+        scale = np.abs(value.astype(np.float64)).max()
+        assert made[name].dtype == value.dtype
+        np.testing.assert_allclose(made[name], value, atol=rtol * scale, rtol=0, err_msg=name)
+    return standard.model
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    ("node", "inputs"),
+    [
+        ("y = com.microsoft.QuickGelu <alpha = 1.5> (x)", "x"),
+        ("y = com.microsoft.Gelu (x)", "x"),
+        ("y = com.microsoft.BiasGelu (x, w)", "xw"),
+        ("y = com.microsoft.FastGelu (x)", "x"),
+        ("y = com.microsoft.FastGelu (x, w)", "xw"),
+        ("y = SimplifiedLayerNormalization <axis = -1, epsilon = 0.01> (x, w)", "xw"),
+        ("y = com.microsoft.SkipLayerNormalization (x, s, w, b)", "xswb"),
+        ("y = com.microsoft.SkipLayerNormalization <epsilon = 0.1> (x, s, w, , b)", "xswb"),
+        ("y, , , z = com.microsoft.SkipLayerNormalization (x, s, w, b, c)", "xswbc"),
+        ("y = com.microsoft.SkipSimplifiedLayerNormalization (x, s, w)", "xsw"),
+        ("y, , , z = com.microsoft.SkipSimplifiedLayerNormalization <epsilon = 0.1> (x, s, w, b)", "xswb"),
+    ],
+    ids=lambda text: text.partition("microsoft.")[2][:60] or text,
+)  # fmt: skip
+def test_activations_and_normalizations(node, inputs, dtype):
+    given = {
+        name: random(*((2, 3, 16) if name in "xs" else (16,)), seed=seed).astype(dtype)
+        for seed, name in enumerate(inputs)
+    }
+    outputs = [(name, dtype, 3) for name in ("yz" if " z = " in node else "y")]
+
+    held(net(node, outputs, given), given, rtol=2e-5 if dtype == "float32" else 4e-3)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize(
+    ("shape", "positions", "more", "width"),
+    [
+        ((BATCH, HEADS, NEW, HEAD), [[0, 1, 2, 3, 4], [7, 8, 9, 10, 11]], "", HEAD),
+        ((BATCH, NEW, HEADS * HEAD), [[0, 1, 2, 3, 4], [7, 8, 9, 10, 11]], "", HEAD),
+        ((BATCH, HEADS, NEW, HEAD), [3], "", HEAD),
+        ((BATCH, NEW, HEADS * HEAD), [3], ", num_heads = 4, rotary_embedding_dim = 8", 8),
+    ],
+)
+def test_rotary_embeddings(shape, positions, more, width, interleaved):
+    given = {"x": random(*shape), "p": np.array(positions), **rotary(width // 2)}
+    node = f"y = com.microsoft.RotaryEmbedding <interleaved = {interleaved}{more}> (x, p, cos, sin)"
+
+    held(net(node, [("y", "float32", len(shape))], given), given)
+
+
+PACKED = (HEADS + 2 * KV_HEADS) * HEAD
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        ", scale = 0.3",
+        ", softcap = 2.0",
+        ", local_window_size = 3",
+        ", do_rotary = 1",
+        ", do_rotary = 1, rotary_interleaved = 1, softcap = 1.5, local_window_size = 2",
+    ],
+)
+@pytest.mark.parametrize(
+    ("past", "batch", "dtype"),
+    [(None, 2, "float32"), (0, 2, "float16"), (4, 1, "float32"), (4, 1, "float16")],
+)
+def test_attention_of_groups(more, past, batch, dtype):
+    given = {"q": random(batch, NEW, PACKED).astype(dtype)}
+    if past is not None:
+        given["pk"], given["pv"] = random(2, batch, KV_HEADS, past, HEAD, seed=1).astype(dtype)
+    total = NEW + (past or 0)
+    given |= {"last": np.full(batch, total - 1, np.int32), "total": np.array([total], np.int32)}
+    if "do_rotary" in more:
+        given |= {name: table.astype(dtype) for name, table in rotary().items()}
+    inputs = f"q, , , {'pk, pv' if past is not None else ','}, last, total" + (
+        ", cos, sin" if "do_rotary" in more else ""
+    )
+    node = GQA.replace("MORE", more).replace("INPUTS", inputs)
+    outputs = [("y", dtype, 3), ("k", dtype, 4), ("v", dtype, 4)]
+
+    held(net(node, outputs, given), given, rtol=2e-5 if dtype == "float32" else 4e-3)
+
+
+def test_attention_whose_keys_and_values_are_not_packed():
+    given = {
+        "q": random(BATCH, NEW, HEADS * HEAD),
+        "k_in": random(BATCH, NEW, KV_HEADS * HEAD, seed=1),
+    }
+    given |= {"v_in": random(BATCH, NEW, KV_HEADS * HEAD, seed=2)}
+    given |= {"last": np.full(BATCH, NEW - 1, np.int32), "total": np.array([NEW], np.int32)}
+    node = GQA.replace(" MORE", "").replace("INPUTS", "q, k_in, v_in, , , last, total")
+
+    held(net(node, [("y", "float32", 3), ("k", "float32", 4), ("v", "float32", 4)], given), given)
+
+
+def test_texts_of_other_lengths_have_caches_of_their_own():
+    """The shorter text's new key comes behind its own cache, where the longer one's has a token."""
+    given = {"q": random(BATCH, 1, PACKED), **rotary()}
+    given["pk"], given["pv"] = random(2, BATCH, KV_HEADS, 6, HEAD, seed=1)
+    given |= {"last": np.array([6, 3], np.int32), "total": np.array([7], np.int32)}
+    node = GQA.replace("MORE", ", do_rotary = 1")
+    node = node.replace("INPUTS", "q, , , pk, pv, last, total, cos, sin")
+    model = net(node, [("y", "float32", 3), ("k", "float32", 4), ("v", "float32", 4)], given)
+
+    right, made = (osl.run(m, given) for m in (model, osl.standardize(model).model))
+
+    np.testing.assert_allclose(made["y"], right["y"], atol=1e-5)
+    np.testing.assert_allclose(made["k"][1, :, :4], right["k"][1, :, :4], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("bits", "zeros"), [(4, ""), (4, "packed"), (4, "float"), (8, ""), (8, "packed")]
+)
+def test_products_with_weights_in_blocks(bits, zeros):
+    k, n, block = 80, 6, 32  # the last block is half full
+    rng, blocks = np.random.default_rng(0), 3
+    given = {
+        "a": random(2, 3, k),
+        "b": rng.integers(0, 256, (n, blocks, block * bits // 8), np.uint8),
+        "scales": random(n, blocks, seed=1),
+    }
+    if zeros == "packed":
+        given["zeros"] = rng.integers(0, 256, (n, -(-blocks * bits // 8)), np.uint8)
+    if zeros == "float":
+        given["zeros"] = rng.uniform(2, 9, (n, blocks)).astype(np.float32)
+    node = (
+        f"y = com.microsoft.MatMulNBits <K = {k}, N = {n}, bits = {bits}, block_size = {block}>"
+        f" (a, b, scales{', zeros' if zeros else ''})"
+    )
+
+    held(net(node, [("y", "float32", 3)], given), given, rtol=1e-4)
+
+
+@pytest.mark.parametrize("make", [package, quantized, lambda: decoder(checkpoint())])
+def test_a_package_decodes_the_same_in_standard_operators(make):
+    model = make()
+    given = feeds(tokens=3, past=2)
+    for name in (each.name for each in model.proto.graph.input):
+        given.setdefault(name, given[name.replace(".1.", ".0.")] * 2 if ".1." in name else None)
+
+    held(model, given, rtol=1e-4)
+
+
+def test_a_package_in_standard_operators_has_gradients():
+    model = package()
+    with pytest.raises(osl.SurgeonError, match="has no gradient rule") as raised:
+        osl.gradient(model, of="logits", to="past_key_values.0.value")
+    assert raised.value.hint.endswith("onnxdbg edit standardize")
+    standard = osl.standardize(model).model
+
+    found = osl.gradient(standard, of="logits", to="past_key_values.0.value").model
+
+    given = feeds(tokens=3, past=2)
+    (slope,) = {*osl.run(found, given)} - {*osl.run(model, given)}
+    moved = {
+        **given,
+        "past_key_values.0.value": given["past_key_values.0.value"] + np.float32(1e-2),
+    }
+    gain = sum(
+        float(osl.run(model, each)["logits"].sum()) * sign
+        for each, sign in ((moved, 1), (given, -1))
+    )
+    assert gain == pytest.approx(float(osl.run(found, given)[slope].sum()) * 1e-2, rel=0.05)
+
+
+def test_a_node_without_a_standard_form_stays_and_is_named():
+    text = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+    g (float[2, 16] x, float[2, 3, 96] q, int32[2] last, int32[1] total, float[4] sink
+    ) => (float[2, 16] y, float[2, 3, 64] a) {
+        y = com.microsoft.QuickGelu (x)
+        ["attends"] a = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 1> (
+            q, , , , , last, total, , , , , sink)
+    }"""
+
+    found = osl.standardize(osl.build(text))
+
+    assert found.changes == ("1 QuickGelu in standard operators",)
+    assert found.notes == (
+        "GroupQueryAttention 'attends' stays: its head sink has no standard form here",
+    )
+    with pytest.raises(osl.SurgeonError, match="nothing has a standard form: GroupQueryAttention"):
+        osl.standardize(found.model)
