@@ -171,7 +171,7 @@ def _split_one(argument: str) -> list[str]:
             part = ""
         else:
             part += character
-    return [*parts, part + ("\\" if escaped else "")]
+    return parts + [part + ("\\" if escaped else "")]
 
 
 _KEY = re.compile(r"((?:[^\\=]|\\.|\\\Z)*)(?:=(.*))?", re.DOTALL)

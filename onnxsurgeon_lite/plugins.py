@@ -46,4 +46,4 @@ def package(entry: "EntryPoint") -> str:
 def reason(error: Exception) -> str:
     """Return an error of another package in one line."""
     first = str(error).strip().splitlines()[:1]
-    return ": ".join([type(error).__name__, *first])
+    return ": ".join([type(error).__name__] + first)

@@ -30,8 +30,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.given import unlike_models
 from onnxsurgeon_lite.matching.judge import ValueRule
 from onnxsurgeon_lite.matching.over_samples import CompareSamples
-from onnxsurgeon_lite.matching.record_samples import RecordSamples, record_samples
-from onnxsurgeon_lite.matching.samples import Sample
+from onnxsurgeon_lite.matching.samples import RecordSamples, Sample, record_samples
 from onnxsurgeon_lite.matching.sets import compare_sets
 from onnxsurgeon_lite.matching.values import (
     Alignment,

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.system import TemporaryFolder
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.index import GraphIndex
-    from onnxsurgeon_lite.matching.metric import Metric, MetricFunction
+    from onnxsurgeon_lite.matching.judge import Metric, MetricFunction
     from onnxsurgeon_lite.matching.sets import See
     from onnxsurgeon_lite.matching.trials import Trial
     from onnxsurgeon_lite.model import ModelLike
@@ -381,7 +381,7 @@ class Call:
 
     def measure(self) -> "Metric | None":
         """Return the metric given, where it is a user's own."""
-        from onnxsurgeon_lite.matching.metric import Metric
+        from onnxsurgeon_lite.matching.judge import Metric
 
         if self.metric is None and self.tolerance is not None:
             raise UsageError("--tolerance is a metric's limit", "give --metric, or --rtol, --atol")

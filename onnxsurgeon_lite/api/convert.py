@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.conversion.guard import Guard
     from onnxsurgeon_lite.debug.conversion.result import Conversion
     from onnxsurgeon_lite.graph.index import GraphIndex
-    from onnxsurgeon_lite.matching.metric import MetricFunction
+    from onnxsurgeon_lite.matching.judge import MetricFunction
     from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.tensors.references import Tensors

@@ -121,7 +121,7 @@ def _simplified(
 ) -> "EditResult":
     """Keep those steps of `simplify` whose result agrees with the original."""
     from onnxsurgeon_lite.graph.index import GraphIndex
-    from onnxsurgeon_lite.matching.prove_steps import StepProof
+    from onnxsurgeon_lite.matching.prove import StepProof
 
     assert isinstance(step, passes.Simplify)  # by its name
     call.progress("proving by running")

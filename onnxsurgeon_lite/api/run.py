@@ -257,8 +257,7 @@ def _recorded(
     memory: int | str,
 ) -> "Recording":
     """Record several samples."""
-    from onnxsurgeon_lite.matching.record_samples import RecordSamples, fitted, record_samples
-    from onnxsurgeon_lite.matching.samples import Sample
+    from onnxsurgeon_lite.matching.samples import RecordSamples, Sample, fitted, record_samples
     from onnxsurgeon_lite.recording.from_model import Recording
 
     index = feeds.graph

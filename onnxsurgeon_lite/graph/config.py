@@ -343,7 +343,7 @@ class _Graph:
     def embedding_scale(self, source: _Source) -> Found:
         """Return what the embedding is multiplied by; 1 where nothing is."""
         name = self.embedding.output[0]
-        for position in self.index.consumers.get(name, ()):
+        for position in self.index.users(name):
             node = self.index.nodes[position]
             number = self._single(node) if node.op_type == "Mul" else None
             if number is not None:

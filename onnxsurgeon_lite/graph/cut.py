@@ -123,7 +123,7 @@ def _upstream(index: GraphIndex, inputs: Iterable[str]) -> set[str]:
 
 def _results(index: GraphIndex, name: str) -> list[str]:
     """Return the values that are computed directly from a value."""
-    users = index.consumers.get(name, ())
+    users = index.users(name)
     return [output for user in users for output in index.nodes[user].output if output]
 
 

@@ -37,7 +37,7 @@ from onnxsurgeon_lite.graph.native import (
     open_sizes,
 )
 from onnxsurgeon_lite.graph.scopes import Provenances
-from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable, captured
+from onnxsurgeon_lite.graph.table import FEW, NodeRow, NodeTable, every_read
 from onnxsurgeon_lite.model import (
     Model,
     by_name,
@@ -211,11 +211,15 @@ class GraphIndex:
         found.pop("", None)
         return dict(found)
 
+    def users(self, name: str) -> list[int]:
+        """Return the nodes that need a value, in order."""
+        return self.consumers.get(name, [])
+
     def readers(self, values: Collection[str]) -> dict[str, list[int]]:
         """Return like `consumers`, for a few values: value -> the nodes that need it, without indexing all others."""
         few = len(self.nodes) <= FEW
         if few or "consumers" in vars(self) or self._has_many_questions():
-            return {value: self.consumers.get(value, []) for value in values}
+            return {value: self.users(value) for value in values}
         found = self.table.readers(set(values) - {""})
         for position in self.bodied:
             for name in found.keys() & self.reads[position]:
@@ -561,7 +565,7 @@ class GraphIndex:
         found, pending = {position}, [position]
         while pending:
             for name in self.nodes[pending.pop()].output:
-                for consumer in self.consumers.get(name, ()) if name else ():
+                for consumer in self.users(name) if name else ():
                     if consumer not in found:
                         found.add(consumer)
                         pending.append(consumer)
@@ -647,8 +651,7 @@ class _Reads(Sequence[list[str]]):
             return [self[i] for i in range(*position.indices(len(self)))]
         reads = self._known.get(position)
         if reads is None:
-            node = self._nodes[position]
-            names = [*node.input, *captured(node)] if node.attribute else node.input[:]
+            names = every_read(self._nodes[position])
             reads = self._known[position] = [name for name in dict.fromkeys(names) if name]
         return reads
 
@@ -759,7 +762,7 @@ def _cycle(needs: Mapping[int, set[int]], left: set[int], describe: Callable[[in
         position = min(needs[position] & left)
     loop = path[seen[position] :][::-1]
     names = [describe(p) for p in loop[:6]]
-    return f"the graph has a cycle of {len(loop)} nodes: {' -> '.join([*names, names[0]])}"
+    return f"the graph has a cycle of {len(loop)} nodes: {' -> '.join(names + [names[0]])}"
 
 
 def described(node: NodeProto, node_id: str) -> str:

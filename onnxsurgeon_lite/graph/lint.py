@@ -211,4 +211,4 @@ def trains(index: GraphIndex, node: NodeProto) -> bool:
 
 
 def _bodies(index: GraphIndex) -> list[Body]:
-    return [Body(MAIN, index.nodes), *index.inner_bodies]
+    return [Body(MAIN, index.nodes)] + index.inner_bodies

@@ -59,7 +59,7 @@ def _add_outputs(
 ) -> None:
     leaving: list[tuple[str, str]] = []
     for name, position in index.producer.items():
-        users = [set(holders[user]) for user in index.consumers.get(name, ())]
+        users = [set(holders[user]) for user in index.users(name)]
         for path in holders[position]:
             if name in index.outputs or any(path not in user for user in users):
                 leaving.append((path, name))

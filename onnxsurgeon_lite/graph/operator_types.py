@@ -67,7 +67,7 @@ def _size(value: int) -> Size:
 
 def _attended(node: _Asked) -> Sizes:
     """Return what GroupQueryAttention makes: (batch, sequence, heads * head size)."""
-    return [*node.sizes(0, 3)[:2], _size(node.number("num_heads") * _head(node))]
+    return node.sizes(0, 3)[:2] + [_size(node.number("num_heads") * _head(node))]
 
 
 def _head(node: _Asked) -> int:

@@ -74,7 +74,7 @@ class Quantizers:
     def origin(self, name: str) -> list[str]:
         """Return the names that a value around a pair of quantizers may have in the float model, the best first."""
         source = self.sources.get(name, name)
-        sides = [self.behind.get(source, name), name, source, *self._read(name)]
+        sides = [self.behind.get(source, name), name, source] + self._read(name)
         return list(dict.fromkeys(itertools.chain(*((side, plain_name(side)) for side in sides))))
 
     def _read(self, name: str) -> list[str]:
@@ -123,7 +123,7 @@ def quantum_of(index: GraphIndex, name: str, shape: tuple[int, ...]) -> Wide | N
     node = index.nodes[index.producer[name]]
     if node.op_type == QUANTIZE or node.op_type.startswith("QLinear"):
         return np.ones(())
-    users = (index.nodes[position] for position in index.consumers.get(name, ()))
+    users = (index.nodes[position] for position in index.users(name))
     makers = [node] if node.op_type == DEQUANTIZE else [n for n in users if n.op_type == QUANTIZE]
     grid = grid_of(index, makers[0]) if makers else None
     return grid.quantum(shape) if grid is not None and grid.fits(shape) else None

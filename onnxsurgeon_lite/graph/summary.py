@@ -180,7 +180,7 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
         type=type_text(kind) if kind is not None else "unknown type",
         kind=" and ".join(kinds),
         producer=None if position is None else index.describe(position),
-        consumers=list(map(index.describe, index.consumers.get(name, ()))),
+        consumers=list(map(index.describe, index.users(name))),
         is_output=name in index.outputs,
         numbers=_numbers(index, name),
         scope=origin.scope,

@@ -557,6 +557,12 @@ def captured(node: NodeProto) -> list[str]:
     return [name for _, graph in walk.bodies(node) for name in captured_by(graph)]
 
 
+def every_read(node: NodeProto) -> list[str]:
+    """Return the names that a node reads, then those that its subgraphs capture; with repeats and ''."""
+    names: list[str] = node.input[:]
+    return names + captured(node) if node.attribute else names
+
+
 def captured_by(graph: GraphProto) -> list[str]:
     """Return the values of enclosing scopes that a subgraph uses, at any depth."""
     local = {v.name for v in graph.input} | {t.name for t in graph.initializer}

@@ -58,7 +58,7 @@ def difference(feed: Stored, recorded: Stored) -> str:
         wrong = np.logical_not(_close(feed, recorded))
         if not wrong.any():
             return ""
-        at = [*map(int, np.argwhere(wrong)[0])]
+        at = np.argwhere(wrong)[0].tolist()
         where = f"at {at} " if at else ""
         return f"is {feed[tuple(at)]} {where}where {recorded[tuple(at)]} was recorded"
     if feed.size == recorded.size and _rearranged(feed, recorded):
@@ -86,12 +86,12 @@ def _rearranged(feed: Array, recorded: Array) -> bool:
 def unlike_models(index: GraphIndex, other: GraphIndex) -> Iterator[str]:
     """Yield what two models have that makes equal nodes compute other numbers, or be fed by order."""
     ours, theirs = required_inputs(index), required_inputs(other)
-    if len(ours) == len(theirs) and {*ours} != {*theirs}:
+    if len(ours) == len(theirs) and set(ours) != set(theirs):
         names, given = (", ".join(map(repr, each)) for each in (theirs, ours))
         yield f"the other model's inputs are fed in order: {names} as {given}"
     opsets = onnx_opset(index.model.proto), onnx_opset(other.model.proto)
     sides = [{n.op_type: n for n in i.nodes if is_standard(n)} for i in (index, other)]
-    for op_type in sorted(sides[0].keys() & sides[1].keys()) if len({*opsets}) > 1 else ():
+    for op_type in sorted(sides[0].keys() & sides[1].keys()) if len(set(opsets)) > 1 else ():
         written = [{a.name for a in side[op_type].attribute} for side in sides]
         schemas = [
             schema_of(i, side[op_type]) for i, side in zip((index, other), sides, strict=True)

@@ -1,22 +1,27 @@
-"""The one judge: every command asks it whether a value agrees with its reference."""
+"""The one judge: every command asks it whether a value agrees with its reference; a user's own metric."""
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Self
+from math import inf, isfinite, isnan
+from typing import Self, cast
 
 import numpy as np
 from onnx import NodeProto, helper
 
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.half import coarse_values
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers
+from onnxsurgeon_lite.names import calling, function_at
 from onnxsurgeon_lite.runtime.session import Held
 from onnxsurgeon_lite.tensors.comparison import OWN, Comparison, Tolerance, agrees, compare
 from onnxsurgeon_lite.tensors.dtypes import (
     Array,
     DType,
     RunValue,
+    RunValues,
     Stored,
     arrays_in,
     is_array,
@@ -115,7 +120,7 @@ class ValueRule:
     ) -> dict[str, Comparison]:
         """Compare a tensor, or each tensor of a sequence; an absent optional equals only another absent one."""
         pairs = self._pairs(name, actual, reference)
-        single = isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray)
+        single = is_array(actual) and is_array(reference)
         found = {}
         for number, (a, r) in enumerate(pairs or [(_ABSENT, _ABSENT)]):
             full = name if single or not pairs else f"{name}[{number}]"
@@ -140,7 +145,7 @@ class ValueRule:
     def seen(self, name: str, value: RunValue) -> RunValue:
         """Return a value as it is compared: of a quantized one, the nearest numbers that it can be."""
         grid = self.grids.get(name)
-        if grid is None or not isinstance(value, np.ndarray) or not grid.fits(value.shape):
+        if grid is None or not is_array(value) or not grid.fits(value.shape):
             return value
         return grid.rounded(value).astype(np.float32)
 
@@ -248,3 +253,64 @@ def _masked_as(actual: Array, reference: Array) -> Array:
     ends = (np.abs(actual) >= end) & (np.abs(reference) >= end)
     masked = ends & (np.isinf(actual) != np.isinf(reference))
     return np.where(masked & (np.sign(actual) == np.sign(reference)), actual, reference)
+
+
+Values = RunValues
+Pairs = Iterable[tuple[Values, Values]]
+MetricFunction = (
+    Callable[[Values, Values], float] | Callable[[Iterator[tuple[Values, Values]]], float]
+)
+"""(reference outputs, outputs) -> error; or with one parameter, an iterator of these of all samples -> error."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """An error of outputs, the smaller the better, and the largest that is allowed.
+
+    Attributes:
+        whole: the function takes the pairs of all samples, as mAP does; otherwise those of one.
+    """
+
+    name: str
+    function: Callable[..., object]
+    limit: float = 0.0
+    whole: bool = False
+
+    @classmethod
+    def of(cls, given: "str | MetricFunction", limit: float | None) -> "Metric":
+        """Return the metric of a function, or of `FILE.py:function`.
+
+        Raises:
+            UsageError: there is no such function, it takes other arguments, or the limit is no number.
+        """
+        function = function_at(given, "metric") if isinstance(given, str) else given
+        name = getattr(function, "__name__", "metric")
+        if limit is not None and not (isfinite(limit) and limit >= 0):
+            raise UsageError(f"{limit} is no limit", "write --tolerance 0.01")
+        with calling(name):
+            count = len(inspect.signature(function).parameters)
+        if count not in (1, 2):
+            raise UsageError(
+                f"metric {name!r} takes {count} arguments",
+                "write fn(reference, actual) for a sample, or fn(pairs) for all of them",
+            )
+        return cls(name, function, limit or 0.0, count == 1)
+
+    def of_sample(self, reference: Values, actual: Values) -> float:
+        """Return the error of one sample; of a metric of all, as if it were the only one."""
+        given = (iter([(reference, actual)]),) if self.whole else (reference, actual)
+        with calling(self.name):
+            return _error(self.function(*given))
+
+    def of_all(self, pairs: Pairs) -> float:
+        """Return the error of all samples: what a metric of all says, else the largest of any."""
+        if not self.whole:
+            return max((self.of_sample(*pair) for pair in pairs), default=0.0)
+        with calling(self.name):
+            return _error(self.function(iter(pairs)))
+
+
+def _error(found: object) -> float:
+    """Return what a metric said as a number; NaN is as wrong as can be."""
+    error = float(cast(float, found))
+    return inf if isnan(error) else error

@@ -12,8 +12,7 @@ import numpy as np
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.half import coarse_values
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.judge import ValueRule
-from onnxsurgeon_lite.matching.metric import Metric, Values
+from onnxsurgeon_lite.matching.judge import Metric, ValueRule, Values
 from onnxsurgeon_lite.matching.samples import Carried, OpenModel, Sample, SampleJob, side_by_side
 from onnxsurgeon_lite.matching.sets import SetComparison, compare_sets, compared, wanted
 from onnxsurgeon_lite.matching.values import feeds_of_other, set_alignment

@@ -1,17 +1,20 @@
-"""Prove by runs that a model with changed dimensions still computes the same."""
+"""Prove by runs that an edited model still computes the same: changed dimensions, steps of `simplify`."""
 
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError
 from onnxsurgeon_lite.graph.index import GraphIndex, symbols_of
 from onnxsurgeon_lite.graph.schemas import UNSETTLED, settling_later
+from onnxsurgeon_lite.matching.trials import Trial, unmoved, unmoved_notes
+from onnxsurgeon_lite.matching.verify import verify
 from onnxsurgeon_lite.model import Model, loaded
-from onnxsurgeon_lite.passes import Pass, Pipeline, Rebatch, SetShape
+from onnxsurgeon_lite.names import counted
+from onnxsurgeon_lite.passes import Pass, PassResult, Pipeline, Rebatch, SetShape, Simplify
 from onnxsurgeon_lite.passes.pipeline import apply_step
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.runtime.run import run
@@ -21,7 +24,7 @@ from onnxsurgeon_lite.surgery.resizing.plan import ResizePlan, Symbol
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, varies
 from onnxsurgeon_lite.surgery.resizing.symbols import ShapeRequest, symbols_for
 from onnxsurgeon_lite.tensors.comparison import agrees, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 
 SAMPLES = (1, 2, 3, 7)
 """Batch sizes of the runs."""
@@ -211,7 +214,7 @@ class _Proof:
         places: Mapping[str, list[int]],
     ) -> str:
         """Return how the samples of a value differ from the original's; '' where they agree."""
-        if not isinstance(actual, np.ndarray) or not isinstance(reference, np.ndarray):
+        if not is_array(actual) or not is_array(reference):
             raise ShapeError(
                 f"not proved: output {name!r} is not a tensor", "cut it off first: onnxdbg extract"
             )
@@ -311,7 +314,7 @@ def _compare_with(second: Model, changed: Model, runtime: Runtime, recipe: Recip
     feeds, _ = make_feeds(GraphIndex.of(second), recipe)
     expected, found = (run_model(model, feeds, runtime=runtime) for model in (second, changed))
     for reference, (name, actual) in zip(expected.values(), found.items(), strict=True):
-        if not (isinstance(reference, np.ndarray) and isinstance(actual, np.ndarray)):
+        if not (is_array(reference) and is_array(actual)):
             continue
         if not agrees(actual, reference):
             raise ShapeError(
@@ -342,3 +345,57 @@ def _require_small(symbol: Symbol, feeds: Feeds) -> None:
 
 def _text(sizes: _Sizes) -> str:
     return ", ".join(f"{key} = {size}" for key, size in sizes.items())
+
+
+@dataclass
+class StepProof:
+    """Runs of a model, with which the results of steps are compared.
+
+    Attributes:
+        trials: the model's feeds and outputs.
+    """
+
+    original: GraphIndex
+    trials: Sequence[Trial]
+    runtime: Runtime
+
+    def proved(self, step: Simplify, result: PassResult) -> tuple[PassResult, str]:
+        """Return the result if it agrees, else that of the steps that do; and what was proved, as text.
+
+        Args:
+            result: of the step on the original.
+        """
+        if self._failure(result.model) is not None:
+            result = self._without_failing(step)
+        notes = (*result.notes, *unmoved_notes(unmoved(self.trials)))
+        line = f"agrees with the original in {counted(len(self.trials), 'run')}"
+        return replace(result, notes=notes), line
+
+    def _without_failing(self, step: Simplify) -> PassResult:
+        """Add one step at a time, and leave out those after which the outputs differ."""
+        every = [one.name for one in step.steps()]
+        left_out = list(step.without)
+        notes = []
+        result = PassResult(self.original.model, changed=False)
+        for number, name in enumerate(every, 1):
+            tried = replace(step, without=(*left_out, *every[number:])).apply(self.original.model)
+            failure = self._failure(tried.model) if tried.changed else None
+            if failure is None:
+                result = tried
+            else:
+                left_out.append(name)
+                notes.append(f"left out {name!r}, which is not proved: {failure}")
+        return replace(result, notes=(*notes, *result.notes))
+
+    def _failure(self, model: Model) -> str | None:
+        """Return how a model differs from the original; None if it agrees."""
+        try:
+            found = verify(self.original, GraphIndex.of(model), self.trials, self.runtime)
+        except RuntimeFailure as error:
+            return f"the result does not run: {error.message}"
+        differing = (
+            f"output {name!r} differs by up to {comparison.max_abs:.6g}"
+            for name, comparison in found.compared.items()
+            if not comparison.match
+        )
+        return next(differing, None)

@@ -206,7 +206,7 @@ def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Par
             if outside:
                 inputs[name] = None
         for name in filter(None, index.nodes[position].output):
-            if name in index.outputs or not own.issuperset(index.consumers.get(name, ())):
+            if name in index.outputs or not own.issuperset(index.users(name)):
                 outputs[name] = None
     declared = iter([name for name in index.inputs if name in inputs])
     ordered = [next(declared) if name in index.inputs else name for name in inputs]

@@ -25,7 +25,7 @@ from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.comparison import EXACT, agrees
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
 
 _RANKS = (2, 1, 3, 4, 0)
 _SCALARS = 2  # inputs that are a scalar where others are not
@@ -103,7 +103,7 @@ def unmoved_notes(names: Iterable[str]) -> list[str]:
 
 
 def _is_constant(values: Sequence[RunValue]) -> bool:
-    arrays = [value for value in values if isinstance(value, np.ndarray)]
+    arrays = [value for value in values if is_array(value)]
     if len(arrays) < len(values):
         return False
     first, *others = arrays
@@ -222,7 +222,7 @@ def _with_ranks(index: GraphIndex) -> Iterator[GraphIndex]:
 
 def _as_held(value: Array | list[Array], data_type: int) -> Array | list[Array]:
     """Return made numbers as another dtype holds them: floats are spread over integers, so that they stay distinct."""
-    if not isinstance(value, np.ndarray):
+    if not is_array(value):
         return value
     kind = dtypes.numpy_dtype(data_type)
     numbers = np.greater(value, 0) if kind == np.bool_ else value
@@ -272,7 +272,7 @@ def _sizes_of(index: GraphIndex, feeds: Feeds) -> dict[str, int]:
     return {
         dim.dim_param: size
         for name, value in feeds.items()
-        if isinstance(value, np.ndarray)
+        if is_array(value)
         for dim, size in zip(dims_of(index.inputs[name].type), value.shape, strict=False)
         if known_size(dim) is None
     }

@@ -19,7 +19,7 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.types import contradicts
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Shape
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, Shape, is_array
 
 V = TypeVar("V", Array | list[Array], RunValue)
 Pairing = Mapping[str, str]
@@ -112,7 +112,7 @@ def _fitted(
     name: str, value: Array | list[Array], declared: ValueInfoProto | None
 ) -> Array | list[Array]:
     """Return a feed in the dtype that the edited model takes, if it holds the same numbers."""
-    if not isinstance(value, np.ndarray) or declared is None:
+    if not is_array(value) or declared is None:
         return value
     given = helper.make_tensor_type_proto(dtypes.data_type_of_numpy(value.dtype), value.shape)
     known = declared.type.tensor_type
@@ -169,7 +169,7 @@ def _in_layout(values: Mapping[str, V], names: Pairing, turned: Turned) -> dict[
     found: dict[str, V] = {**values}
     for name, value in values.items():
         order = turned.get(names.get(name, name), turned.get(name))
-        if order is not None and isinstance(value, np.ndarray):
+        if order is not None and is_array(value):
             found[name] = np.ascontiguousarray(np.transpose(value, order))
     return found
 

@@ -85,7 +85,7 @@ class Attribution:
         work.output(HEATMAP, made, kind)
         where = f" at {layer!r}" if layer != to else ""
         change = f"added output {HEATMAP!r}: {self.method} of {of!r} by {to!r}{where}"
-        return PassResult.of(model, work.model(), [change], [*notes, *work.notes])
+        return PassResult.of(model, work.model(), [change], notes + work.notes)
 
     def _target(self, work: Derivative, of: str) -> "Weights":
         """Return what writes the weight of each element of the output: one for the class, zero for others."""

@@ -242,7 +242,7 @@ class _Merging:
             elif not any(name in kept for name in row.outputs):
                 names.update(zip(row.outputs, same.outputs, strict=True))
                 gone.append(position)
-                looked.merged([*row.outputs, *same.outputs])
+                looked.merged(row.outputs + same.outputs)
         drop_at(nodes, gone)
         self.count += len(gone)
         names.pop("", None)

@@ -290,7 +290,7 @@ class _Floats:
             self.constant(f"{result}_{end}", np.asarray(v, self._dtype(scale)))
             for end, v in zip(("min", "max"), ends, strict=True)
         ]
-        yield helper.make_node("Clip", [name, *names], [result])
+        yield helper.make_node("Clip", [name] + names, [result])
 
     def _dtype(self, scale: str) -> "np.dtype[np.generic]":
         """Return the dtype of the numbers that have a scale."""
@@ -352,7 +352,7 @@ class _Floats:
         while pending:
             name = pending.pop()
             found.add(name)
-            readers = [self.index.nodes[place] for place in self.index.consumers.get(name, ())]
+            readers = [self.index.nodes[place] for place in self.index.users(name)]
             if name in self.index.outputs or any(
                 n.op_type not in ("Mul", DEQUANTIZE) for n in readers
             ):
@@ -371,7 +371,7 @@ class _Floats:
 
     def _is_scaled(self, name: str, scales: Sequence[set[str]]) -> bool:
         """Return whether all that reads a product makes it a float, and multiplies it by its scales."""
-        readers = [self.index.nodes[place] for place in self.index.consumers.get(name, ())]
+        readers = [self.index.nodes[place] for place in self.index.users(name)]
         return name not in self.index.outputs and all(
             self._is_scaled(n.output[0], scales)
             if n.op_type == "Cast"
@@ -443,7 +443,7 @@ class _Floats:
                 bias = (
                     [self._bias(names[at], names[1], names[4])] if any(names[at : at + 1]) else []
                 )
-                return [*pair, *bias], result
+                return pair + bias, result
             case _:
                 return [self._float(*names[0:3])], names[3:5]
 

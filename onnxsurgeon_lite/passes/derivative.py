@@ -136,7 +136,7 @@ class Derivative:
     def _missing(self, error: MissingRule, of: str, to: Collection[str]) -> EditError:
         node = error.node
         target = next(name for name in node.output if name)
-        places = [*self._path(to, target), *self._path([target], of)]
+        places = self._path(to, target) + self._path([target], of)
         path = " -> ".join(map(self.index.describe, places)) or self.describe(node)
         operator = "::".join(filter(None, (node.domain, node.op_type)))
         instead = "standardize" if is_contrib(node) else "replace"

@@ -76,5 +76,5 @@ def _around(index: GraphIndex, place: str) -> list[str]:
     found: dict[str, None] = {}
     for nodes in select_parts(index, place):
         inputs, outputs = boundary(index, nodes)
-        found |= dict.fromkeys((*inputs, *outputs))
+        found |= dict.fromkeys(inputs + outputs)
     return [name for name in found if name not in index.inputs]

@@ -157,7 +157,7 @@ def _fill_graph(
         sparse for sparse in source.sparse_initializer if sparse.values.name in stays
     )
     graph.value_info.extend(info for info in source.value_info if info.name in inner)
-    index.learn_types((*cut.inputs, *cut.outputs))
+    index.learn_types(cut.inputs + cut.outputs)
     graph.input.extend(map(index.value_info, cut.inputs))
     defaults = stays & index.initializers.keys()
     graph.input.extend(info for info in source.input if info.name in defaults)

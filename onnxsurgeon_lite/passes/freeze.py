@@ -103,7 +103,7 @@ def _folded(
         result, taken, kept = straighten(result, unroll)
         changes += (*folded, *taken)
         if not taken:
-            return result, changes, [*notes, *kept]
+            return result, changes, notes + kept
         known |= {tensor.name for tensor in result.proto.graph.initializer} - before
 
 

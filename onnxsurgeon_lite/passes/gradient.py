@@ -53,9 +53,9 @@ class Gradient:
         notes = list(chosen.notes)
         of = one_value(index, self.of, notes)
         work = Derivative.of(model, [of])
-        work.require_floats([of, *chosen.names])
+        work.require_floats([of] + chosen.names)
         weights = _weights(work.index, of) if self.wrt_weights else []
-        to = list(dict.fromkeys((*chosen.names, *weights)))
+        to = list(dict.fromkeys(chosen.names + weights))
         if not to:
             raise UsageError(
                 "there is nothing to differentiate by", "name values: --to INPUT; or --wrt-weights"
@@ -66,7 +66,7 @@ class Gradient:
         for name in filter(found.__contains__, to):
             work.output(f"d({of})/d({name})", found[name], work.index.types[name])
             changes.append(f"added output {f'd({of})/d({name})'!r}")
-        return PassResult.of(model, work.model(), changes, [*notes, *work.notes])
+        return PassResult.of(model, work.model(), changes, notes + work.notes)
 
     def _weights(self, work: Derivative, of: str) -> Term:
         value = work.tape.value(of)

@@ -72,7 +72,7 @@ class Bridge:
         ]
         while pending:
             graph, source, outer = pending.pop()
-            scopes = [*outer, _ImportedGraph(graph, source)]
+            scopes = outer + [_ImportedGraph(graph, source)]
             self._remember(scopes)
             for node, message in zip(graph.nodes, source.node, strict=True):
                 bodies = walk.bodies(message) if message.attribute else ()

@@ -47,7 +47,7 @@ def in_bodies(
     def decorate(apply: Apply[S]) -> Apply[S]:
         @wraps(apply)
         def wherever(self: S, model: Model, /) -> PassResult:
-            fields: dict[str, _Field] = {name: getattr(self, name) for name in (*values, *nodes)}
+            fields: dict[str, _Field] = {name: getattr(self, name) for name in values + nodes}
             if not any(map(_BODY.search, _texts(fields.values()))):
                 return apply(self, model)
             index = GraphIndex.of(model)
@@ -128,7 +128,7 @@ class Narrowed:
         Raises:
             UsageError: they are in several bodies.
         """
-        fields: dict[str, _Field] = {name: getattr(step, name) for name in (*values, *nodes)}
+        fields: dict[str, _Field] = {name: getattr(step, name) for name in values + nodes}
         found = {f: _names(index, held, f in values, called) for f, held in fields.items()}
         path = _only_body(chain.from_iterable(found.values()))
         notes: list[str] = []

@@ -235,7 +235,7 @@ def one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Mod
             "export both with one opset version",
         ) from error
     name = older.proto.graph.name
-    notes += (f"graph {name!r}: {text}" for text in (*converted.changes, *converted.notes))
+    notes += (f"graph {name!r}: {text}" for text in converted.changes + converted.notes)
     return (converted.model, second) if older is first else (first, converted.model)
 
 

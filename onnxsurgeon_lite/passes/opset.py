@@ -157,8 +157,8 @@ class Opset:
         last = self.apply(first.model)
         return replace(
             last,
-            changes=(*first.changes, *last.changes),
-            notes=(*first.notes, *last.notes),
+            changes=first.changes + last.changes,
+            notes=first.notes + last.notes,
             unproved=first.unproved or last.unproved,
         )
 

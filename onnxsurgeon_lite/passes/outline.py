@@ -169,7 +169,7 @@ def _without_shared(
     for position, path in owner.items() if len(parts) > 1 else ():
         makers = {owner.get(index.producer.get(name, -1)) for name in index.reads[position]}
         made = filter(None, index.nodes[position].output)
-        users = {owner.get(user) for name in made for user in index.consumers.get(name, ())}
+        users = {owner.get(user) for name in made for user in index.users(name)}
         if path not in makers and path in users and users - {path, None}:
             shared.add(position)
     left = {path: [p for p in inside if p not in shared] for path, inside in parts.items()}

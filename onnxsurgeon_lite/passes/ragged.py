@@ -55,7 +55,7 @@ class Appender(NewNodes):
             self.constant([number], f"{name}.{what}")
             for what, number in (("start", 0), ("end", count), ("axis", 0))
         ]
-        return self.named("Slice", [value, *bounds], name)
+        return self.named("Slice", [value] + bounds, name)
 
     def unsqueezed(self, value: str, base: str) -> str:
         """Add a dimension before the others."""

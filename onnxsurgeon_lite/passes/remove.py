@@ -69,7 +69,7 @@ class Remove:
         after = settle(index, result)
         changes = [f"removed node {index.describe(position)}" for position in positions]
         changes += (f"{new!r} replaces {old!r}" for old, new in bypass.items())
-        return PassResult.of(model, result, changes, [*notes, *_unused(index, positions, after)])
+        return PassResult.of(model, result, changes, notes + _unused(index, positions, after))
 
 
 def _end(bypass: dict[str, str], value: str) -> str:

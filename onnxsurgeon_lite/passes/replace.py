@@ -170,5 +170,5 @@ def _require_private(index: GraphIndex, region: tuple[int, ...], outputs: list[s
                 who = ", ".join(map(index.describe, users[:4])) or "the graph's outputs"
                 raise EditError(
                     f"value {name!r} inside the region is read outside by {who}",
-                    f"make it an output of the region: --outputs {listed([*outputs, name])}",
+                    f"make it an output of the region: --outputs {listed(outputs + [name])}",
                 )

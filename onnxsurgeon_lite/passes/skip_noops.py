@@ -77,7 +77,7 @@ def _skip(index: GraphIndex, proto: ModelProto, graph: GraphProto) -> list[str]:
     drop_at(graph.node, skips)
     drop_declarations(graph, names.keys() - index.outputs.keys() | outputs.keys())
     rename_values(proto, graph, outputs)
-    return [f"removed {len(skips)} nodes that return their input", *changes]
+    return [f"removed {len(skips)} nodes that return their input"] + changes
 
 
 class _Noops:

@@ -182,7 +182,7 @@ class _Straight:
         wide = [fresh(f"{each}_row", self.taken) for each in row]
         for each, made in zip(row, wide, strict=True):
             given = None if late else [0]
-            yield helper.make_node("Unsqueeze", [each, *axes], [made], axes=given)
+            yield helper.make_node("Unsqueeze", [each] + axes, [made], axes=given)
         yield helper.make_node("Concat", wide, [name], axis=0)
 
     def _constant(self, base: str, value: dtypes.Array) -> str:

@@ -12,9 +12,9 @@ from onnxsurgeon_lite.debug.causes.constants import (
     rotary_orders,
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Ints, Place, RegionNode, wide
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who, wide
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_float
 
 _LONGEST = 4096  # elements of an axis that is arranged
 _ORDERS = 64  # orders of an input
@@ -58,6 +58,7 @@ def _results(place: Place) -> Hypotheses:
     if actual is None or actual.shape != place.wanted.shape or not is_float(actual.dtype):
         return
     for axis, size in enumerate(actual.shape):
+        # numpy shows at some elements which orders are worth a run
         for how, order in orders(size) if size <= _LONGEST else ():
             at = list(place.spread)
             at[axis] = order[at[axis]]
@@ -70,13 +71,11 @@ def _results(place: Place) -> Hypotheses:
 
 def _together(place: Place) -> Hypotheses:
     """Yield layouts of rotary embeddings, and of heads that are repeated: several values in the same other order."""
-    given = {n: v for n, v in place.inputs.items() if is_array(v) and v.ndim > 2}
+    given = {n: v for n, v in place.entering.items() if v.ndim > 2}
     repeated = {s.output: s.made for s in place.sites if s.op_type in _REPEATING}
     values = {n: v for n, v in repeated.items() if v is not None and v.ndim > _HEADS + 1}
-    alike: dict[Ints, tuple[str, ...]] = {}
-    for name, value in given.items():
-        alike[value.shape] = (*alike.get(value.shape, ()), name)
-    several = [names for names in alike.values() if len(names) > _PAIR]
+    alike = (tuple(n for n in given if given[n].shape == v.shape) for v in given.values())
+    several = [names for names in dict.fromkeys(alike) if len(names) > _PAIR]
     # which values, along which axis, in which orders
     groups = [(names, -1, rotary_orders) for names in _pairs(given)]
     groups += [(names, -1, interleaved_orders) for names in several]
@@ -101,14 +100,14 @@ def _pairs(values: Mapping[str, Array]) -> list[tuple[str, ...]]:
 
 def order_of_inputs(place: Place) -> Hypotheses:
     """Yield other orders of what a region reads."""
-    for name, value in place.inputs.items():
-        if not is_array(value) or name in place.whole.inputs:
+    for name, value in place.entering.items():
+        if name in place.whole.inputs or value.ndim < 2:
             continue
-        for axis in dict.fromkeys((value.ndim - 1, 1)) if value.ndim > 1 else ():
+        for axis in dict.fromkeys((value.ndim - 1, 1)):
             for how, order in islice(orders(value.shape[axis]), _ORDERS):
-                sentence, edit = f"{name!r} {how.format(axis=axis)}", taken(name, axis, order)
-                fixed = place.is_open(name, axis)
-                yield Hypothesis("order of an input", sentence, (edit,), fixed=fixed)
+                sentence, fixed = f"{name!r} {how.format(axis=axis)}", place.is_open(name, axis)
+                edits = (taken(name, axis, order),)
+                yield Hypothesis("order of an input", sentence, edits, fixed=fixed)
 
 
 def rolled(place: Place) -> Hypotheses:
@@ -118,6 +117,7 @@ def rolled(place: Place) -> Hypotheses:
         read = is_wrong or (readers and readers <= set(_CUTTING))
         if value.ndim != _IMAGE or not is_float(value.dtype) or not read:
             continue
+        # channels last, then channels first
         for (one, two), by in product(((1, 2), (2, 3)), range(1, _FARTHEST + 1)):
             for step in (by, -by) if min(value.shape[one], value.shape[two]) > by else ():
                 there = None if is_wrong else f"{name}_rolled"
@@ -152,8 +152,7 @@ def _slices(slices: Sequence[RegionNode]) -> Hypotheses:
     # all slices off by as much: those of height and width
     for by in _OFF if len(slices) > 1 else ():
         edits = tuple(edit for site in slices for edit in _taking(site, *_moved(site, by)))
-        titles = " and ".join(site.title for site in slices)
-        sentence = f"{titles} are off by {abs(by)}; moved by {by}"
+        sentence = f"{who(slices)} are off by {abs(by)}; moved by {by}"
         fixed = any(map(_is_open, slices))
         yield Hypothesis("slices", sentence, edits, ("slices", by), fixed=fixed)
 
@@ -204,6 +203,7 @@ def _usual_parts(site: RegionNode) -> Hypotheses:
         return
     begin, end, axis, step = numbers
     size = given.shape[axis]
+    # what Python takes says which parts differ at this size
     now = range(size)[begin:end:step]
     for other in ((-len(now), _TO_THE_END, 1), *MISTAKES["slices"]["parts"]):
         has_step = len(site.input) > 4 or other[2] == 1

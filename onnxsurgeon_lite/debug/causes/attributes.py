@@ -57,6 +57,7 @@ def _exchanged(place: Place) -> Hypotheses:
         if one.op_type != two.op_type:
             continue
         mine, others = one.attributes, two.attributes
+        # a kernel has the size of its weight
         for name in sorted(mine.keys() & others.keys() - {"kernel_shape"}):
             a, b = mine[name], others[name]
             if a != b and type(a) is type(b):
@@ -159,12 +160,11 @@ def _usual(known: Mapping[str, Attribute], kernel: Sequence[int]) -> Iterator[Ne
         return
     none, half = [0] * len(kernel), [size // 2 for size in kernel]
     old = {**known, "pads": known.get("pads") or none + none}
-    for pads, ceil in itertools.product(
-        (none + none, half + half, none + half, half + none), (0, 1)
-    ):
+    every = (none + none, half + half, none + half, half + none)
+    for pads, ceil in itertools.product(every, (0, 1) if "ceil_mode" in known else (0,)):
         new: New = {"pads": pads, "ceil_mode": ceil}
         changes = {name: v for name, v in new.items() if old.get(name, v) != v}
-        if "pads" in changes and (not ceil or "ceil_mode" in known):
+        if "pads" in changes:
             yield changes
 
 
@@ -172,7 +172,7 @@ def _sized(site: RegionNode, kernel: list[int], read: Ints, made: Ints) -> Itera
     """Yield the windows, steps and paddings that give a result its shape."""
     known, axes = site.attributes, len(kernel)
     transposed, pool = site.op_type == "ConvTranspose", site.op_type.endswith("Pool")
-    kernels = [kernel, *([size] * axes for size in _KERNELS if pool)]
+    kernels = [kernel] + [[size] * axes for size in _KERNELS if pool]
     steps = list(itertools.product(kernels, _STEPS, _STEPS))
     if not pool and not transposed:
         steps += [(kernel, 1, dilation) for dilation in _larger(site)]
@@ -182,13 +182,12 @@ def _sized(site: RegionNode, kernel: list[int], read: Ints, made: Ints) -> Itera
         "pads": [0] * 2 * axes,
         "output_padding": [0] * axes,
     }
+    small, large = map(np.array, (read, made) if transposed else (made, read))
     for size, stride, dilation in steps:
         # the total padding of each axis with which the result has its shape, or less than a stride more
         reach = dilation * (np.array(size) - 1) + 1
         rest = 0 if transposed or not known.get("ceil_mode", 0) else stride - 1
-        least = stride * (np.array(made) - 1) + reach - np.array(read)
-        if transposed:
-            least = stride * (np.array(read) - 1) + reach - np.array(made)
+        least = stride * (small - 1) + reach - large
         choices = [
             _paddings(int(a), stride, rest, 2 * int(r)) for a, r in zip(least, reach, strict=True)
         ]
@@ -226,22 +225,19 @@ def _padded(site: RegionNode) -> Hypotheses:
     if now.size != 2 * (kernel.size + 2):
         return
     ends, old = now.reshape(2, -1)[:, 2:], np.array(site.ints("dilations") or [1] * kernel.size)
-    for dilation in dict.fromkeys((*_STEPS, *_larger(site))):
-        total = ends.sum(axis=0) + (dilation - old) * (kernel - 1)
-        share = ends[0] / np.maximum(1, ends.sum(axis=0))
-        first = np.rint(share * total).astype(now.dtype)
-        if (old == dilation).all() or (total < 0).any() or (ends.sum(axis=0) == 0).any():
+    both = ends.sum(axis=0)
+    was = f"dilations of {site.title} is {old.tolist()}, pads of {maker.title} are {now.tolist()}"
+    for dilation in dict.fromkeys((*_STEPS, *_larger(site))) if both.all() else ():
+        # the ends share the larger pads as they share them now
+        total = both + (dilation - old) * (kernel - 1)
+        first = np.rint(ends[0] / np.maximum(1, both) * total).astype(now.dtype)
+        if (old == dilation).all() or (total < 0).any():
             continue
         pads = now.reshape(2, -1).copy()
         pads[:, 2:] = first, total - first
         other, right = [dilation] * kernel.size, pads.reshape(-1).tolist()
-        edits = (
-            Rewire(maker.input[1], str(right), maker.only, 1),
-            SetAttr(site.only, (("dilations", other),)),
-        )
-        was = (
-            f"dilations of {site.title} is {old.tolist()}, pads of {maker.title} are {now.tolist()}"
-        )
+        padded = Rewire(maker.input[1], str(right), maker.only, 1)
+        edits = padded, SetAttr(site.only, (("dilations", other),))
         mistake = ("padded", site.op_type, dilation)
         yield Hypothesis("dilations and pads", f"{was}; with {other} and {right}", edits, mistake)
 
@@ -262,6 +258,7 @@ def _paddings(least: int, stride: int, rest: int, most: int) -> list[tuple[int, 
     Args:
         rest: the total may be less by this number where sizes are rounded up.
     """
+    # every total with which the axis has its size
     totals = range(least - rest, least + (1 if rest else stride))
     found = [
         (before, total - before)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.linear import Descent, equations
-from onnxsurgeon_lite.debug.causes.place import Indices, Wide
+from onnxsurgeon_lite.debug.causes.place import Indices, Wide, peak
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 SLOTS = BIAS, INPUTS, STATE = 3, 1, 2  # the fewest unknowns first
@@ -145,7 +145,7 @@ class Cells:
     def sums(self, way: Way) -> Wide:
         """Return the sums [sums, steps, batch, units] that the gates are computed from."""
         weight, state, bias = self.numbers
-        shape = (*way.wanted.shape[:2], GATES[self.kind], self.hidden)
+        shape = way.wanted.shape[:2] + (GATES[self.kind], self.hidden)
         of_inputs = way.given @ weight.T + bias[: len(weight)]
         of_state = way.before @ state.T + bias[len(weight) :]
         x, h = (np.moveaxis(a.reshape(shape), 2, 0) for a in (of_inputs, of_state))
@@ -154,7 +154,7 @@ class Cells:
     def solved(self, slot: int, free: NDArray[np.bool_]) -> Solved | None:
         """Solve for the change of a constant, where it is free: [units, sums, features]; None where none fits."""
         # the units that are wrong
-        scale = max(float(np.abs(way.wanted).max(initial=0.0)) for way in self.ways) or 1.0
+        scale = max(peak(way.wanted) for way in self.ways) or 1.0
         off = [np.abs(s - w.wanted) for s, w in zip(self.states(), self.ways, strict=True)]
         error = np.max([each.max(axis=(0, 1)) for each in off], axis=0)
         wrong = np.flatnonzero(~(error <= _WRONG * scale))
@@ -197,7 +197,7 @@ class _Part:
         self.which = sums_of(cells.kind, slot)
         self.parts = []
         for way in cells.ways:
-            ones = np.ones((*way.wanted.shape[:2], 1))
+            ones = np.ones(way.wanted.shape[:2] + (1,))
             features = {INPUTS: way.given, STATE: way.before}.get(slot, ones)
             self.parts.append((way.of(units), cells.sums(way)[..., units], features))
 
@@ -206,8 +206,10 @@ class _Part:
 
         A few units may have to begin elsewhere.
         """
+        # from the present numbers on
         change = self._descended(np.zeros(self.free.shape))
         stuck = self._stuck(change)
+        # the few that are stuck begin at random numbers
         draw = np.random.default_rng(0)
         for _ in range(_AGAIN if 2 * stuck.size <= self.units.size else 0):
             if stuck.size:

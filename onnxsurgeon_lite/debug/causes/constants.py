@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.debug.causes.attributes import EPSILONS, text
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, Wide, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, Wide, but, wide
 from onnxsurgeon_lite.debug.causes.solving import described, dwarfed, shifted
-from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 Order = NDArray[np.intp]
 Variant = tuple[str, str, Array]
@@ -66,7 +66,7 @@ def _factor(view: Linear, kind: str, right: Array) -> Wide | None:
 def scalars(place: Place) -> Hypotheses:
     """Yield single numbers: an epsilon, a factor, a mask's value."""
     for constant in place.constants():
-        if constant.array.size == 1 and constant.is_float:
+        if constant.is_single and constant.is_float:
             yield from _of_constant(constant)
 
 
@@ -74,7 +74,7 @@ def epsilons(place: Place) -> Hypotheses:
     """Yield other epsilons: numbers that are added to what a root is taken of."""
     for constant in place.constants():
         array, site = constant.array, constant.site
-        is_number = array.size == 1 and constant.is_float and array.item() > 0
+        is_number = constant.is_single and constant.is_float and array.item() > 0
         # `sqrt(variance + epsilon)`, written as several nodes
         if site.op_type != "Add" or not is_number or not any(map(_is_root, site.readers)):
             continue
@@ -88,7 +88,7 @@ def epsilons(place: Place) -> Hypotheses:
 
 def _is_root(site: RegionNode) -> bool:
     power = site.constant(1) if site.op_type == "Pow" else None
-    is_power = power is not None and power.array.size == 1 and abs(power.array.item()) == 0.5
+    is_power = power is not None and power.is_single and abs(power.array.item()) == 0.5
     return is_power or site.op_type == "Sqrt"
 
 
@@ -99,7 +99,7 @@ def constants(place: Place) -> Hypotheses:
         (view.constant.site, view.constant.slot) for view in linears(place) if view.groups == 1
     }
     for constant in sorted(place.constants(), key=lambda found: found.array.dtype.kind in "iu"):
-        single = constant.array.size == 1 and constant.is_float
+        single = constant.is_single and constant.is_float
         other = (constant.site, constant.slot) not in known and not _is_of_sizes(constant)
         if other and constant.array.size <= _SMALL and not single:
             yield from _of_constant(constant)
@@ -150,6 +150,7 @@ def variants(constant: Constant) -> Iterator[Variant]:
     array, op_type = constant.array, constant.site.op_type
     if array.dtype.kind in "OUS":
         return
+    # what the numbers mean, then how they are stored
     if array.size == 1:
         yield from _scalars(constant)
     elif array.dtype.kind == "b" or _are_flags(array) or _masks(array):
@@ -197,7 +198,7 @@ def _sizes(site: RegionNode) -> Iterator[tuple[float, str]]:
     for slot in range(len(site.input)):
         maker = site.maker(slot)
         read += maker.input if maker is not None else []
-    values = [*map(place.operand, read), *filter(is_array, place.inputs.values())]
+    values = [*map(place.operand, read), *place.entering.values()]
     shapes = (value.shape for value in values if value is not None)
     for size in dict.fromkeys(itertools.chain.from_iterable(shapes)):
         if size > 1:
@@ -427,7 +428,7 @@ def _rounded(array: Array) -> Iterator[Variant]:
     # int8, with one scale for all or one for each channel
     numbers = wide(array)
     for axis in (None, *range(array.ndim)) if array.ndim > 1 else (None,):
-        others = tuple(a for a in range(array.ndim) if a != axis) if axis is not None else None
+        others = None if axis is None else but(array, axis)
         largest = np.abs(numbers).max(axis=others, keepdims=True)
         step = np.where(largest > 0, largest / 127, 1)
         where = "" if axis is None else f" along axis {axis}"

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.debug.causes.constants import epsilons, scalars
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.operations import missing_factors
 from onnxsurgeon_lite.debug.causes.operators import extra_operations, other_operators
-from onnxsurgeon_lite.debug.causes.place import Place, selected
+from onnxsurgeon_lite.debug.causes.place import Place, selected, who
 from onnxsurgeon_lite.debug.causes.rotary import missing_rotary, rotary
 from onnxsurgeon_lite.debug.causes.wiring import parts_of
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -114,7 +114,7 @@ def _parts(index: GraphIndex, step: Rewire) -> Iterator[Rewire]:
     operators = {index.nodes[position].op_type for position in edited(index, [step])}
     cuts = dict.fromkeys(parts_of(index, name) for name in index.producer)
     for other in (cut for cut in cuts if _read_by(index, cut) == _read_by(index, parts)):
-        for reader in dict.fromkeys(index.consumers.get(other[old], ())):
+        for reader in index.users(other[old]):
             node = index.nodes[reader]
             for slot, name in enumerate(node.input if node.op_type in operators else ()):
                 if name == other[old]:
@@ -123,7 +123,7 @@ def _parts(index: GraphIndex, step: Rewire) -> Iterator[Rewire]:
 
 def _read_by(index: GraphIndex, parts: Sequence[str]) -> list[list[str]]:
     """Return the operators that read each part of a value."""
-    readers = (dict.fromkeys(index.consumers.get(name, ())) for name in parts)
+    readers = map(index.users, parts)
     return [sorted(index.nodes[n].op_type for n in each) for each in readers]
 
 
@@ -136,8 +136,8 @@ def _kind(
     old = sorted(a.SerializeToString() for a in node.attribute if a.name in names)
     read = [_single(index, node.input[slot]) for slot in slots if slot < len(node.input)]
     makers = [index.producer.get(name) for name in node.input] if wired else []
-    readers = sorted(p for name in node.output for p in index.consumers.get(name, []))
-    around = [*makers, *(readers if wired or slots else [])]
+    readers = sorted(p for name in node.output for p in index.users(name))
+    around = makers + (readers if wired or slots else [])
     operators = (None if p is None else index.nodes[p].op_type for p in around)
     return node.op_type, node.domain, *old, *read, len(makers), *operators
 
@@ -175,7 +175,7 @@ def _of_all(place: Place, family: Callable[[Place], Iterable[Hypothesis]]) -> Hy
             nodes = edited(index, edits)
             done.update(nodes)
             if len(nodes) > 1:
-                others = " and ".join(place.title(n) for n in nodes if n not in named)
+                others = who(place.sites[n] for n in nodes if n not in named)
                 sentence = f"{hypothesis.wrong}, the same at {others}; {hypothesis.right}"
                 yield replace(hypothesis, sentence=sentence, edits=edits)
 
@@ -189,7 +189,7 @@ def _pairs(place: Place) -> Hypotheses:
     for several in _alike(place, _FAMILIES).values():
         for one, other in combinations(several[:_ALIKE], 2):
             sentence = f"{one.wrong}, and {other.sentence}"
-            edits, fixed = (*one.edits, *other.edits), one.fixed or other.fixed
+            edits, fixed = one.edits + other.edits, one.fixed or other.fixed
             yield Hypothesis(one.name, sentence, edits, one.mistake, fixed=fixed)
 
 

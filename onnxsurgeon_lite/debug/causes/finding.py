@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -38,7 +39,6 @@ from onnxsurgeon_lite.passes.protocol import key
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.tensors.dtypes import is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _PROVED = 6  # hypotheses that fit, and are proved on the model
@@ -73,11 +73,13 @@ def explain_causes(
     left = [c for c in result.culprits if not c.inside and _explainable(c)]
     try:
         begin()
+        # normalizations at the wrong end of branches explain many culprits at once
         finder.try_to(finder.explain_layers, left)
         while left:
             case.progress(f"searching the cause at {left[0].id}")
             finder.explain_in_time(left[0])
             del left[0]
+        # what one culprit alone does not show: the causes of others, and searches of several
         finder.try_to(finder.explain_by_known)
         finder.try_to(finder.explain_connected)
         finder.try_to(finder.explain_everywhere)
@@ -195,9 +197,13 @@ class Finder:
             self.result.notes.append(f"a search for causes ended early: {reported(error)}")
 
     def explain_connected(self) -> None:
-        """Explain culprits that read each other by one mistake."""
+        """Give culprits that read each other one cause, if one mistake explains them all."""
         for several in self.connected():
-            self.explain_as_one(several)
+            causes: list[Cause] = []
+            with suppress(OutOfTime, SurgeonError):
+                causes = self._cause_of_all(several, (*TOGETHER, other_operations), whole=True)
+            for culprit in several if causes else ():
+                culprit.causes = list(causes)
 
     def explain(self, culprit: Culprit) -> None:
         """Find what is wrong with one culprit: what was wrong with another, else one of the hypotheses."""
@@ -250,12 +256,10 @@ class Finder:
             lacks = not culprit.causes and not culprit.inside and _explainable(culprit)
             if not lacks or not self.known or self.is_late:
                 continue
-            try:
+            with suppress(SurgeonError):  # its search failed before, too
                 place = self.around.place(culprit)
                 if place is not None and self._known_explains(place, culprit):
                     culprit.unexplained = ""
-            except SurgeonError:
-                continue  # its search failed before, too
 
     def _known_explains(self, place: Place, culprit: Culprit) -> bool:
         """Give a culprit the cause of others if that explains it, also with constants that all nodes read."""
@@ -301,13 +305,11 @@ class Finder:
         region = self.index.ancestors(culprit.outputs, stop=culprit.inputs)
         has_windows = any(self.index.nodes[position].op_type in WINDOWS for position in region)
         place = self.around.place(culprit) if culprit.lacking and has_windows else None
-        if place is None:
-            return
-        for step, alone in self._unlike(place):
+        for step, alone in self._unlike(place) if place is not None else ():
             with Bench(alone, self.case.memory, self.until) as bench:
                 every = itertools.chain.from_iterable(bench.fitting([attributes(alone)]))
                 fit = next((f for f in every if not bench.by_chance(f.hypothesis)), None)
-            if fit is not None:
+            if fit is not None and place is not None:
                 self._explain_by(fit.hypothesis, culprit, place, alone, step)
                 return
 
@@ -320,34 +322,33 @@ class Finder:
         after = self.proof.agreement(place, of_all)
         if after is not None and self.proof.cures(place, culprit, of_all, ""):
             said = f"{hypothesis.sentence} {place.region} agrees (max abs {after.max_abs:.2g})"
-            given = hypothesis.name, said, after, steps, hypothesis.mistake
-            one = self.proof.cause(culprit, place.value, *given)
+            one = self.proof.cause(culprit, place.value, hypothesis.name, said, after, steps)
+            one = replace(one, mistake=hypothesis.mistake)
             culprit.causes = [_joined(self.index, one, of_all)]
             self.known += culprit.causes
             return
-        made = place.values[alone.value]
         self.vain.append(culprit)
+        made, right = (
+            list(shape) for shape in (place.values[alone.value].shape, alone.wanted.shape)
+        )
         culprit.unexplained = (
             f"no known mistake repairs it all, but {hypothesis.sentence} the node makes the references' {step!r}"
-            f" {list(alone.wanted.shape)} instead of {list(made.shape)}; what is behind it may be made for that"
+            f" {right} instead of {made}; what is behind it may be made for that"
         )
 
     def _unlike(self, place: Place) -> Iterator[tuple[str, Place]]:
         """Yield (reference, a node with a window alone) where the node makes another shape than the reference has."""
-        observer = Observer(self.index, self.case.runtime)
+        observer, judge = Observer(self.index, self.case.runtime), self.case.judge
         for site in place.sites:
-            made = site.made if site.op_type in WINDOWS else None
-            if made is None or place.value in site.node.output:
+            made, name = site.made if site.op_type in WINDOWS else None, site.output
+            if made is None or name == place.value or not place.inputs.keys() >= {*site.computed}:
                 continue
-            if not place.inputs.keys() >= set(site.computed):
-                continue
-            reads = {name: place.inputs[name] for name in site.input if name in place.inputs}
+            reads = {read: place.inputs[read] for read in site.input if read in place.inputs}
             for step, right in place.lacking.items():
                 if right.shape[:2] == made.shape[:2] and right.shape != made.shape:
-                    wanted, position = {site.output: right}, place.positions[site.number]
-                    sample = [replace(place.samples[0], inputs=reads, wanted=wanted)]
-                    name, judge = site.output, self.case.judge
-                    yield step, Place.at(observer, [position], name, sample, judge, {})
+                    sample = [replace(place.samples[0], inputs=reads, wanted={name: right})]
+                    positions = [place.positions[site.number]]
+                    yield step, Place.at(observer, positions, name, sample, judge, {})
 
     def _search_nearest(self, culprit: Culprit) -> list[Cause]:
         """Return causes in what is new behind references that agree, which a single culprit's edit makes all right."""
@@ -446,15 +447,6 @@ class Finder:
                 found.append([c for c in self.result.culprits if id(c) in joined])
         return [several for several in found if len(set(map(_repair, several))) > 1]
 
-    def explain_as_one(self, several: Sequence[Culprit]) -> None:
-        """Give culprits that read each other one cause, if one mistake explains them all."""
-        try:
-            causes = self._cause_of_all(several, (*TOGETHER, other_operations), whole=True)
-        except (OutOfTime, SurgeonError):
-            return
-        for culprit in several if causes else ():
-            culprit.causes = list(causes)
-
     def _cause_of_all(
         self, several: Sequence[Culprit], families: Sequence[Family], whole: bool = False
     ) -> list[Cause]:
@@ -468,22 +460,25 @@ class Finder:
         if place is None or (whole and set(place.samples[0].wanted) != set(as_one.outputs)):
             return []
         inner = [c.value for c in several if c.value not in as_one.outputs]
+        # values that lie between the culprits must be right, too
         found = self._search(place, as_one, families, ())[0]
         return next(([cause] for cause in found if self.proof.keeps(place, inner, cause.steps)), [])
 
     def explain_layers(self, culprits: Sequence[Culprit]) -> None:
         """Give culprits one cause, if normalizations that stand at the other end of their branches explain them."""
-        made = set[str]().union(*map(self._made, culprits))
+        made = {name for culprit in culprits for name in self._made(culprit)}
         least = min(2, len(culprits))
         for sentence, steps in moved_norms(self.index, made, narrow=least < 2) if culprits else ():
+            # one edit must make two culprits right; one alone must have many different numbers
             right = self.proof.right_after(steps, culprits)
             proved = len(right) >= least and (least > 1 or self.proof.says_much(culprits[0]))
             explained = [c for c in culprits if proved and c.value in right]
             for culprit in explained:
-                after = right[culprit.value]
+                name, after = "place of norms", right[culprit.value]
                 said = f"{sentence} the values agree (max abs {after.max_abs:.2g})"
-                given = "place of norms", said, after, steps
-                culprit.causes = [self.proof.cause(culprit, culprit.value, *given)]
+                culprit.causes = [
+                    self.proof.cause(culprit, culprit.value, name, said, after, steps)
+                ]
             if proved:
                 self.known += explained[0].causes
             if proved or self.is_late:
@@ -504,7 +499,8 @@ class Finder:
                 more = set(edited(self.index, steps)) - set(edited(self.index, others))
                 if not more or self.is_late:
                     continue
-                if self.proof.all_right([*others, *steps]) and not self.proof.all_right(others):
+                # the other causes alone must not be enough
+                if self.proof.all_right(others + steps) and not self.proof.all_right(others):
                     whole = _joined(self.index, cause, steps)
                     whole = replace(whole, sentence=f"{whole.sentence}, and so do all values")
                     culprit.causes.insert(0, whole)
@@ -521,12 +517,10 @@ class Finder:
             first = repairs(self.result)
             if not first or culprit.causes or culprit.inside or self.is_late:
                 continue
-            try:
+            with suppress(OutOfTime, SurgeonError):
                 cause = self._cause_behind(first, culprit)
-            except (OutOfTime, SurgeonError):
-                continue
-            if cause is not None:
-                culprit.causes, culprit.unexplained = [cause], ""
+                if cause is not None:
+                    culprit.causes, culprit.unexplained = [cause], ""
 
     def _cause_behind(self, first: Sequence[Pass], culprit: Culprit) -> Cause | None:
         """Return the cause that a culprit has where other edits come first, if these change what is read."""
@@ -536,6 +530,7 @@ class Finder:
         entering = there.around.first.entering(culprit.outputs)
         node = replace(culprit, inputs=entering, causes=[], unexplained="")
         before, place = self.around.place(culprit), there.around.place(node)
+        # the search would repeat itself where nothing that is read changes
         if before is None or place is None or not _is_news(before, place):
             return None
         for cause in there._search(place, node, self._families(), ())[0]:
@@ -576,7 +571,7 @@ class Finder:
         """Say what is missing between a value that is right for some nodes, and others that need its reference."""
         index, before = self.index, pairs[0][0]
         right = {p for _, after in pairs for p in index.ancestors(after.outputs, stop=after.inputs)}
-        others = [p for p in index.consumers.get(before.value, []) if p not in right]
+        others = [p for p in index.users(before.value) if p not in right]
         fresh = f"{before.value}_wanted"
         if not others or fresh in index:
             return
@@ -584,11 +579,8 @@ class Finder:
         to = tuple(selected(place.whole, other) for other in others)
         apart = Insert(before.value, "Identity", to=to, output=fresh)
         samples = [(_renamed(r, before.value, fresh), feeds) for r, feeds in self.case.samples]
-        judge, edited = (
-            replace(self.case.judge, references=samples[0][0]),
-            edited_by([apart], index),
-        )
-        case = replace(self.case, index=edited, judge=judge, samples=samples)
+        judge = replace(self.case.judge, references=samples[0][0])
+        case = replace(self.case, index=edited_by([apart], index), judge=judge, samples=samples)
         there = Finder(case, self.result, self.until, self.lasts)
         node = replace(before, value=fresh, outputs=[fresh], seen=[], causes=[], unexplained="")
         between = there.around.place(node)
@@ -612,10 +604,8 @@ class Finder:
     def _search_fork(self, culprit: Culprit, families: Sequence[Family]) -> list[Cause]:
         """Return causes at all nodes that lie between references and whatever a culprit is seen at."""
         known = self.around.first
-        seen = [name for name in culprit.seen if name in known.references]
-        outputs = [*culprit.outputs, *seen]
-        entering = known.entering(outputs)
-        fork = replace(culprit, inputs=entering, outputs=outputs, seen=[])
+        outputs = culprit.outputs + [name for name in culprit.seen if name in known.references]
+        fork = replace(culprit, inputs=known.entering(outputs), outputs=outputs, seen=[])
         place = self.around.place(fork)
         if place is None or set(place.samples[0].wanted) == {culprit.value}:
             return []  # the same region once more
@@ -672,10 +662,8 @@ def _renamed(references: ReferenceSet, old: str, new: str) -> ReferenceSet:
 
 def _is_news(before: Place, after: Place) -> bool:
     """Return whether a place has other values that could be read, or other numbers of those, than it had before."""
-    known = {**before.nearby, **before.inputs}
-    found = {**after.nearby, **after.inputs}
-    arrays = ((known.get(name), v) for name, v in found.items() if is_array(v))
-    return any(not is_array(old) or not np.array_equal(old, v) for old, v in arrays)
+    known, found = ({**p.nearby, **p.entering} for p in (before, after))
+    return any(n not in known or not np.array_equal(known[n], v) for n, v in found.items())
 
 
 def _repair(culprit: Culprit) -> Hashable:
@@ -719,18 +707,14 @@ def _settles(fit: Outcome) -> bool:
 def _explainable(culprit: Culprit) -> bool:
     """Return whether a culprit is wrong alone, from right inputs, and not by the runtime's fault."""
     verdicts = {finding.verdict for finding in culprit.findings}
-    return (
-        verdicts.isdisjoint(("random", "precision", "kernel", "crash"))
-        and not culprit.covers
-        and any(
-            v.role == "output" and v.introduced is not None and not v.introduced.match
-            for v in culprit.values
-        )
-    )
+    outputs = (v.introduced for v in culprit.values if v.role == "output")
+    is_own = verdicts.isdisjoint(("random", "precision", "kernel", "crash")) and not culprit.covers
+    return is_own and any(found is not None and not found.match for found in outputs)
 
 
 def _unexplained(bench: Bench, fits: Sequence[Outcome]) -> str:
     """Say why a culprit has no cause."""
+    # what fits, but may do so by chance
     lucky = next((fit.hypothesis for fit in fits if bench.by_chance(fit.hypothesis)), None)
     if lucky is not None:
         few = "the references have so few different numbers"
@@ -740,6 +724,7 @@ def _unexplained(bench: Bench, fits: Sequence[Outcome]) -> str:
             f"no known mistake is proved: {lucky.sentence} {bench.place.region} would agree, but one of"
             f" {bench.tried} edits does so by chance where {few} (more samples would tell)"
         )
+    # what fits, with too many numbers that were solved for
     open_ = [fit.hypothesis for fit in fits if not fit.hypothesis.proves]
     solved = next((h for h in open_ if h.plain), next(iter(open_), None))
     if solved is not None and solved.plain:
@@ -752,6 +737,7 @@ def _unexplained(bench: Bench, fits: Sequence[Outcome]) -> str:
             f"no known mistake explains it; {solved.sentence} the region would agree, but that proves nothing:"
             f" {solved.fitted} (more samples would tell)"
         )
+    # what fits best
     if bench.nearest is None or bench.nearest.left >= _ALL:
         return "no known mistake explains it"
     left = f"{bench.nearest.left:.2g}" if bench.nearest.left < 0.01 else f"{bench.nearest.left:.0%}"

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.debug.causes.place import (
     Place,
     RegionNode,
     Wide,
+    peak,
     small,
     wide,
 )
@@ -68,8 +69,7 @@ class Linear:
         except (ValueError, IndexError):
             return False
         wanted = self.wanted[:, rows][:, :, outputs]
-        scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
-        return made.shape == wanted.shape and bool((np.abs(made - wanted) <= 2e-3 * scale).all())
+        return made.shape == wanted.shape and peak(made - wanted) <= 2e-3 * (peak(wanted) or 1.0)
 
     def factor(self, right: Array) -> Wide | None:
         """Return the factor by output with which other numbers give what is wanted; None if none does, or it is 1."""
@@ -159,6 +159,7 @@ def _view(site: RegionNode) -> Linear | None:
     """Return a node as matrices; None if it is not linear in its second input, or in a table."""
     if site.op_type == "Gather":
         return _lookup(site)
+    # the second input is the weight; its numbers and the wanted result must be known
     constant, given, wanted = site.constant(1), site.operand(0), site.wanted
     if constant is None or given is None or wanted is None or constant.array.dtype.kind not in "fV":
         return None
@@ -167,6 +168,7 @@ def _view(site: RegionNode) -> Linear | None:
     out = _without_bias(site, wanted)
     if site.op_type == "Conv":
         return _convolution(constant, out)
+    # a product of matrices: rows of inputs, whatever axes are before the last one
     weight, transposed = constant.array, bool(site.attributes.get("transB"))
     alpha = _number(site, "alpha")
     if weight.ndim != 2 or given.ndim < 2 or site.attributes.get("transA") or not alpha:
@@ -176,7 +178,7 @@ def _view(site: RegionNode) -> Linear | None:
         return (array.T if transposed else array)[None]
 
     inputs, outputs = matrix(weight).shape[1:]
-    if given.shape[-1] != inputs or out.shape != (*given.shape[:-1], outputs):
+    if given.shape[-1] != inputs or out.shape != given.shape[:-1] + (outputs,):
         return None
     rows, out = wide(given).reshape(1, -1, inputs), out.reshape(1, -1, outputs) / alpha
     return Linear(constant, matrix, lambda m: m[0].T if transposed else m[0], rows, out)
@@ -188,7 +190,7 @@ def _lookup(site: RegionNode) -> Linear | None:
     if table is None or taken is None or wanted is None or site.attributes.get("axis"):
         return None
     width = table.array.shape[-1] if table.array.ndim == 2 else 0
-    if not table.is_float or wanted.shape != (*taken.shape, width):
+    if not table.is_float or wanted.shape != taken.shape + (width,):
         return None
     every = np.asarray(taken.reshape(-1) % max(1, len(table.array)), np.intp)
     rows, wanted = np.zeros((1, every.size, 0)), wanted.reshape(1, -1, width)
@@ -202,8 +204,9 @@ def _convolution(constant: Constant, wanted: Wide) -> Linear | None:
     if windows is None or not isinstance(groups, int):
         return None
     axes = weight.ndim - 2
+    # each position of the kernel is a row, each group a problem of its own
     positions, channels = windows.shape[: 1 + axes], windows.shape[1 + axes]
-    if positions != (len(wanted), *wanted.shape[2:]) or channels != groups * weight.shape[1]:
+    if positions != wanted.shape[:1] + wanted.shape[2:] or channels != groups * weight.shape[1]:
         return None
     inputs, count = int(np.prod(weight.shape[1:])), int(np.prod(positions))
     every = slice(None, None, max(1, count // _ROWS))

@@ -31,7 +31,7 @@ _APPLIED = {
     "Where": "hides what it should not in",
 }
 """Operator -> what it does with a mask and scores."""
-_SCALING = ("Div", "Cast")
+_SCALING = {"Div", "Cast"}
 
 
 def _attending(place: Place) -> Iterator[tuple[RegionNode, Array, Offsets]]:
@@ -62,6 +62,7 @@ def missing_slopes(place: Place) -> Hypotheses:
         if scores.ndim < _WITH_HEADS:
             continue
         heads = scores.shape[-3]
+        # [heads, 1, 1], against the distances of keys from queries
         slopes = np.array(_slopes(heads))[:, None, None]
         for away, which in ((ahead, "before"), (-np.abs(ahead), "around")):
             bias = (slopes * away).astype(scores.dtype)
@@ -77,7 +78,7 @@ def _slopes(heads: int) -> list[float]:
     # a geometric sequence for the largest power of two, every second slope of twice as many for the rest
     power = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
-    return [*slopes, *_slopes(2 * power)[::2][: heads - power]] if heads > power else slopes
+    return slopes + _slopes(2 * power)[::2][: heads - power] if heads > power else slopes
 
 
 def _later(scores: Array, ahead: Offsets) -> str:
@@ -207,13 +208,13 @@ class _Spot:
             edit = composed(place, self.start, self.end, scores, nodes, numbers, read)
             sentence = f"{wrong}; with {text(low)} where it is {mask.hides}"
             mistake = ("mask", self.applied, mask.hides)
-            yield Hypothesis("mask", sentence, (*self.first, edit), mistake)
+            yield Hypothesis("mask", sentence, self.first + (edit,), mistake)
 
 
 def other_masks(place: Place) -> Hypotheses:
     """Yield scores that are masked by a mask from nearby, instead of or besides what is done with them."""
     for name, scores in place.values.items():
-        readers = place.whole.consumers.get(name, ())
+        readers = place.whole.users(name)
         attending = [p for p in readers if place.whole.nodes[p].op_type == "Softmax"]
         if not attending or scores.ndim < 2 or scores.shape[-1] < 2 or not is_float(scores.dtype):
             continue
@@ -249,7 +250,7 @@ def _applied(place: Place, name: str) -> Iterator[_Spot]:
         alike = [
             n for n in read if n not in masks and made is not None and read[n].shape == made.shape
         ]
-        if len(alike) != 1 or site.op_type not in (*_APPLIED, *_SCALING):
+        if len(alike) != 1 or site.op_type not in _APPLIED.keys() | _SCALING:
             return
         others = {n: a for n, a in read.items() if n not in alike and not place.is_constant(n)}
         for mask in masks if site.op_type in _APPLIED else ():
@@ -264,7 +265,7 @@ def _masks(place: Place, scores: Array, own: str) -> Iterator[_Mask]:
     masks = {name: flags for name, array in values.items() if (flags := shown(array)) is not None}
     # the mask that goes in already comes first
     plain, inverted = ([(name, way) for name in masks if name != own] for way in (False, True))
-    tried = [(own, False), (own, True), *plain] if own else [*plain, *inverted]
+    tried = [(own, False), (own, True)] + plain if own else plain + inverted
     seen = set[bytes]()
     for name, way in tried:
         # each way in which the mask's axes may stand among those of the scores, each effect once

@@ -11,7 +11,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.causes.cells import BIAS, GATES
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Descent, equations, root_mean_square
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, Wide, peak, wide
 from onnxsurgeon_lite.debug.causes.recurrent import (
     described_in,
     free_biases,
@@ -48,6 +48,7 @@ def solved_recurrent(place: Place) -> Hypotheses:
         yield hypothesis
         if hypothesis.proves:
             return
+    # states that are not known leave the biases, by running the region
     until = time.monotonic() + _SECONDS
     for site in place.sites:
         bias = site.constant(BIAS) if site.op_type in GATES else None
@@ -72,6 +73,7 @@ def solved_small(place: Place, bench: Bench) -> Hypotheses:
     for constant in place.constants():
         if constant.slot < 0 or constant.array.size < 2 or not constant.is_float:
             continue
+        # numbers that are zero may have been reset: they are fewer unknowns
         zero = constant.array == 0
         for free in (zero, np.ones_like(zero)) if zero.any() else (~zero,):
             if not 1 < free.sum() <= _MOST:
@@ -117,6 +119,7 @@ class _Solving:
         if actual is None or actual.shape != self.place.wanted.shape or not is_float(actual.dtype):
             return None
         try:
+            # one session serves all steps
             with self._opened() as run:
                 self.run = run
                 start = np.zeros((1, int(self.free.sum())))
@@ -138,7 +141,7 @@ class _Solving:
     def _slopes(self, change: Wide) -> Wide:
         """Return how the place changes with each number, by differences: [1, numbers, unknowns]."""
         numbers = self._with(change[0])
-        width = _STEP * (float(np.abs(numbers).max()) or 1.0)
+        width = _STEP * (peak(numbers) or 1.0)
         made = self._made(numbers)
         moves = width * np.eye(change.shape[1])
         moved = [self._made(self._with(change[0] + move)) for move in moves]

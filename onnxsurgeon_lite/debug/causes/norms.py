@@ -21,6 +21,7 @@ from onnxsurgeon_lite.debug.causes.place import (
     RegionNode,
     Wide,
     edited_by,
+    peak,
     selected,
     small,
     titled,
@@ -120,8 +121,7 @@ def _fitted(
     normal = normalized(made, op_type, groups, epsilon)
     x, y = (np.moveaxis(a, 1 if groups else -1, -1) for a in (normal, wanted))
     scale, bias = _by_channel(x, y, shifts=op_type != "RMSNormalization")
-    error = float(np.abs(x * scale + bias - y).max(initial=0.0))
-    return _Norm(op_type, epsilon, scale, bias, groups), error
+    return _Norm(op_type, epsilon, scale, bias, groups), peak(x * scale + bias - y)
 
 
 def normalized(array: Wide, op_type: str, groups: int = 0, epsilon: float = _EPSILONS[0]) -> Wide:
@@ -306,12 +306,12 @@ def moved_norms(
 def _titles(index: GraphIndex, made: Sequence[str]) -> str:
     """Say which normalizations make some values."""
     titles = []
-    for name in made:
-        position = index.producer[name]
+    for position in map(index.producer.__getitem__, made):
         is_whole = index.nodes[position].op_type in OF_THE_LAST_AXIS
         titles.append(f"{'' if is_whole else 'what ends with '}{titled(index, position)}")
-    more = [f"{len(titles) - _NAMED} more"] if len(titles) > _NAMED else []
-    return " and ".join([*titles[:_NAMED], *more])
+    if len(titles) > _NAMED:
+        titles[_NAMED:] = [f"{len(titles) - _NAMED} more"]
+    return " and ".join(titles)
 
 
 def _one_after_the_other(index: GraphIndex, roots: Sequence[str]) -> Edits:
@@ -322,7 +322,7 @@ def _one_after_the_other(index: GraphIndex, roots: Sequence[str]) -> Edits:
         move = None if norm is None else _move(index, norm)
         if move is None:
             return ()
-        edits = (*edits, *move.edits)
+        edits += move.edits
         try:
             index = edited_by(move.edits, index)
         except SurgeonError:
@@ -334,7 +334,7 @@ def _move(index: GraphIndex, norm: _NormalizedValue) -> _Move | None:
     """Return how a normalization is moved to the other end of its branch; None if it stands at none."""
     if norm.made in index.outputs or norm.given in index.outputs:
         return None
-    readers = index.consumers.get(norm.made, [])
+    readers = index.users(norm.made)
 
     def moved(how: str, source: str, to: Collection[int]) -> _Move:
         """Normalize another value, for other readers."""
@@ -351,7 +351,7 @@ def _move(index: GraphIndex, norm: _NormalizedValue) -> _Move | None:
     if alone and after is not None and index.nodes[after].op_type == "Add":
         for stream, branch in _operands(index, after):
             inside = index.ancestors([branch], stop=[stream])
-            first = [p for p in index.consumers.get(stream, []) if p in inside]
+            first = [p for p in index.users(stream) if p in inside]
             if first:
                 return moved(_BEHIND, stream, first)
     # before a branch: it belongs after the addition that ends the branch
@@ -362,7 +362,7 @@ def _move(index: GraphIndex, norm: _NormalizedValue) -> _Move | None:
         for stream, branch in _operands(index, position):
             inside = index.ancestors([branch], stop=[norm.made])
             if stream == norm.given and readers and set(readers) <= inside:
-                return moved(_BEFORE, total, index.consumers.get(total, []))
+                return moved(_BEFORE, total, index.users(total))
     return None
 
 
@@ -392,16 +392,13 @@ def _operands(index: GraphIndex, position: int) -> Iterator[tuple[str, str]]:
 
 
 def _rewired(index: GraphIndex, old: str, new: str, nodes: Collection[int]) -> Rewire:
-    readers = dict.fromkeys(p for p in index.consumers.get(old, []) if p in nodes)
+    readers = (p for p in index.users(old) if p in nodes)
     return Rewire(old, new, tuple(selected(index, p, several=True) for p in readers))
 
 
 def _norms(index: GraphIndex) -> Iterator[_NormalizedValue]:
     """Yield the normalizations along the last axis, those of one node and those of several, in the graph's order."""
-    for position in sorted(range(len(index.nodes)), key=index.places.__getitem__):
-        norm = _norm_at(index, position)
-        if norm is not None:
-            yield norm
+    yield from filter(None, (_norm_at(index, position) for position in index.order))
 
 
 def _norm_at(index: GraphIndex, position: int) -> _NormalizedValue | None:
@@ -425,7 +422,7 @@ def _composed(index: GraphIndex, root: str, given: str) -> _NormalizedValue | No
     # follow what is computed from the value alone, in the order of the graph
     known, inside = {given}, set[int]()
     found: _NormalizedValue | None = None
-    pending = sorted(set(index.consumers.get(given, [])), key=index.places.__getitem__)
+    pending = index.in_order({*index.users(given)})
     while pending and len(inside) < _LARGEST:
         position = pending.pop(0)
         node = index.nodes[position]
@@ -439,8 +436,8 @@ def _composed(index: GraphIndex, root: str, given: str) -> _NormalizedValue | No
         inside.add(position)
         known.update(node.output)
         # the normalization ends where a single value leaves it; a scale and a bias may follow
-        readers = index.consumers.get(node.output[0], [])
-        pending = sorted({*pending, *readers}, key=index.places.__getitem__)
+        readers = index.users(node.output[0])
+        pending = index.in_order({*pending, *readers})
         means = any(index.nodes[p].op_type == _MEAN for p in inside)
         whole = means and len(live) > 1 and _open(index, inside) == {node.output[0]}
         if whole or found is not None:
@@ -451,6 +448,4 @@ def _composed(index: GraphIndex, root: str, given: str) -> _NormalizedValue | No
 def _open(index: GraphIndex, inside: Collection[int]) -> set[str]:
     """Return the values of some nodes that others read."""
     made = index.made_by(inside)
-    return {
-        n for n in made if n in index.outputs or not set(index.consumers.get(n, [])) <= set(inside)
-    }
+    return {n for n in made if n in index.outputs or not set(index.users(n)) <= set(inside)}

@@ -1,6 +1,6 @@
 """Mistakes in operations: another operator, one too many, one that is missing, one at another place."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations, product
@@ -18,10 +18,13 @@ from onnxsurgeon_lite.debug.causes.place import (
     Place,
     RegionNode,
     Wide,
+    but,
     fits,
+    peak,
     small,
     spread_over,
     titled,
+    who,
     wide,
 )
 from onnxsurgeon_lite.graph.schemas import constant
@@ -34,7 +37,6 @@ from onnxsurgeon_lite.tensors.dtypes import (
     data_type_of_numpy,
     dtype_name,
     from_array,
-    is_array,
     is_float,
 )
 
@@ -106,6 +108,7 @@ def _operators(
     yield "Gelu", _TANH_LIKE, " (tanh)"
     if array is None:
         return
+    # along the last axis a Softmax is one of the operators above
     for axis in range(array.ndim - 1):
         yield "Softmax", (("axis", axis),), f" along axis {axis}"
     readers = {site.op_type for site in place.readers(value)}
@@ -119,13 +122,12 @@ def _operators(
 
 def _candidates(place: Place, number: int, shape: Ints) -> Iterator[tuple[str, Array]]:
     """Yield the values that could be an operand of a node: what enters, what is made before it, what is nearby."""
-    values: dict[str, Array] = {n: v for n, v in place.inputs.items() if is_array(v)}
-    for site in place.sites[:number]:
-        values |= {name: place.values[name] for name in site.node.output if name in place.values}
-    values |= place.nearby
-    values |= {name: a for name in place.beside if (a := place.constant(name)) is not None}
-    for name, array in values.items():
-        if is_float(array.dtype) and array.size > 1 and fits(array.shape, shape):
+    before = (name for name in place.values if place.producer.get(name, -1) < number)
+    for name in dict.fromkeys((*before, *place.nearby, *place.beside)):
+        array = place.nearby[name] if name in place.nearby else place.operand(name)
+        if array is None or not is_float(array.dtype) or array.size < 2:
+            continue
+        if fits(array.shape, shape):
             yield name, array
 
 
@@ -210,9 +212,10 @@ def _missing_steps(place: Place) -> Hypotheses:
     """Yield what is missing after values: an activation, an operand, a constant, a factor."""
     for right in right_values(place):
         yield from missing_activation(place, right)
+        # an operand is another value than those that the maker reads already
         maker, to, read = right.maker, repr(right.name), [right.name]
         if maker is not None:
-            to, read = f"the result of {maker.title}", [*read, *maker.input]
+            to, read = f"the result of {maker.title}", read + list(maker.input)
         number = 0 if maker is None else maker.number
         for other, array in _candidates(place, number, right.wanted.shape):
             for op_type in right.filled_by(array) if other not in read else ():
@@ -225,7 +228,7 @@ def _missing_steps(place: Place) -> Hypotheses:
 
 def may_round(place: Place) -> bool:
     """Return whether a model has rounded values: elsewhere a Sigmoid that is rounded is the slope of a Relu."""
-    return any(node.op_type in (*_ROUNDING, *_INTEGERS) for node in place.whole.nodes)
+    return any(node.op_type in _ROUNDING + _INTEGERS for node in place.whole.nodes)
 
 
 def missing_activation(place: Place, right: Right) -> Hypotheses:
@@ -268,7 +271,7 @@ def _has_bias(place: Place, right: Right, shape: Ints) -> bool:
 def _missing_constant(place: Place, right: Right) -> Hypotheses:
     """Yield a constant that was not added, as small as it can be."""
     # what is lacking must be the same along some axis
-    lacks, scale = right.wanted - right.made, float(np.abs(right.wanted).max(initial=0.0)) or 1.0
+    lacks, scale = right.wanted - right.made, peak(right.wanted) or 1.0
     if not lacks.size or not np.isfinite(lacks).all() or np.ptp(lacks) <= _FLAT * scale:
         return  # a number, not an operand
     off = [np.abs(lacks - lacks.mean(axis=a, keepdims=True)).max() for a in range(lacks.ndim)]
@@ -292,8 +295,8 @@ def _missing_factor(right: Right) -> Hypotheses:
     """Yield the number, or the number by channel, with which a value is not multiplied."""
     made, wanted = right.made, right.wanted
     for axis in (None, *dict.fromkeys((made.ndim - 1, 1))) if made.ndim > 1 else (None,):
-        others = None if axis is None else tuple(a for a in range(made.ndim) if a != axis)
-        factor = fitted(made, wanted, others)[0]
+        # one factor for all, then one by channel: fewer numbers say more
+        factor = fitted(made, wanted, None if axis is None else but(made, axis))[0]
         if not small(made * factor - wanted, wanted):
             continue
         what, numbers, known = "by channel", factor.reshape(factor.shape[axis or 0 :]), False
@@ -332,11 +335,6 @@ def ways(place: Place) -> Iterator[tuple[str, Array, list[RegionNode]]]:
                 yield from ((name, array, [reader]) for reader in readers)
 
 
-def who(readers: Sequence[RegionNode]) -> str:
-    """Return the titles of nodes."""
-    return " and ".join(site.title for site in readers)
-
-
 def _missing_on_the_way(place: Place) -> Hypotheses:
     """Yield operators and activations between a value and what reads it."""
     for name, array, readers in ways(place):
@@ -347,6 +345,7 @@ def _missing_on_the_way(place: Place) -> Hypotheses:
                 continue
             edit = Insert(name, op_type, attributes=attributes, to=to)
             sentence = f"{op_type}{more} {where}"
+            # a transposed product of query and key is a product of key and query
             rank = array.ndim
             exchanged = (("perm", [*range(rank - 2), rank - 1, rank - 2]),)
             scores = _scores(place, name) if attributes == exchanged else None
@@ -354,6 +353,7 @@ def _missing_on_the_way(place: Place) -> Hypotheses:
                 sentence = f"query and key are exchanged in {scores}, whose result is transposed; transposed back"
             mistake = ("between", op_type, kinds)
             yield Hypothesis("missing operation", sentence, (edit,), mistake)
+        # activations for which the opset has no operator
         for activation, (title, *_) in _ACTIVATIONS.items():
             if activation in FORMULAS and not _is_operator(place, activation):
                 new = f"{name}_activated"
@@ -397,12 +397,10 @@ def _missing_operands_on_the_way(place: Place, how_often: str) -> Hypotheses:
 
 def _lacking_operands_on_the_way(place: Place) -> Hypotheses:
     """Yield references that no value has and that are the same for all of a batch: an embedding of positions."""
-    for (name, array), (step, right) in product(place.inputs.items(), place.lacking.items()):
-        if not is_array(array) or not is_float(array.dtype):
-            continue
-        if 1 < right.size < array.size and is_float(right.dtype) and fits(right.shape, array.shape):
-            constants = (("lacking", right.astype(array.dtype)),)
-            edit = Insert(name, "Add", constants=constants)
+    for (name, array), (step, right) in product(place.entering.items(), place.lacking.items()):
+        are_floats = is_float(array.dtype) and is_float(right.dtype)
+        if are_floats and 1 < right.size < array.size and fits(right.shape, array.shape):
+            edit = Insert(name, "Add", constants=(("lacking", right.astype(array.dtype)),))
             sentence = f"the references' {step!r} is not added to {name!r}; with its numbers"
             yield Hypothesis("missing operand", sentence, (edit,))
 
@@ -421,8 +419,8 @@ def _replaced(place: Place) -> Hypotheses:
             with np.errstate(all="ignore"):
                 results[start] = {name: computed(name, given) for name in _ACTIVATIONS}
         found, made = results[start], place.some_of(end)
-        allowed = _FLAT * np.abs(made).max(initial=0.0)
-        there = [name for name, result in found.items() if np.abs(result - made).max() <= allowed]
+        allowed = _FLAT * peak(made)
+        there = [name for name, result in found.items() if peak(result - made) <= allowed]
         has = f"{_ACTIVATIONS[there[0]][0]} instead of" if there else "not"
         for name, (title, *_) in _ACTIVATIONS.items():
             if place.close(found[name]) if end == place.value else name not in there:
@@ -508,6 +506,7 @@ def missing_factors(place: Place) -> Hypotheses:
                 sentence = f"{name!r} is not multiplied by {what} before {site.title}; with it"
                 mistake = ("factor", what, site.op_type)
                 yield Hypothesis("missing factor", sentence, (edit,), mistake)
+    # the same behind the last node, where numpy shows which factors fit
     wanted, actual = place.wanted, place.actual
     if actual is None or not is_float(wanted.dtype) or actual.shape != wanted.shape:
         return

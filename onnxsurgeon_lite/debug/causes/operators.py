@@ -48,10 +48,11 @@ def with_operator(site: RegionNode, op_type: str) -> Hypotheses:
     undefined = len(given) == len(read) and is_undefined(op_type, *given)
     if op_type == site.op_type or undefined:
         return
+    # attributes that the other operator does not have go
     has = {attribute.name for attribute in site.node.attribute}
     drop = tuple(name for name in MISTAKES["only"].get(site.op_type, ()) if name in has)
     edits: Edits = (SetAttr(site.only, remove=drop),) if drop else ()
-    edits = (*edits, SetOp(site.only, op_type))
+    edits += (SetOp(site.only, op_type),)
     for name, value, with_ in [("", 0, ""), *MISTAKES["variants"].get(op_type, ())]:
         more = (SetAttr(site.only, ((name, value),)),) if name else ()
         sentence = f"{site.title} should be {op_type}{with_}; with that"
@@ -110,6 +111,7 @@ def _turned(site: RegionNode) -> Hypotheses:
     data, made, place = site.operand(0), site.made, site.place
     if data is None or made is None or data.ndim != made.ndim or data.ndim > _MOST_AXES:
         return
+    # Transpose and Reshape give the same shape, and mean different orders
     name, result, should_be = site.input[0], (site.output,), f"{site.title} should be"
     if site.op_type == "Transpose" and data.shape != made.shape:
         edit = Replace((name, str(list(made.shape))), result, "Reshape")
@@ -130,6 +132,7 @@ def _pixels(place: Place) -> Hypotheses:
     values = [(n, v.shape) for n, v in place.values.items() if v.ndim == _IMAGE and all(v.shape)]
     for (start, deep), (end, large) in permutations(values, 2):
         for op_type, a, b in (("DepthToSpace", deep, large), ("SpaceToDepth", large, deep)):
+            # the block that gives the larger image its size
             size = b[2] // a[2]
             grown = (a[0], a[1] // size**2, a[2] * size, a[3] * size) if size > 1 else ()
             if grown != b or not place.index.ancestors([end], stop=[start]):
@@ -204,6 +207,7 @@ def _is_reshaped(site: RegionNode) -> bool:
 def extra_steps(place: Place) -> Hypotheses:
     """Yield several nodes that should not be there."""
     values = list(place.values.items())
+    # each value with each that may follow from it
     pairs = ((one, other) for i, one in enumerate(values) for other in values[i + 1 :])
     for (start, read), (end, made) in islice(pairs, _PAIRS):
         if read.shape != made.shape or read.dtype != made.dtype or end in place.inputs:

@@ -1,6 +1,7 @@
 """What is otherwise in the model that computed the references: constants, attributes, wiring; rows of a table."""
 
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from onnxsurgeon_lite.debug.causes.constants import variants
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import fitted, linears
 from onnxsurgeon_lite.debug.causes.operators import with_operator
-from onnxsurgeon_lite.debug.causes.place import Constant, Place, RegionNode, Wide, small, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Place, Wide, but, small, wide
 from onnxsurgeon_lite.debug.causes.solving import (
     AS_FOLDED,
     borrowed,
@@ -18,7 +19,7 @@ from onnxsurgeon_lite.debug.causes.solving import (
     solved_constant,
     unchanged,
 )
-from onnxsurgeon_lite.passes import Rewire
+from onnxsurgeon_lite.passes import Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _WITH = "with the other model's numbers"
@@ -32,23 +33,24 @@ _LARGEST = 1 << 24  # differences of rows that are compared with each other
 
 def of_other_model(place: Place) -> Hypotheses:
     """Yield a constant with the other model's numbers, then all those of a node together."""
-    several: dict[RegionNode, list[tuple[Hypothesis, str]]] = {}
-    for constant in place.constants():
-        array, right = constant.array, place.changed.get(constant.name)
-        if right is None or constant.slot < 0:
-            continue
-        if (right.shape, right.dtype) == (array.shape, array.dtype):
-            how, edits = _told(constant, right), (constant.edit(right),)
-            found = Hypothesis("other model's constant", f"{constant} {how}; {_WITH}", edits)
-            several.setdefault(constant.site, []).append((found, f"{constant.name!r} {how}"))
-    for site, found_here in several.items():
-        yield from (hypothesis for hypothesis, _ in found_here)
-        if len(found_here) > 1:
-            every = tuple(edit for hypothesis, _ in found_here for edit in hypothesis.edits)
-            told = ", ".join(how for _, how in found_here)
-            told += f", {AS_FOLDED}" if _SCALED in told else ""
-            sentence = f"{len(found_here)} constants of {site.title} differ: {told}; {_WITH}"
-            yield replace(found_here[0][0], sentence=sentence, edits=every)
+    kind = "other model's constant"
+    for site, constants in groupby(place.constants(), lambda constant: constant.site):
+        # each constant alone, then all of the node: a folded normalization changes two
+        edits, told = list[Pass](), list[str]()
+        for constant in constants:
+            array, right = constant.array, place.changed.get(constant.name)
+            if right is None or constant.slot < 0:
+                continue
+            if (right.shape, right.dtype) == (array.shape, array.dtype):
+                how = _told(constant, right)
+                edits.append(constant.edit(right))
+                told.append(f"{constant.name!r} {how}")
+                yield Hypothesis(kind, f"{constant} {how}; {_WITH}", (edits[-1],))
+        if len(edits) > 1:
+            said = ", ".join(told)
+            said += f", {AS_FOLDED}" if _SCALED in said else ""
+            sentence = f"{len(edits)} constants of {site.title} differ: {said}; {_WITH}"
+            yield Hypothesis(kind, sentence, tuple(edits))
 
 
 def settings_of_other_model(place: Place) -> Hypotheses:
@@ -66,10 +68,8 @@ def wiring_of_other_model(place: Place) -> Hypotheses:
     for site in place.sites:
         right = site.other_reads
         if right:
-            now, then = (
-                " and ".join(map(repr, dict.fromkeys(names)))
-                for names in ((site.name(slot) for slot in right), right.values())
-            )
+            every = map(site.name, right), right.values()
+            now, then = (" and ".join(map(repr, dict.fromkeys(names))) for names in every)
             edits = tuple(Rewire(site.name(n), name, site.only, n) for n, name in right.items())
             yield Hypothesis("wiring", f"{site.title} reads {now}; with {then}", edits, known=True)
 
@@ -128,8 +128,7 @@ def _scaled(array: Array, right: Array) -> str:
     """Say by what a constant is scaled along one of its axes; '' if it is not, or by one number."""
     made, wanted = wide(array), wide(right)
     for axis in range(array.ndim if array.ndim > 1 else 0):
-        others = tuple(a for a in range(array.ndim) if a != axis)
-        factor = fitted(made, wanted, others)[0]
+        factor = fitted(made, wanted, but(array, axis))[0]
         several = np.ptp(factor) > _CLOSE and factor.all()
         if several and np.allclose(made * factor, wanted, rtol=_CLOSE, atol=0):
             ends = (f"{1 / number:.4g}" for number in (factor.max(), factor.min()))
@@ -170,6 +169,7 @@ def taken_rows(place: Place) -> Hypotheses:
         now = site.operand(1)
         if now is None or taken is None or name in place.inputs or name in place.live:
             continue
+        # which row of the table each wanted row is
         rows = _nearest_rows(table.numbers, view.wanted[0], taken)
         if rows is None or (rows == taken).all():
             continue

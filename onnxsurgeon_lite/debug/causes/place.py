@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper
 
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex, Indexed, onnx_opset
+from onnxsurgeon_lite.graph.index import GraphIndex, Indexed, dims_of, onnx_opset
 from onnxsurgeon_lite.graph.schemas import constant, schema_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model.messages import declare
@@ -164,13 +164,10 @@ class RegionNode:
     @cached_property
     def other_maker(self) -> NodeProto | None:
         """The node that makes the same value in the model that computed the references."""
-        other, name = self.place.other, self.output
-        name = self.place.stored_as.get(name, "") or name
-        return (
-            None
-            if other is None or name not in other.producer
-            else other.nodes[other.producer[name]]
-        )
+        other = self.place.other
+        name = self.place.stored_as.get(self.output, "") or self.output
+        known = other is not None and name in other.producer
+        return other.nodes[other.producer[name]] if other is not None and known else None
 
     @cached_property
     def other_node(self) -> NodeProto | None:
@@ -281,6 +278,11 @@ class Constant:
     def is_float(self) -> bool:
         return is_float(self.array.dtype)
 
+    @property
+    def is_single(self) -> bool:
+        """True for one number."""
+        return self.array.size == 1
+
     def edit(self, right: Array) -> SetConstant:
         """Return the edit that gives the constant other numbers, for this node alone."""
         readers = self.site.only if self.slot >= 0 else ()
@@ -345,7 +347,7 @@ class Place:
         shapes = {tuple(tensor.dims) for tensor in part.graph.initializer}
         for end in (first.wanted[value], *first.inputs.values()):
             if is_array(end):
-                shapes |= {end.shape[-1:], end.shape[1:], (1, *end.shape[1:])}
+                shapes |= {end.shape[-1:], end.shape[1:], (1,) + end.shape[1:]}
         others = _constants_beside(whole, part, shapes - {()})
         part.graph.initializer.extend(others)
         # declare what is known of types, so that edits are checked
@@ -368,8 +370,8 @@ class Place:
         return [RegionNode(self, number) for number in range(len(self.nodes))]
 
     def readers(self, name: str) -> list[RegionNode]:
-        """Return the nodes of the region that read a value, once for each slot."""
-        return [self.sites[number] for number in self.consumers.get(name, ())]
+        """Return the nodes of the region that read a value."""
+        return [self.sites[number] for number in self.index.users(name)]
 
     @property
     def consumers(self) -> Mapping[str, list[int]]:
@@ -391,6 +393,11 @@ class Place:
         """The values that enter, in the first sample."""
         return self.samples[0].inputs
 
+    @property
+    def entering(self) -> dict[str, Array]:
+        """Those of them that are tensors."""
+        return {name: value for name, value in self.inputs.items() if is_array(value)}
+
     @cached_property
     def scale(self) -> float:
         """The largest finite magnitude of what the value should be."""
@@ -406,7 +413,7 @@ class Place:
         """Values of the region that are computed from what enters, not from its shape or from constants alone."""
         # nodes are in topological order: one pass follows what enters
         live = {name for name in self.inputs if constant(self.whole, name) is None}
-        for node in self.index.nodes:
+        for node in self.nodes:
             if node.op_type not in ("Shape", "Size") and not live.isdisjoint(node.input):
                 live.update(node.output)
         return live
@@ -427,11 +434,7 @@ class Place:
     def some_of(self, name: str) -> Wide:
         """Return some elements of a value; those of the wrong one's shape at the same positions."""
         array = self.values[name]
-        return (
-            self.some(array)
-            if array.shape == self.wanted.shape
-            else wide(array[spread_over(array)])
-        )
+        return wide(array[spread_over(array)])
 
     @property
     def region(self) -> str:
@@ -441,23 +444,19 @@ class Place:
     @cached_property
     def size(self) -> int:
         """The number of nodes that are not constants."""
-        return sum(node.op_type not in ("Constant", "Identity") for node in self.index.nodes)
+        return sum(node.op_type not in ("Constant", "Identity") for node in self.nodes)
 
     @cached_property
     def values(self) -> dict[str, Array]:
         """Every value that the region computes from right inputs, in the first sample."""
         # one run computes them all; where that fails, what enters is known nonetheless
-        made = [name for node in self.index.nodes for name in node.output if name]
-        first = {name: v for name, v in self.inputs.items() if is_array(v)}
-        observer = Observer(self.index, self.runtime)
+        made = [name for node in self.nodes for name in node.output if name]
+        known, observer = {**self.inputs, **self.nearby}, Observer(self.index, self.runtime)
         try:
-            found = observer.alone(
-                range(len(self.index.nodes)), {**self.inputs, **self.nearby}, made
-            )
+            found = observer.alone(range(len(self.nodes)), known, made)
         except RuntimeFailure:
-            return first
-        arrays = {name: v for name, v in found.items() if is_array(v)}
-        return first | arrays
+            return self.entering
+        return self.entering | {name: v for name, v in found.items() if is_array(v)}
 
     @property
     def actual(self) -> Array | None:
@@ -472,7 +471,7 @@ class Place:
     @property
     def maker(self) -> str:
         """The title of the node that makes the value."""
-        return self.title(self.index.producer[self.value])
+        return self.sites[self.producer[self.value]].title
 
     @property
     def opset(self) -> int:
@@ -490,10 +489,6 @@ class Place:
     def number(self, token: str) -> int:
         """Return the node that has a name."""
         return int(token.removeprefix(_TOKEN))
-
-    def title(self, number: int) -> str:
-        """Return how the model calls a node: `Conv 'Conv_6'`."""
-        return titled(self.whole, self.positions[number])
 
     def constant(self, name: str) -> Array | None:
         """Return the numbers of a constant; None for other values, and for one that is too large to look into."""
@@ -516,8 +511,7 @@ class Place:
         # the wrong value may be a constant itself
         made = self.constant(self.value)
         if made is not None:
-            maker = self.sites[self.index.producer[self.value]]
-            found.append(Constant(maker, -1, self.value, made))
+            found.append(Constant(self.sites[self.producer[self.value]], -1, self.value, made))
         yield from (each for each in found if each is not None and each.array.size)
 
     def operand(self, name: str) -> Array | None:
@@ -528,11 +522,10 @@ class Place:
     def is_open(self, name: str, axis: int) -> bool:
         """Return whether an axis of a value may have other sizes than it has here."""
         # what is declared of the value, else whether any input of the model is open
-        kind = self.whole.type_of(name)
-        dims = kind.tensor_type.shape.dim if kind is not None else []
+        dims = dims_of(self.whole.type_of(name))
         if -len(dims) <= axis < len(dims):
             return bool(dims[axis].dim_value < 1)
-        given = (declared.type.tensor_type.shape.dim for declared in self.whole.inputs.values())
+        given = (dims_of(declared.type) for declared in self.whole.inputs.values())
         return any(dim.dim_value < 1 for dims in given for dim in dims)
 
     def agree(self, name: str, actual: RunValue, wanted: Array) -> bool:
@@ -602,7 +595,7 @@ class ReferenceEvidence:
             array = place.values.get(name)
             if array is not None and array.dtype.kind in "biu":
                 # as many bits as it takes to write the largest index that is there
-                most = 2 if array.dtype.kind == "b" else int(np.abs(wide(array)).max(initial=0)) + 2
+                most = 2 if array.dtype.kind == "b" else int(peak(wide(array))) + 2
                 found[name] = array.size * math.log2(most) * len(place.samples)
         return found
 
@@ -661,9 +654,24 @@ def wide(array: Array) -> Wide:
     return array.astype(np.float64)
 
 
+def peak(array: Array) -> float:
+    """Return the largest magnitude; 0 where there is no number."""
+    return float(np.abs(array).max(initial=0.0))
+
+
 def small(left: Wide, wanted: Wide) -> bool:
     """Return whether an error is small enough for a run to decide."""
-    return bool(np.abs(left).max(initial=0.0) <= 1e-3 * (np.abs(wanted).max(initial=0.0) or 1.0))
+    return peak(left) <= 1e-3 * (peak(wanted) or 1.0)
+
+
+def but(array: Array, axis: int) -> Ints:
+    """Return the axes of an array without one."""
+    return tuple(other for other in range(array.ndim) if other != axis)
+
+
+def who(sites: Iterable[RegionNode]) -> str:
+    """Return the titles of nodes."""
+    return " and ".join(site.title for site in sites)
 
 
 def fits(shape: Ints, result: Ints) -> bool:
@@ -679,7 +687,7 @@ def _rounded(array: Array) -> Array:
     if not is_float(array.dtype):
         return array
     numbers = np.nan_to_num(wide(array))
-    return np.round(numbers / (np.abs(numbers).max(initial=0.0) or 1.0), _DIGITS)
+    return np.round(numbers / (peak(numbers) or 1.0), _DIGITS)
 
 
 def spread_over(array: Array) -> tuple[Indices, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.causes.everywhere import everywhere, merged
 from onnxsurgeon_lite.debug.causes.hypothesis import Edits, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, RegionSample, edited_by, makers, wide
+from onnxsurgeon_lite.debug.causes.place import Place, RegionSample, edited_by, makers, who, wide
 from onnxsurgeon_lite.debug.causes.surroundings import Surroundings
 from onnxsurgeon_lite.debug.result import Case, Cause, Culprit
 from onnxsurgeon_lite.errors import SurgeonError
@@ -38,14 +38,12 @@ class Proof:
 
     def proved(self, place: Place, hypothesis: Hypothesis, culprit: Culprit) -> Cause | None:
         """Return a hypothesis as a cause, if the model itself, edited by it, agrees on every sample."""
-        steps = place.outside(hypothesis.edits)
-        if not hypothesis.proves:
-            return None
+        steps, sentence = place.outside(hypothesis.edits), hypothesis.sentence
         # the region alone must agree, in every sample
-        after = self.agreement(place, steps, hypothesis.instead)
+        proves = hypothesis.proves
+        after = self.agreement(place, steps, hypothesis.instead) if proves else None
         if after is None:
             return None
-        sentence = hypothesis.sentence
         # other readers of what is edited must stay right; else the edit is for the region alone
         if not self.spares(place, steps):
             steps = place.outside(_kept_here(place, step) for step in hypothesis.edits)
@@ -56,9 +54,13 @@ class Proof:
         # what the culprit is seen at must be right; else the edit is for all that read it, or for all nodes like it
         if not self.cures(place, culprit, steps, hypothesis.instead):
             wider = (_for_all(place, steps), everywhere(self.index, steps, wired=True))
-            agree = (s for s in wider if self.agreement(place, s, hypothesis.instead) is not None)
-            agree = (s for s in agree if self.spares(place, s))
-            cures = (s for s in agree if self.cures(place, culprit, s, hypothesis.instead))
+            cures = (
+                s
+                for s in wider
+                if self.agreement(place, s, hypothesis.instead) is not None
+                and self.spares(place, s)
+                and self.cures(place, culprit, s, hypothesis.instead)
+            )
             steps = next(cures, ())
             if not steps:
                 return None
@@ -69,8 +71,8 @@ class Proof:
         if solved and len({c.site.number for c in place.constants() if c.is_float}) > 1:
             solved += "; it may make up for another constant here"
         said = f"{sentence} {place.region} agrees (max abs {after.max_abs:.2g}{solved}){alone}"
-        given = hypothesis.name, said, after, steps, hypothesis.mistake
-        return self.cause(culprit, place.value, *given)
+        cause = self.cause(culprit, place.value, hypothesis.name, said, after, steps)
+        return replace(cause, mistake=hypothesis.mistake)
 
     def agreement(
         self, place: Place, steps: Sequence[Pass], instead: str = ""
@@ -119,11 +121,8 @@ class Proof:
         try:
             index = edited_by(steps, self.index)
             # nodes that the edits put in or make read something else
-            fresh = [
-                n
-                for n, node in enumerate(index.nodes)
-                if old.get(node.output[0]) != list(node.input)
-            ]
+            nodes = enumerate(index.nodes)
+            fresh = [n for n, node in nodes if old.get(node.output[0]) != list(node.input)]
             for known in self.around.samples:
                 references = known.references
                 # the first references behind the edits must be right, whatever becomes of the culprits
@@ -132,9 +131,9 @@ class Proof:
                 right = dict[str, Comparison]()
                 for name, value in known.alone(index, list(first.union(values))).items():
                     wanted = references.read(name)
-                    compared = (
-                        self.case.judge.compared(name, value, wanted) if is_array(wanted) else None
-                    )
+                    if not is_array(wanted):
+                        continue
+                    compared = self.case.judge.compared(name, value, wanted)
                     if compared is not None and compared.match:
                         right[name] = compared
                 if not first <= right.keys():
@@ -148,9 +147,7 @@ class Proof:
         """Return whether a culprit's reference has so many different floats that no edit gives them by chance."""
         references = self.case.first[0]
         right = references.read(culprit.value) if culprit.value in references else None
-        if not is_array(right) or not is_float(right.dtype):
-            return False
-        return np.unique(right).size >= _MANY
+        return is_array(right) and is_float(right.dtype) and np.unique(right).size >= _MANY
 
     def keeps(self, place: Place, names: Sequence[str], steps: Sequence[Pass]) -> bool:
         """Return whether the values of an edited model that are still there are right."""
@@ -158,7 +155,7 @@ class Proof:
 
     def cures(self, place: Place, culprit: Culprit, steps: Sequence[Pass], instead: str) -> bool:
         """Return whether an edit repairs all that the culprit is seen at."""
-        return self._are_right(steps, culprit.seen, {*place.producer, instead})
+        return self._are_right(steps, culprit.seen, place.producer.keys() | {instead})
 
     def _are_right(self, steps: Sequence[Pass], names: Sequence[str], but: Iterable[str]) -> bool:
         """Return whether an edited model computes values rightly from the references before them, in every sample.
@@ -169,6 +166,7 @@ class Proof:
         try:
             index = edited_by(steps, self.index)
             for known in self.around.samples:
+                # an edit may have removed a value, and samples differ in what they have
                 left = [name for name in names if name in index and name in known.references]
                 made = known.alone(index, left, but)
                 judge = replace(self.case.judge, references=known.references, outputs={})
@@ -207,16 +205,16 @@ class Proof:
         names = {n: instead if n == place.value and instead else n for n in sample.wanted}
         try:
             index = edited_by(steps, self.index)
-            known = self.around.first.names - {*place.producer, *names.values()}
-            stop = {*place.nearby, *sample.inputs} | known
+            known = self.around.first.names - place.producer.keys() - set(names.values())
+            stop = place.nearby.keys() | sample.inputs.keys() | known
             # compute them from what is known before the region
             made = list(dict.fromkeys(name for name in names.values() if name not in stop))
-            positions = sorted(index.ancestors(made, stop=stop), key=index.places.__getitem__)
-            reads = index.read_by(positions)
-            given = {**sample.inputs}
-            given |= {name: sample.recorded(name) for name in (reads & stop) - given.keys()}
+            positions = index.in_order(index.ancestors(made, stop=stop))
+            given = dict(sample.inputs)
+            more = (index.read_by(positions) & stop) - given.keys()
+            given |= {name: sample.recorded(name) for name in more}
             observer = Observer(index, self.case.runtime)
-            found = {**given, **(observer.alone(positions, given, made) if made else {})}
+            found = given | (observer.alone(positions, given, made) if made else {})
             return {name: found[other] for name, other in names.items()}
         except (SurgeonError, KeyError):
             return {}
@@ -247,14 +245,11 @@ class Proof:
         sentence: str,
         after: Comparison,
         steps: Edits,
-        mistake: tuple[object, ...] = (),
     ) -> Cause:
         """Return what explains a culprit, with the edits as people type them."""
         before = next((v.introduced for v in culprit.values if v.name == value), None)
         command = as_command(steps, self.index.model.path)
-        return Cause(
-            name, sentence, before, after, steps, list(map(as_step, steps)), command, mistake
-        )
+        return Cause(name, sentence, before, after, steps, list(map(as_step, steps)), command)
 
 
 def _for_all_readers(place: Place, steps: Iterable[Pass]) -> list[Insert]:
@@ -273,8 +268,7 @@ def _kept_here(place: Place, step: Pass) -> Pass:
 def _readers_here(place: Place, steps: Iterable[Pass]) -> str:
     """Return the titles of the readers here of values behind which edits insert nodes."""
     inserted = _for_all_readers(place, steps)
-    readers = itertools.chain.from_iterable(place.readers(step.value) for step in inserted)
-    return " and ".join(site.title for site in dict.fromkeys(readers))
+    return who(dict.fromkeys(site for step in inserted for site in place.readers(step.value)))
 
 
 def _changed_by(place: Place, edited: GraphIndex) -> list[str]:
@@ -282,7 +276,7 @@ def _changed_by(place: Place, edited: GraphIndex) -> list[str]:
     # values inside that nodes elsewhere read, too: of others nobody sees the change
     whole, here = place.whole, set(place.positions)
     inner = place.producer.keys() - set(place.samples[0].wanted)
-    shared = [name for name in inner if not set(whole.consumers.get(name, ())) <= here]
+    shared = [name for name in inner if not set(whole.users(name)) <= here]
     old, new = (partial(makers, of=place.inputs, index=index) for index in (whole, edited))
     return [name for name in shared if old(name) != new(name)]
 
@@ -319,5 +313,5 @@ def _first_known(index: GraphIndex, nodes: Iterable[int], references: ReferenceS
             if name in references:
                 found.append(name)
             else:
-                pending += index.consumers.get(name, [])
+                pending += index.users(name)
     return found

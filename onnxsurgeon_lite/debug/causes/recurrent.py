@@ -19,7 +19,7 @@ from onnxsurgeon_lite.debug.causes.cells import (
     sums_of,
 )
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, RegionNode, Wide, wide
+from onnxsurgeon_lite.debug.causes.place import Constant, Ints, Place, RegionNode, Wide, who, wide
 from onnxsurgeon_lite.debug.causes.solving import (
     borrowed,
     described,
@@ -61,7 +61,6 @@ def recurrent(place: Place) -> Hypotheses:
 def _rearranged(sites: Sequence[RegionNode]) -> Hypotheses:
     """Yield constants of nodes that all are arranged in the same other way."""
     op_type, known = sites[0].op_type, [_constants(site) for site in sites]
-    titles = " and ".join(site.title for site in sites)
     every = [_arranged({s: c.array for s, c in each.items()}, GATES[op_type]) for each in known]
     for together in zip(*every, strict=False):
         kind, how, _ = together[0]
@@ -76,7 +75,7 @@ def _rearranged(sites: Sequence[RegionNode]) -> Hypotheses:
         edits = tuple(constant.edit(array) for constant, array in changed)
         names = ", ".join(repr(constant.name) for constant, _ in changed)
         if edits:
-            sentence = how.format(title=titles, names=names)
+            sentence = how.format(title=who(sites), names=names)
             yield Hypothesis(kind, sentence, edits, (kind, op_type, how))
 
 
@@ -203,6 +202,7 @@ def cells_of(site: RegionNode) -> list[Cells]:
         seen.append(_ways(replace(place, samples=[sample], nearby={}).sites[site.number]))
     if not all(seen):
         return []
+    # one for each direction, with what enters it in each sample
     numbers = (map(wide, three) for three in zip(weight, state, bias, strict=True))
     ways = zip(*seen, strict=True)
     return [
@@ -230,7 +230,7 @@ def _ways(site: RegionNode) -> list[Way]:
     if given is None or wanted is None or wanted.ndim != 4 or len(given) != len(wanted):
         return []
     # what the first step starts from: initial states, or zeros
-    none = np.zeros((wanted.shape[1], *wanted.shape[2:]))
+    none = np.zeros(wanted.shape[1:2] + wanted.shape[2:])
     starts = [site.operand(slot) if site.name(slot) else none for slot in (5, 6)]
     known = [wide(start) for start in starts if start is not None and start.shape == none.shape]
     if len(known) < 2 or not all(np.isfinite(a).all() for a in (given, wanted, *known)):

@@ -99,6 +99,7 @@ def work_around(model: Model, result: BisectResult, again: Callable[[Model], Bis
         again: bisects a model as the first one was; it is the proof.
     """
     for culprit in result.culprits:
+        # only these are errors of the runtime
         if not any(f.verdict in ("kernel", "optimizer") for f in culprit.findings):
             continue
         for step, does, edited in _edits(GraphIndex.of(model), culprit):
@@ -172,5 +173,5 @@ def _cause(model: Model, step: Pass, does: str, outputs: Mapping[str, Comparison
 def _command(model: Model, step: Pass) -> list[str]:
     if not isinstance(step, Rewrite):
         return as_command((step,), model.path)
-    words = [*step.rules, *(["--reverse"] if step.reverse else [])]
-    return ["onnxdbg", "edit", "rewrite", str(model.path or "model.onnx"), *words]
+    words = list(step.rules) + ["--reverse"] * step.reverse
+    return ["onnxdbg", "edit", "rewrite", str(model.path or "model.onnx")] + words

@@ -13,8 +13,17 @@ from onnx import TensorProto
 from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.operations import composed, ways, who
-from onnxsurgeon_lite.debug.causes.place import Constant, Indices, Place, Wide, fits, wide
+from onnxsurgeon_lite.debug.causes.operations import composed, ways
+from onnxsurgeon_lite.debug.causes.place import (
+    Constant,
+    Indices,
+    Place,
+    Wide,
+    fits,
+    peak,
+    who,
+    wide,
+)
 from onnxsurgeon_lite.passes import Insert, Pass
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, is_float
 
@@ -84,6 +93,7 @@ def _other_bases(place: Place) -> Hypotheses:
         waves = _waves(constant.array) if constant.is_float else None
         if waves is not None:
             found.append((constant, waves))
+    # exponents of the whole width instead of the half make a base its square
     powers = (waves.base**power for _, waves in found for power in (2, 0.5))
     names = ", ".join(dict.fromkeys(repr(constant.name) for constant, _ in found))
     for new in dict.fromkeys(float(f"{base:.4g}") for base in (*_BASES, *powers)) if found else ():
@@ -256,6 +266,7 @@ def _turned_pairs(place: Place) -> Iterator[tuple[bool, str, str, str]]:
         if _PAIR < array.shape[-1] <= _WIDEST and array.shape[-1] % _PAIR == 0
     }
     for how in ("halves", "neighbors"):
+        # the length of each pair [rows, features], which a turn keeps
         partners = {name: row[:, _partners(row.shape[1], how)] for name, row in rows.items()}
         lengths = {name: np.hypot(row, partners[name]) for name, row in rows.items()}
         for start, end in permutations(rows, 2):
@@ -278,7 +289,7 @@ def _partners(size: int, how: str) -> Indices:
 
 
 def _is_close(one: Wide, other: Wide) -> bool:
-    return bool(np.abs(one - other).max(initial=0.0) <= _CLOSE * np.abs(other).max(initial=0.0))
+    return peak(one - other) <= _CLOSE * peak(other)
 
 
 def _around(place: Place, start: str, end: str, order: Indices) -> tuple[Pass, Pass]:
@@ -352,7 +363,7 @@ def _may_be_table(array: Array) -> bool:
     """Return whether an array may have the cosines or the sines of the angles of several positions."""
     if not is_float(array.dtype) or array.ndim < 2 or not 1 < array.size <= _LARGEST:
         return False
-    return bool(np.abs(array).max() <= 1 + _CLOSE) and bool(array.any())
+    return peak(wide(array)) <= 1 + _CLOSE and bool(array.any())
 
 
 def _is_circle(one: Array, other: Array) -> bool:

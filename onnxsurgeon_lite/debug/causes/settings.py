@@ -8,10 +8,10 @@ from onnx import TensorProto, helper
 
 from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.hypothesis import MISTAKES, Edits, Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, RegionNode
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who, wide
 from onnxsurgeon_lite.graph.lint import trains
 from onnxsurgeon_lite.passes import Insert, Pass, Replace, SetConstant
-from onnxsurgeon_lite.tensors.dtypes import Array, is_array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float
 
 _NAMED = {"Sub": "mean", "Div": "std", "Mul": "factor"}  # what an operator reads
 _COLORS = 3
@@ -25,9 +25,9 @@ _NEAR = 0.25  # between shares of elements that are drawn alike
 
 def feeding(place: Place) -> Hypotheses:
     """Yield other preparations of the model's inputs that enter the region."""
-    for name, value in place.inputs.items():
-        if name in place.whole.inputs and is_array(value) and value.dtype.kind == "f":
-            for what, edits in _prepared(name, value) if value.ndim > 1 else ():
+    for name, value in place.entering.items():
+        if name in place.whole.inputs and value.dtype.kind == "f" and value.ndim > 1:
+            for what, edits in _prepared(name, value):
                 yield Hypothesis("feeds", f"input {name!r} {what}", edits, ("feeds", what))
 
 
@@ -42,6 +42,7 @@ def _prepared(name: str, value: Array) -> Iterator[tuple[str, Edits]]:
             if order != (0, 1, 2):
                 edit = taken(name, axis, np.array(order))
                 yield f"{what}; with its channels taken as {list(order)}", (edit,)
+        # a number for each color, broadcast over the image
         along = [_COLORS] + [1] * (value.ndim - axis - 1)
         for what, steps in MISTAKES["channels"].items():
             yield what, _steps(name, steps, along)
@@ -77,13 +78,14 @@ def precision(place: Place) -> Hypotheses:
         edits = (_cast(place.value, number), _cast(place.value, TensorProto.FLOAT))
         sentence = f"{place.maker} is not rounded to {dtype}, the reference is; rounded"
         yield Hypothesis("precision", sentence, edits, ("precision", dtype))
+        # the result alone, the operands alone, then both
         rounded = tuple(
             step for name in place.inputs for step in _operand(place, name, dtype, number)
         )
         sentence = f"what {place.maker} reads is not rounded to {dtype}; rounded"
         yield Hypothesis("precision", sentence, rounded, ("precision of inputs", dtype))
         sentence = f"{place.maker} is computed in float32, the reference in {dtype}; rounded"
-        yield Hypothesis("precision", sentence, (*rounded, *edits), ("precision of both", dtype))
+        yield Hypothesis("precision", sentence, rounded + edits, ("precision of both", dtype))
 
 
 def _cast(value: str, to: int) -> Pass:
@@ -92,21 +94,19 @@ def _cast(value: str, to: int) -> Pass:
 
 def _operand(place: Place, name: str, dtype: str, number: int) -> Iterator[Pass]:
     """Yield two casts before the region's readers of a value."""
-    array = place.operand(name)
-    readers = place.readers(name)
-    if array is None or array.dtype.name != "float32" or not readers:
-        return
-    to, half = place.those(readers), f"{name}_{dtype}"
-    yield Insert(name, "Cast", attributes=(("to", number),), to=to, output=half)
-    yield Insert(half, "Cast", attributes=(("to", int(TensorProto.FLOAT)),), to=to)
+    array, to, half = place.operand(name), place.those(place.readers(name)), f"{name}_{dtype}"
+    if array is not None and array.dtype.name == "float32" and to:
+        yield Insert(name, "Cast", attributes=(("to", number),), to=to, output=half)
+        yield Insert(half, "Cast", attributes=(("to", int(TensorProto.FLOAT)),), to=to)
 
 
 def in_training(place: Place) -> Hypotheses:
     """Yield that each node, or all nodes together, should compute what they do in evaluation."""
     sites = [site for site in place.sites if trains(place.index, site.node)]
-    for some in [*([site] for site in sites), *([sites] if len(sites) > 1 else ())]:
-        titles = " and ".join(site.title for site in some)
-        sentence = f"{titles} {'is' if len(some) == 1 else 'are'} in training mode; in evaluation"
+    every = [sites] if len(sites) > 1 else []
+    for some in [*([site] for site in sites), *every]:
+        verb = "is" if len(some) == 1 else "are"
+        sentence = f"{who(some)} {verb} in training mode; in evaluation"
         edits = tuple(map(_evaluating, some))
         yield Hypothesis("training mode", sentence, edits, ("training mode",))
 
@@ -123,8 +123,8 @@ def _evaluating(site: RegionNode) -> Pass:
 def dropped(place: Place) -> str:
     """Say that a reference is an input of the region behind a Dropout that draws; '' if none is."""
     for name, made in {place.value: place.wanted, **place.lacking}.items():
-        for source in place.inputs.values():
-            if is_array(source) and (share := _dropped_share(source, made)):
+        for source in place.entering.values():
+            if share := _dropped_share(source, made):
                 return (
                     f"not the model: Dropout was active when the references were recorded ({name!r} is 0 in "
                     f"{share:.0%} of the elements, the others are scaled): record again in eval()"
@@ -141,9 +141,9 @@ def _dropped_share(source: Array, made: Array) -> float:
     lost = live & (made == 0)
     if live.sum() < _FEWEST or not lost.any() or not (kept := live & ~lost).any():
         return 0.0
-    negative = np.signbit(source.astype(np.float64))
+    negative = np.signbit(wide(source))
     shares = [float(lost[s].mean()) for s in (live & negative, live & ~negative) if s.any()]
-    factors = made[kept].astype(np.float64) / source[kept]
+    factors = wide(made[kept]) / source[kept]
     factor, share = float(np.median(factors)), float(lost[live].mean())
     drawn = abs(factor * (1 - share) - 1) < _NEAR and max(shares) - min(shares) < _NEAR
     return share if drawn and factor > 1 and np.allclose(factors, factor, rtol=1e-3) else 0.0

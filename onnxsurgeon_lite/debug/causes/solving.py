@@ -18,6 +18,8 @@ from onnxsurgeon_lite.debug.causes.place import (
     Place,
     RegionNode,
     Wide,
+    but,
+    peak,
     small,
     titled,
     wide,
@@ -128,7 +130,7 @@ def made_up_elsewhere(place: Place, edits: Edits) -> Hypotheses:
 
 def dwarfed(old: Array, right: Array) -> bool:
     """Return whether a number that is no epsilon should be tiny or zero: what fits then may be a limit of something."""
-    was, new = float(np.abs(wide(old)).max()), float(np.abs(wide(right)).max())
+    was, new = peak(wide(old)), peak(wide(right))
     return is_float(old.dtype) and was > _NO_EPSILON and new <= _TINY * was
 
 
@@ -137,6 +139,7 @@ def made_constant(place: Place) -> Hypotheses:
     array, wanted = place.constant(place.value), place.wanted
     if array is None or array.shape != wanted.shape or array.dtype.kind in "OUS":
         return
+    # a few integers are shown, a number as people write it, others are described
     constant = Constant(place.sites[place.producer[place.value]], -1, place.value, array)
     how = f"{described(wide(array), wide(wanted))}; with the numbers of the reference"
     if not is_float(array.dtype) and array.size <= _FEW:
@@ -152,12 +155,12 @@ def _role(place: Place) -> str:
     """Return what the nodes that read a constant call it: `, the pads of Pad '/Pad',`; '' if each has another name."""
     # what each reader calls the constant, by its schema
     index, names, titles = place.whole, set[str](), []
-    for position in dict.fromkeys(index.consumers.get(place.value, [])):
+    for position in index.users(place.value):
         # follow the constant through nodes that only arrange it
         value, readers = place.value, [position]
         while len(readers) == 1 and index.nodes[readers[0]].op_type in _ARRANGING:
             value = index.nodes[readers[0]].output[0]
-            readers = index.consumers.get(value, [])
+            readers = index.users(value)
         reader = readers[0] if readers else position
         node = index.nodes[reader]
         if value not in node.input:
@@ -220,10 +223,10 @@ def _scaled(view: Linear) -> Hypotheses:
         elif bias is not None and shifts:
             more = (bias.edit(bias.numbers + shift.reshape(bias.array.shape)),)
             how = f"is scaled by output, and its bias shifted, {AS_FOLDED}, by {by}; scaled back"
-        edits = (constant.edit(view.stored(right)), *more)
+        edits = (constant.edit(view.stored(right)),) + more
         unknowns, known = factor.size * (1 + shifts), view.wanted.size
         yield Hypothesis("scaled constant", f"{constant} {how}", edits, (), unknowns, known)
-        if view.taken is not None or np.abs(left).max() <= _SAME * np.abs(wanted).max():
+        if view.taken is not None or peak(left) <= _SAME * peak(wanted):
             return  # what has more unknowns says no more
 
 
@@ -327,8 +330,7 @@ def _tied(old: Wide, solved: Wide) -> tuple[Wide, int]:
 
 def unchanged(old: Wide, solved: Wide) -> Flags:
     """Return which numbers are the same, but for noise."""
-    largest = max(float(np.abs(old).max()), float(np.abs(solved).max()))
-    return np.asarray(np.abs(solved - old) <= _LEAST * largest)
+    return np.asarray(np.abs(solved - old) <= _LEAST * max(peak(old), peak(solved)))
 
 
 def solved_constant(
@@ -348,9 +350,10 @@ def shifted(old: Wide, right: Wide, least: int = 1) -> tuple[int, int, Wide] | N
         least: rows for each by which they are off, at least.
     """
     for axis, step in itertools.product(range(old.ndim), _STEPS):
+        # rows that enter at one end have new numbers, all others are moved
         size, rows = old.shape[axis], np.arange(old.shape[axis])
         fresh = rows < step if step > 0 else rows >= size + step
-        along = np.expand_dims(fresh, [other for other in range(old.ndim) if other != axis])
+        along = np.expand_dims(fresh, but(old, axis))
         moved = np.where(along, right, np.roll(old, step, axis))
         if size > least * abs(step) and unchanged(moved, right).all():
             return axis, step, moved
@@ -434,9 +437,8 @@ def is_rounded(old: Wide, right: Wide) -> bool:
 
 def _wrong(view: Linear, error: Wide) -> Flags:
     """Return the outputs with an error [groups, 1, outputs]: only these are solved for, and are equations."""
-    scale = float(np.abs(view.wanted).max(initial=0.0))
     largest = np.abs(error).max(axis=1, initial=0.0, keepdims=True)
-    return np.asarray(largest > _EXACT * scale)
+    return np.asarray(largest > _EXACT * peak(view.wanted))
 
 
 def _weight(view: Linear, right: Wide, inputs: int, wrong: Flags) -> Hypothesis:
@@ -477,21 +479,20 @@ def borrowed(constant: Constant) -> str:
             and np.array_equal(place.whole.model.array(tensor), array)
         ):
             return f"is another layer's: a copy of {name!r}"
-    readers = set(place.whole.consumers.get(constant.name, ())) - set(place.positions)
+    readers = set(place.whole.users(constant.name)) - set(place.positions)
     return "is another layer's, which reads it too" if array.ndim > 1 and readers else ""
 
 
 def described(old: Wide, right: Wide) -> str:
     """Say how a constant differs from the right one."""
-    largest = max(float(np.abs(old).max(initial=0.0)), float(np.abs(right).max(initial=0.0))) or 1.0
+    largest = max(peak(old), peak(right)) or 1.0
     looks = rounding(old)
-    if looks and np.abs(right - old).max() <= _ROUNDED * largest:
+    if looks and peak(right - old) <= _ROUNDED * largest:
         return f"{looks}differs"
     off = np.abs(right - old) > _LEAST * largest
     # only some rows of an axis
     for axis, size in enumerate(old.shape):
-        others = tuple(a for a in range(old.ndim) if a != axis)
-        wrong = np.flatnonzero(off.any(axis=others))
+        wrong = np.flatnonzero(off.any(axis=but(old, axis)))
         if 0 < len(wrong) < size and len(wrong) <= max(1, size // 2):
             which = ", ".join(map(str, wrong[:_SEVERAL])) + ", ..." * (len(wrong) > _SEVERAL)
             where = f"[{which}]" if old.ndim == 1 else f"[{which}] of axis {axis}"
@@ -539,7 +540,7 @@ def _steps(array: Wide) -> Wide:
 
 def _step(array: Wide) -> float:
     """Return the largest step that all numbers are small multiples of; 0 if there is none, or it may be chance."""
-    largest = float(np.abs(array).max(initial=0.0))
+    largest = peak(array)
     if array.size < _ENOUGH or not largest:
         return 0.0
     sampled = array.reshape(-1)[:: max(1, array.size // _LEVELS)]

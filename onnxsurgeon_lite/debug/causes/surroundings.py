@@ -16,7 +16,7 @@ from onnxsurgeon_lite.debug.computed_references import ChangedInitializers
 from onnxsurgeon_lite.debug.judge import cast_like
 from onnxsurgeon_lite.debug.result import BisectResult, Case, Culprit
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -69,7 +69,7 @@ class Known:
         if not names:
             return {}
         known = self.names - {*names, *but}
-        positions = sorted(index.ancestors(names, stop=known), key=index.places.__getitem__)
+        positions = index.in_order(index.ancestors(names, stop=known))
         reads = index.read_by(positions) & known
         self.prefetch(reads)
         inputs = {name: self._typed(name) for name in reads}
@@ -120,6 +120,7 @@ class Surroundings:
         """Return a culprit's region as a place; None if no edit can be tried there."""
         index, entering = self.index, entering or culprit.inputs
         region = index.ancestors(culprit.outputs, stop=entering)
+        # of a large region, what no agreeing reference depends on
         if len(region) > _LARGEST and (entering := self.nearest(culprit) or entering):
             region = index.ancestors(culprit.outputs, stop=entering)
         positions = sorted(region, key=index.places.__getitem__)
@@ -127,8 +128,9 @@ class Surroundings:
             culprit.unexplained = "not searched: the region draws random numbers"
             return None
         if len(positions) > _LARGEST:
-            many = f"the region has {len(positions)} nodes, more than {_LARGEST}"
-            culprit.unexplained = f"not searched: {many}"
+            culprit.unexplained = (
+                f"not searched: the region has {len(positions)} nodes, more than {_LARGEST}"
+            )
             return None
         samples = [self._sample(culprit, entering, known) for known in self.samples]
         if samples[0] is None or culprit.value not in samples[0].wanted:
@@ -137,6 +139,7 @@ class Surroundings:
         there = [sample for sample in samples if sample is not None]
         observer = Observer(index, self.case.runtime)
         place = Place.at(observer, positions, culprit.value, there, self.case.judge, nearby)
+        # what the model that computed the references, or its modules, say
         place.changed, references = self.case.changed, self.first.references
         if isinstance(place.changed, ChangedInitializers):
             place.other = place.changed.theirs
@@ -148,8 +151,9 @@ class Surroundings:
 
     def before(self, culprit: Culprit) -> list[str]:
         """Return where a region begins that has the nodes before it, too, which only arrange what it reads."""
-        begins = (self._behind(read, _STEPS_BEFORE) for read in culprit.inputs)
-        return list(dict.fromkeys(chain.from_iterable(begins)))
+        return list(
+            dict.fromkeys(n for read in culprit.inputs for n in self._behind(read, _STEPS_BEFORE))
+        )
 
     def nearest(self, culprit: Culprit) -> list[str]:
         """Return where the nodes of a region begin on which no reference depends that agrees; nothing if all do.
@@ -169,19 +173,19 @@ class Surroundings:
         """Return the known values that a value is an arrangement of, that alone; else the value itself."""
         index = self.index
         position = index.producer.get(name)
-        alone = len(index.consumers.get(name, [])) == 1 and name not in index.outputs
+        alone = len(index.users(name)) == 1 and name not in index.outputs
         if position is None or not alone or not steps:
             return [name]
         if index.nodes[position].op_type not in _ARRANGING:
             return [name]
         reads = [read for read in index.reads[position] if constant(index, read) is None]
         found = list(chain.from_iterable(self._behind(read, steps - 1) for read in reads))
-        known = {*self.first.references.entries, *index.inputs}
+        known = self.first.references.entries.keys() | index.inputs.keys()
         return found if all(n in known or self._laid_out(n) for n in found) else [name]
 
     def _laid_out(self, name: str) -> str:
         """Return the value with a reference that has a value's elements in another shape; '' if there is none."""
-        readers = self.index.consumers.get(name, [])
+        readers = self.index.users(name)
         node = self.index.nodes[readers[0]] if len(readers) == 1 else None
         if node is None or node.op_type not in RESHAPING or node.input[0] != name:
             return ""
@@ -232,14 +236,14 @@ class Surroundings:
         index.learn_types(near)
         near += [name for name in known.feeds if name in index.inputs]
         below = self._below(culprit) | self._wrong_behind(culprit)
-        own = {*sample.inputs, *culprit.outputs} | below
+        own = sample.inputs.keys() | culprit.outputs | below
         shapes_of = self._shapes([name for name in near if name not in own])
         # those of a fitting shape, some whose shape is not known, masks
         names = [name for name, shape in shapes_of.items() if may_be_read(shape)][:_NEARBY]
         open_ = [n for n in shapes_of if n not in known.references and self._of_any_shape(n)]
         sums = [name for name in open_[_OPEN:] if is_sum(index, name)]
         masks = self._masks(culprit, shapes_of, shapes)
-        names = list(dict.fromkeys([*names, *open_[:_OPEN], *sums[:_OPEN], *masks]))
+        names = list(dict.fromkeys(names + open_[:_OPEN] + sums[:_OPEN] + masks))
         # their numbers, as many as fit into memory
         known.prefetch(names)
         unknown = [n for n in names if n not in known.references and n not in known.feeds]
@@ -267,6 +271,7 @@ class Surroundings:
         """Return values whose shapes masks of a region's scores have; none where nothing attends."""
         index, sizes = self.index, {1}.union(*shapes)
         region = index.ancestors(culprit.outputs, stop=culprit.inputs)
+        # masks matter where a Softmax is in the region, or reads what it makes
         behind = chain.from_iterable(index.readers(culprit.outputs).values())
         if not any(index.nodes[p].op_type == "Softmax" for p in chain(region, behind)):
             return []
@@ -286,6 +291,7 @@ class Surroundings:
             found[name] = found[name] if stored is None else stored
             if name in feeds:
                 found[name] = np.shape(feeds[name])
+        # what neither a declaration nor the set says is read
         unknown = [n for n, shape in found.items() if (not shape or 0 in shape) and n in references]
         for start in range(0, len(unknown), _TOGETHER):
             several = unknown[start : start + _TOGETHER]
@@ -305,8 +311,7 @@ class Surroundings:
         return self._may_be_float(name) and not (has_shape and all(self._declared(name)))
 
     def _declared(self, name: str) -> Ints:
-        kind = self.index.types.get(name)
-        return () if kind is None else tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
+        return tuple(dim.dim_value for dim in dims_of(self.index.types.get(name)))
 
     def _below(self, culprit: Culprit) -> set[str]:
         """Return a culprit's values, and all that is computed from them."""

@@ -1,25 +1,28 @@
-"""Try hypotheses at a place: their edited copies run side by side, many in one session."""
+"""Try hypotheses at a place: edited copies run side by side in one session, without those that it would refuse."""
 
 import contextlib
 import itertools
 import math
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from onnxsurgeon_lite.debug.causes.foresight import refused
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, wide
-from onnxsurgeon_lite.debug.causes.side_by_side import SideBySide
 from onnxsurgeon_lite.errors import OutOfTime, RuntimeFailure, RuntimeLost, SurgeonError
 from onnxsurgeon_lite.graph import native
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.table import every_read
+from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.passes.pipeline import Pipeline
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_array
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, data_type_of_numpy, is_array
 
 Edited = tuple[Hypothesis, ModelProto]
 
@@ -129,6 +132,7 @@ class Bench:
         """Begin to edit copies of a place; return what waits for them, without the constants that stay."""
         if not batch:
             return None
+        # a fork edits them while the runtime computes
         waiting = native.begin_together(
             "an edit", lambda: pickle.dumps(list(map(self._copy, batch)))
         )
@@ -257,3 +261,115 @@ def _drawn(families: Iterable[Iterable[Hypothesis]], count: int) -> Iterator[lis
 def _next(pending: Hypotheses, count: int) -> list[Hypothesis]:
     with np.errstate(all="ignore"):
         return list(itertools.islice(pending, count))
+
+
+def refused(place: Place, copy: Model, same: Container[bytes]) -> bool:
+    """Return whether type inference refuses what an edited copy computes otherwise than the place does.
+
+    Args:
+        same: the nodes that the place has, too.
+    """
+    index, stay = GraphIndex.of(copy), place.index.initializers
+    # follow what the edit changes, with the types that the place knows
+    differs = {n for n, t in index.initializers.items() if n not in stay or stay[n] != t}
+    positions = list[int]()
+    for position, node in enumerate(index.nodes):
+        changed = node.SerializeToString() not in same or differs & {*index.reads[position]}
+        if changed:
+            differs.update(node.output)
+        if changed or node.op_type == "Constant":  # its numbers may be sizes
+            positions.append(position)
+    made, values = index.made_by(positions), {**place.values, **place.nearby}
+    types = {
+        name: helper.make_tensor_type_proto(data_type_of_numpy(value.dtype), value.shape)
+        for name, value in values.items()
+        if is_array(value) and name not in made
+    }
+    part = Observer(index, place.runtime).part(positions, types, list(made))
+    try:
+        native.infer(part, strict=True, data_prop=True)
+    except (native.RejectedError, RuntimeFailure):
+        return True
+    return False
+
+
+_APART = "\x02"
+
+
+@dataclass
+class SideBySide:
+    """A model that grows by copies of another; equal nodes with equal inputs are there once.
+
+    Attributes:
+        proto: the model so far.
+        tensors: the constants of the other model.
+    """
+
+    proto: ModelProto
+    tensors: Mapping[str, TensorProto]
+    _nodes: dict[bytes, list[str]] = field(default_factory=dict)
+    _read: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
+    _known: dict[tuple[bytes, tuple[str, ...]], dict[str, str]] = field(default_factory=dict)
+    _constants: dict[str, list[tuple[TensorProto, str]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, base: ModelProto) -> "SideBySide":
+        """Begin with a model's inputs and functions."""
+        proto = copied(base)
+        for several in (proto.graph.node, proto.graph.output, proto.graph.value_info):
+            del several[:]
+        del proto.graph.initializer[:]
+        return cls(proto, {tensor.name: tensor for tensor in base.graph.initializer})
+
+    def add(self, edited: ModelProto) -> dict[str, str]:
+        """Add a copy, which need not hold the constants that stay; return its outputs with their names here."""
+        tensors = {**self.tensors, **{tensor.name: tensor for tensor in edited.graph.initializer}}
+        names: dict[str, str] = {}
+        # a node that is there with the same inputs is not added again
+        for node in edited.graph.node:
+            encoded = node.SerializeToString(deterministic=True)
+            if encoded not in self._read:
+                self._read[encoded] = tuple(dict.fromkeys(every_read(node)))
+            read = self._read[encoded]
+            for name in read:
+                if name in tensors and name not in names:
+                    names[name] = self._constant(tensors[name])
+            key = encoded, tuple(names.get(name, name) for name in read)
+            if key not in self._known:
+                self._known[key] = self._node(node, names)
+            names |= self._known[key]
+        found = {output.name: names.get(output.name, output.name) for output in edited.graph.output}
+        there = {output.name for output in self.proto.graph.output}
+        for name in dict.fromkeys(found.values()):
+            if name not in there:
+                self.proto.graph.output.add(name=name)
+        return found
+
+    def _constant(self, tensor: TensorProto) -> str:
+        # copies that give a constant other numbers read another name
+        known = self._constants.setdefault(tensor.name, [])
+        for other, name in known:
+            if other is tensor or other == tensor:
+                return name
+        name = f"{tensor.name}{_APART}{len(known)}" if known else tensor.name
+        self.proto.graph.initializer.append(tensor)
+        self.proto.graph.initializer[-1].name = name
+        known.append((tensor, name))
+        return name
+
+    def _node(self, node: NodeProto, names: Mapping[str, str]) -> dict[str, str]:
+        """Return the names of what a node makes here."""
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        copy.ClearField("name")
+        rename_uses([copy], {old: new for old, new in names.items() if old != new})
+        # a node with equal inputs and attributes is there once, whatever its results are called
+        made = list(copy.output)
+        copy.output[:] = ["o" if name else "" for name in made]
+        key = copy.SerializeToString(deterministic=True)
+        if key not in self._nodes:
+            number = len(self._nodes)
+            copy.output[:] = [f"{name}{_APART}{number}" if name else "" for name in made]
+            self.proto.graph.node.append(copy)
+            self._nodes[key] = list(copy.output)
+        return {old: new for old, new in zip(made, self._nodes[key], strict=True) if old}

@@ -9,7 +9,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.causes.arrangement import taken
 from onnxsurgeon_lite.debug.causes.constants import Order, fused_orders, together
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypotheses, Hypothesis
-from onnxsurgeon_lite.debug.causes.place import Place, RegionNode
+from onnxsurgeon_lite.debug.causes.place import Place, RegionNode, who
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Insert, Pass, Rewire
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
@@ -37,7 +37,7 @@ def exchanged_values(place: Place) -> Hypotheses:
     values = _data(place)
     alike = ((a, b) for a, b in combinations(values, 2) if values[a].shape == values[b].shape)
     for a, b in islice(alike, _PAIRS):
-        edits = (*reading(place, a, b), *reading(place, b, a))
+        edits = tuple(reading(place, a, b)) + tuple(reading(place, b, a))
         if len(edits) > 1:
             sentence = f"{a!r} and {b!r} are exchanged; swapped back"
             yield Hypothesis("exchanged values", sentence, edits)
@@ -70,18 +70,17 @@ def _other_values(place: Place) -> Hypotheses:
     """Yield values of the same shape that nodes could read instead: one node, all that read one, or keys and values."""
     reads: list[tuple[Sequence[RegionNode], str, int | None]] = []
     for site in place.sites:
-        read = ((slot, name) for slot, name in enumerate(site.input) if not place.is_constant(name))
-        reads += [([site], name, slot) for slot, name in read]
+        read = enumerate(site.input)
+        reads += [([site], name, slot) for slot, name in read if not place.is_constant(name)]
     # several readers of one value: all of them first, then fewer
     for old in _data(place):
-        every = [s for s in dict.fromkeys(place.readers(old)) if s.number in place.leading]
+        every = [s for s in place.readers(old) if s.number in place.leading]
         least = 2 if len(every) <= _READERS else len(every)
         for size in range(len(every), least - 1, -1):
             reads += [(to, old, None) for to in combinations(every, size)]
     for to, old, slot in reads:
-        titles = " and ".join(site.title for site in to)
         for new in _like(place, old):
-            sentence = f"{titles} read{'s' * (len(to) == 1)} {old!r}; with {new!r}"
+            sentence = f"{who(to)} read{'s' * (len(to) == 1)} {old!r}; with {new!r}"
             edit = Rewire(old, new, place.those(to), slot)
             yield Hypothesis("wrong input", sentence, (edit,))
 
@@ -89,10 +88,8 @@ def _other_values(place: Place) -> Hypotheses:
 def _like(place: Place, old: str) -> Iterator[str]:
     """Yield the other values of a value's shape and dtype."""
     known = {**place.nearby, **_data(place)}
-    if old in known:
-        kind = (known[old].shape, known[old].dtype)
-        alike = (name for name, value in known.items() if (value.shape, value.dtype) == kind)
-        yield from (name for name in alike if name != old)
+    kinds = {name: (value.shape, value.dtype) for name, value in known.items()}
+    yield from (n for n in kinds if n != old and kinds[n] == kinds.get(old))
 
 
 def _other_outputs(place: Place) -> Hypotheses:
@@ -137,7 +134,7 @@ def _data(place: Place) -> dict[str, Array]:
 
 def reading(place: Place, old: str, new: str) -> Iterator[Rewire]:
     """Yield the edits that make all nodes that read one value read another one."""
-    for site in dict.fromkeys(place.readers(old)):
+    for site in place.readers(old):
         for slot, name in enumerate(site.input):
             if name == old:
                 yield Rewire(old, new, site.only, slot)
@@ -153,7 +150,7 @@ def parts_of(index: GraphIndex, name: str) -> tuple[str, ...]:
     if node.op_type == "Split":
         return tuple(node.output)
     whole = node.input[0] if node.op_type in _CUTTING else ""
-    readers = (index.nodes[n] for n in dict.fromkeys(index.consumers.get(whole, ())))
+    readers = (index.nodes[n] for n in index.users(whole))
     alike = (n for n in readers if n.op_type == node.op_type and n.input[0] == whole)
     return tuple(n.output[0] for n in alike)
 
@@ -183,6 +180,7 @@ def _orders(place: Place, cuts: Sequence[tuple[str, ...]]) -> Hypotheses:
     count = len(cuts[0])
     wholes = (place.whole.nodes[place.whole.producer[parts[0]]].input[0] for parts in cuts)
     names = " and of ".join(map(repr, wholes))
+    # each part read where another one is read now
     for order in permutations(range(count)):
         moved = [(parts[k], parts[other]) for parts in cuts for k, other in enumerate(order)]
         edits = tuple(edit for old, new in moved if old != new for edit in reading(place, old, new))
@@ -215,17 +213,15 @@ def fused(place: Place) -> Hypotheses:
 def _parts(place: Place, name: str) -> int:
     """Return into how many parts nodes cut a value; 0 for none."""
     # a Split says it; Slices and Gathers of the same value are counted
-    readers = dict.fromkeys(place.readers(name))
+    readers = place.readers(name)
     split = [len(site.node.output) for site in readers if site.op_type == "Split"]
-    cut = [
-        s for s in readers if s.op_type in _CUTTING and s.input[0] == name == "".join(s.computed)
-    ]
-    return split[0] if split else len(cut)
+    cut = (s for s in readers if s.op_type in _CUTTING and s.input[0] == name)
+    return split[0] if split else sum(site.computed == [name] for site in cut)
 
 
 def _reordered(place: Place, name: str, first: int, how: str, order: Order) -> Hypothesis:
     """Return the hypothesis that a value's last axes, from one on, are laid out as one in another order."""
-    shape, to = place.values[name].shape, place.those(dict.fromkeys(place.readers(name)))
+    shape, to = place.values[name].shape, place.those(place.readers(name))
     last = range(first, len(shape))
     edits: tuple[Pass, ...] = (taken(name, first, order, to=to),)
     axes = f"axis {first}"

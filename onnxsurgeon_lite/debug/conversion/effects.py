@@ -10,7 +10,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.debug.conversion.goal import Goal
 from onnxsurgeon_lite.debug.conversion.slopes import Slopes, measured
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.matching.metric import Values
+from onnxsurgeon_lite.matching.judge import Values
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds

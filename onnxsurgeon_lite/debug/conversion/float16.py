@@ -9,7 +9,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.debug.conversion.goal import Goal
 from onnxsurgeon_lite.debug.conversion.guard import Guard
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.metric import Metric, Values
+from onnxsurgeon_lite.matching.judge import Metric, Values
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -94,7 +94,7 @@ def float16_risk(
     found.sort(key=lambda r: (not r.keep, -r.overflowing, -r.vanishing / r.elements))
     named = [risk.name or risk.id for risk in risks.values() if risk.id in kept]
     inside = sorted(kept - {risk.id for risk in risks.values()})
-    return Float16Risks(found, list(dict.fromkeys([*named, *inside])), _said(measured))
+    return Float16Risks(found, list(dict.fromkeys(named + inside)), _said(measured))
 
 
 def _as_allowed(reference: Values, actual: Values) -> float:

@@ -76,7 +76,7 @@ class Conversion(Shown):
         extent = f"except {count} of {self.nodes} nodes" if count else f"in {self.nodes} nodes"
         parts = [f"{self.to} everywhere {extent}" if count else f"{self.to} {extent}"]
         parts += [self.measured] if self.measured else []
-        return "; ".join([*parts, f"{100 * self.share:.1f}% of the bytes"])
+        return "; ".join(parts + [f"{100 * self.share:.1f}% of the bytes"])
 
     def save(self, path: str, external: bool | None = None, force: bool = False) -> Written:
         """Write the model; see `onnxsurgeon_lite.save`."""

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from onnxsurgeon_lite.debug.conversion.goal import Goal
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.metric import Values
+from onnxsurgeon_lite.matching.judge import Values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds

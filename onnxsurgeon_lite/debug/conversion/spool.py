@@ -5,7 +5,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
 
-from onnxsurgeon_lite.matching.metric import Values
+from onnxsurgeon_lite.matching.judge import Values
 
 
 class Spooled:

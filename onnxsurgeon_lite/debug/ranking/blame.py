@@ -85,7 +85,7 @@ def blame(
                 found[places[name]].append((share, name))
     nodes = [_blamed(index, place, parts) for place, parts in found.items()]
     nodes.sort(key=lambda node: -abs(node.share))
-    left = [*slopes.work.notes, *_unknown(unknown)]
+    left = slopes.work.notes + _unknown(unknown)
     return Blame(target.name, target.output_db, nodes, sum(n.share for n in nodes), left)
 
 

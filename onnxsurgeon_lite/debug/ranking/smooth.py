@@ -49,7 +49,7 @@ def _clip(model: Model, index: GraphIndex, quantizers: Quantizers) -> None:
             number = np.asarray(limit, numpy_dtype(element))
             model.proto.graph.initializer.append(from_array(number, limits[-1]))
         operator = "Clip" if limits else "Identity"
-        node.CopyFrom(helper.make_node(operator, [source, *limits], [behind], node.name))
+        node.CopyFrom(helper.make_node(operator, [source] + limits, [behind], node.name))
 
 
 def _widen(model: Model) -> None:

@@ -270,5 +270,5 @@ def _around(failing: Failing, item: Item) -> int:
     index, name = failing.index, "".join(item[1][:1])
     if name.startswith("@"):  # of a body
         return hash(failing.key)
-    nodes = [index.nodes[place] for place in (*index.makers([name]), *index.reading([name]))]
+    nodes = [index.nodes[place] for place in index.makers([name]) + index.reading([name])]
     return hash(b"".join(node.SerializeToString() for node in nodes))

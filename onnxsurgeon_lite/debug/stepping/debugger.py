@@ -1,10 +1,12 @@
 """A model under a debugger: break, run, step, look, change a value, go on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
+from typing import cast
 
 import numpy as np
+from onnx import TypeProto
 
 from onnxsurgeon_lite.debug.stepping.breakpoints import (
     Breakpoint,
@@ -13,15 +15,14 @@ from onnxsurgeon_lite.debug.stepping.breakpoints import (
     expression,
 )
 from onnxsurgeon_lite.debug.stepping.execution import Execution
-from onnxsurgeon_lite.debug.stepping.fitting import fitting
 from onnxsurgeon_lite.debug.stepping.frames import Frame, Machine
 from onnxsurgeon_lite.debug.stepping.looking import Looker
 from onnxsurgeon_lite.debug.stepping.places import Scopes
 from onnxsurgeon_lite.debug.stepping.results import Level, Listing, Readings, Stack, Stop
 from onnxsurgeon_lite.debug.stepping.stepping import Halt, Stepper
-from onnxsurgeon_lite.errors import SurgeonError, UsageError
+from onnxsurgeon_lite.errors import FeedsError, SurgeonError, UsageError
 from onnxsurgeon_lite.graph.bodies import at
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
 from onnxsurgeon_lite.graph.selecting.select import required, select_node
 from onnxsurgeon_lite.matching.given import require_same_inputs
 from onnxsurgeon_lite.matching.values import alignment, feeds_in_order, needs_alignment
@@ -29,8 +30,9 @@ from onnxsurgeon_lite.model import Model, ModelLike, loaded
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed, required_inputs
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import RunValue, Stored
+from onnxsurgeon_lite.tensors.dtypes import DType, RunValue, Stored
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references
 
 BUDGET = 1 << 28  # bytes
@@ -418,3 +420,46 @@ def _fitted(
     own = list(feeds) if isinstance(feeds, Mapping) else [n for n in index.inputs if n in given]
     fed = {name: given.read(name) for name in own}
     return stored, fed if stored is None else require_same_inputs(index, stored, fed)
+
+
+def fitting(frame: Frame, name: str, value: object) -> Stored:
+    """A value as the graph has it there; a single number fills its shape.
+
+    Raises:
+        FeedsError: another dtype or shape.
+    """
+    kind = frame.index.type_of(name) or TypeProto()
+    if kind.HasField("sequence_type"):
+        if not isinstance(value, list):
+            raise FeedsError(f"value {name!r} is a sequence", "give a list of arrays")
+        return [np.asarray(item) for item in value]
+    dtype, shape = _expected(frame, name, kind)
+    try:
+        if isinstance(value, (bool, int, float, str)):
+            return np.full(shape, value, dtype)
+        array = np.asarray(value, dtype) if isinstance(value, list) else np.asarray(value)
+        if array.dtype.hasobject and not dtype.hasobject:
+            raise TypeError("it holds no numbers")
+    except (ValueError, TypeError, OverflowError) as error:
+        raise FeedsError(
+            f"value {name!r} is {dtype} {list(shape)}, which {value!r} cannot be: {error}",
+            "give a number for all of it, or an array",
+        ) from error
+    if array.dtype == dtype and array.shape == tuple(shape):
+        return array
+    wrong = f"{array.dtype} {list(array.shape)}"
+    raise FeedsError(
+        f"value {name!r} is {dtype} {list(shape)}, the array is {wrong}",
+        "give it in that shape"
+        if array.shape != tuple(shape)
+        else f"convert it: .astype({dtype.name!r})",
+    )
+
+
+def _expected(frame: Frame, name: str, kind: TypeProto) -> tuple[DType, Sequence[int]]:
+    """(dtype, shape): as declared where that is fixed, else as computed."""
+    shape = fixed_shape(kind)
+    if shape is not None:
+        return dtypes.numpy_dtype(kind.tensor_type.elem_type), shape
+    current = cast(dtypes.Array, frame.value(name))
+    return current.dtype, current.shape

@@ -1,5 +1,6 @@
 """A frame: the main graph, or one execution of a body, with the values that were computed so far."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,7 +9,6 @@ from time import monotonic
 
 from onnx import TypeProto
 
-from onnxsurgeon_lite.debug.stepping.effort import takes_long
 from onnxsurgeon_lite.graph.bodies import at
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import function_key, walk
@@ -224,7 +224,7 @@ class Frame:
         """Have a value as given, and forget what was computed from it."""
         below = {
             output
-            for user in self.index.consumers.get(name, ())
+            for user in self.index.users(name)
             for position in self.index.descendants(user)
             for output in self.index.nodes[position].output
         }
@@ -236,3 +236,28 @@ class Frame:
     def forget(self) -> None:
         """Let go of every value."""
         self.observer.forget(list(self.observer.kept))
+
+
+_MUCH = 1e10  # multiplications: a tenth of a second and more
+_CONTRACTIONS = {
+    "MatMul", "Gemm", "Einsum", "MatMulInteger", "Conv", "ConvTranspose", "ConvInteger",
+}  # fmt: skip
+
+
+def takes_long(index: GraphIndex, position: int) -> bool:
+    """Return True for a node that contracts large tensors, as far as types tell.
+
+    The multiplications of A [m, k] and B [k, n] are the root of |A| |B| |AB|; a convolution's are a few times as many.
+    """
+    node = index.nodes[position]
+    if node.op_type not in _CONTRACTIONS:
+        return False
+    operands = (*node.input[:2], *node.output[:1])
+    return math.prod(_elements(index.types.get(name)) for name in operands) > _MUCH**2
+
+
+def _elements(kind: TypeProto | None) -> int:
+    """The number of elements of a tensor, 0 where it is not known."""
+    if kind is None or not kind.tensor_type.HasField("shape"):
+        return 0
+    return math.prod(dim.dim_value for dim in kind.tensor_type.shape.dim)

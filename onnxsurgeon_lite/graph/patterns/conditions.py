@@ -187,7 +187,7 @@ class Conditions:
             case ast.BoolOp(ast.Or(), parts):
                 return self._any(parts)
             case ast.Compare(left, kinds, others):
-                return self._compared([left, *others], kinds)
+                return self._compared([left] + others, kinds)
             case ast.Subscript(held, place):
                 return self._item(self._value(held), place)
             case ast.ListComp(item, loops):

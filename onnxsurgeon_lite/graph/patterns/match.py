@@ -186,7 +186,7 @@ class Matcher:
     def candidates(self, step: tuple[int, str, bool], value: str) -> Sequence[int]:
         """Return the nodes of the graph that a step can lead to, from the value that was found."""
         if not step[2]:
-            return self.index.consumers.get(value, ())
+            return self.index.users(value)
         position = self.index.producer.get(value)
         return () if position is None else (position,)
 
@@ -391,9 +391,7 @@ class Matcher:
         results = {found.values[name] for name in self.rule.pattern.function.output}
         for position in sorted(removed):
             for name in filter(None, self.index.nodes[position].output):
-                others = [
-                    user for user in self.index.consumers.get(name, ()) if user not in removed
-                ]
+                others = [user for user in self.index.users(name) if user not in removed]
                 if name not in results and (others or name in self.index.outputs):
                     who = self.index.describe(others[0]) if others else "an output of the graph"
                     return f"value {name!r} inside is used elsewhere: {who}"

@@ -218,7 +218,7 @@ def _enclosing(scope: str, classes: Mapping[str, str]) -> tuple[tuple[str, str],
     """Return the enclosing modules with a known class, the path included; empty if its own class is unknown."""
     if scope not in classes:
         return ()
-    paths = ["", *Provenance(scope).around()]
+    paths = [""] + Provenance(scope).around()
     return tuple((path, classes[path]) for path in paths if path in classes)
 
 

@@ -50,7 +50,7 @@ class Value:
     @property
     def consumers(self) -> "Nodes":
         """The nodes that read it."""
-        return Nodes(self.graph, self.graph.index.consumers.get(self.name, ()))
+        return Nodes(self.graph, self.graph.index.users(self.name))
 
     @property
     def scope(self) -> str:
@@ -59,7 +59,7 @@ class Value:
 
     def __repr__(self) -> str:
         source = self.producer.title if self.producer is not None else self.kind
-        positions = self.graph.index.consumers.get(self.name, [])
+        positions = self.graph.index.users(self.name)
         users = first(list(map(self.graph.index.describe, positions)), _SHOWN)
         ends = ", ".join(filter(None, (users, "output" if self.is_output else "")))
         return shown(f"value {self.name!r} {self.type}: {source} -> {ends or 'nothing'}")
@@ -258,7 +258,7 @@ class Graph:
                     position = came_from[position]
                 return Nodes(self, way[::-1])
             made = index.nodes[position or 0].output
-            for user in (user for name in made if name for user in index.consumers.get(name, ())):
+            for user in (user for name in made if name for user in index.users(name)):
                 if user not in came_from:
                     came_from[user] = position
                     pending.append(user)
@@ -279,7 +279,7 @@ class Graph:
     def _neighbors(self, name: str) -> list[int]:
         """Return the nodes that produce or read a value."""
         producer = self.index.producer.get(name)
-        users = self.index.consumers.get(name, [])
+        users = self.index.users(name)
         return users if producer is None else [producer, *users]
 
 

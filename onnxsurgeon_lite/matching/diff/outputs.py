@@ -37,6 +37,6 @@ def with_outputs(
         expected = {name: trial.outputs[name] for name in pairs}
         runs.append(({name: actual[other] for name, other in pairs.items()}, expected))
     compared = compare_runs(runs, tolerance)
-    notes = [*found.notes, *unmoved_notes(name for name in unmoved(trials) if name in pairs)]
+    notes = found.notes + unmoved_notes(name for name in unmoved(trials) if name in pairs)
     same = found.same and compared.match
     return replace(found, same=same, outputs=compared.compared, notes=notes)

@@ -1,6 +1,7 @@
 """Diff single messages: texts, types, attributes, tensors."""
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -9,32 +10,29 @@ from google.protobuf.message import Message
 from onnx import AttributeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.graph.text import type_text
-from onnxsurgeon_lite.matching.diff.result import Change
+from onnxsurgeon_lite.matching.diff.result import Change, tensor_kind
+from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model import Model, copied, entries
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
 
-_BY_MEANING = {
-    "ModelProto": ("graph", "functions", "opset_import", "training_info"),
-    "GraphProto": (
-        *("name", "node", "initializer", "sparse_initializer", "input", "output", "value_info"),
-        "quantization_annotation",
+_FIELDS = {
+    "ModelProto": "graph functions opset_import training_info",
+    "GraphProto": """
+        name node initializer sparse_initializer input output value_info quantization_annotation""",
+    "NodeProto": "name input output op_type domain overload attribute",
+    "FunctionProto": """
+        name domain overload input output attribute attribute_proto node opset_import value_info""",
+    "ValueInfoProto": "name type",
+    "AttributeProto": " ".join(
+        n for n in AttributeProto.DESCRIPTOR.fields_by_name if n != "doc_string"
     ),
-    "NodeProto": ("name", "input", "output", "op_type", "domain", "overload", "attribute"),
-    "FunctionProto": (
-        *("name", "domain", "overload", "input", "output", "attribute", "attribute_proto", "node"),
-        *("opset_import", "value_info"),
-    ),
-    "ValueInfoProto": ("name", "type"),
-    "AttributeProto": tuple(
-        f.name for f in AttributeProto.DESCRIPTOR.fields if f.name != "doc_string"
-    ),
-    "TensorProto": (
-        *("name", "dims", "data_type", "raw_data", "float_data", "int32_data", "int64_data"),
-        *("double_data", "uint64_data", "string_data", "external_data", "data_location"),
-    ),
-    "SparseTensorProto": ("values", "indices"),
+    "TensorProto": """
+        name dims data_type raw_data float_data int32_data int64_data double_data uint64_data string_data
+        external_data data_location""",
+    "SparseTensorProto": "values indices",
 }
+_BY_MEANING = {message: fields.split() for message, fields in _FIELDS.items()}
 """Message -> the fields that are compared elsewhere, whatever their names, order or storage."""
 
 
@@ -167,3 +165,56 @@ def tensor_changes(tensor: TensorProto, other: TensorProto) -> list[Change]:
 def tensor_text(model: Model, tensor: TensorProto) -> str:
     """Return a small tensor's numbers as text."""
     return str(model.array(tensor).tolist())
+
+
+def left_over(
+    scopes: tuple[NamedGraph, NamedGraph], paired: dict[tuple[str, str], None]
+) -> Iterator[tuple[str, str]]:
+    """Yield pairs: equal names first, then unread initializers of one kind, equal contents first."""
+    first, second = (scope.index.initializers for scope in scopes)
+    free = first.keys() - {a for a, _ in paired}
+    others = second.keys() - {b for _, b in paired}
+    common = free & others
+    yield from ((name, name) for name in first if name in common)
+    candidates = _by_kind(scopes[1], others - common)
+    for kind, names in _by_kind(scopes[0], free - common).items():
+        yield from _alike(scopes, names, candidates.get(kind, []))
+
+
+def _by_kind(scope: NamedGraph, names: Set[str]) -> dict[str, list[str]]:
+    """Map dtype and shape to the unread initializers, in file order."""
+    found = defaultdict[str, list[str]](list)
+    for name, tensor in scope.index.initializers.items():
+        if name in names and name not in scope.uses:
+            found[tensor_kind(tensor)].append(name)
+    return found
+
+
+def _alike(
+    scopes: tuple[NamedGraph, NamedGraph], names: Sequence[str], others: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield pairs with equal bytes, then the rest in order."""
+    left, rest = list(names), dict.fromkeys(others)
+    if rest and len(names) + len(others) > 2:
+        holding = defaultdict[str, list[str]](list)
+        for other in others:
+            holding[_digest(scopes[1], other)].append(other)
+        left = []
+        for name in names:
+            same = holding[_digest(scopes[0], name)]
+            if same:
+                del rest[same[0]]
+                yield name, same.pop(0)
+            else:
+                left.append(name)
+    yield from zip(left, rest, strict=False)
+
+
+def _digest(scope: NamedGraph, name: str) -> str:
+    """Return a digest of the contents; '' for strings and sparse tensors, which pair in order."""
+    tensor = scope.index.initializers[name]
+    if not isinstance(tensor, TensorProto) or tensor.data_type == TensorProto.STRING:
+        return ""
+    from onnxsurgeon_lite.model.storage.listing import fingerprint  # few diffs need it
+
+    return fingerprint(scope.model, tensor)

@@ -14,7 +14,7 @@ from typing import TypeVar
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from onnxsurgeon_lite.graph.declared import Declarations, around_nodes
-from onnxsurgeon_lite.graph.table import NodeTable, captured
+from onnxsurgeon_lite.graph.table import NodeTable, every_read
 from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import take_fields
@@ -155,7 +155,7 @@ class _TrimmedGraph:
         known -= {name for kind, name in self.leaves if kind == "input"}
         found = set[str]()
         for node in self.left:
-            if node.input and known.union(found).issuperset((*node.input, *captured(node))):
+            if node.input and known.union(found).issuperset(every_read(node)):
                 found.update(filter(None, node.output))
         return found
 
@@ -177,7 +177,7 @@ class _TrimmedGraph:
     @property
     def needs(self) -> set[str]:
         """Values that kept nodes read, and graph outputs."""
-        read = {name for node in self.left for name in (*node.input, *captured(node)) if name}
+        read = {name for node in self.left for name in every_read(node) if name}
         return read | {value.name for value in self.graph.output}
 
     def scope(self, needed: Set[str], outer: Set[str]) -> NamedGraph:

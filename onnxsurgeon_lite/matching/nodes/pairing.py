@@ -8,8 +8,17 @@ the same node first, then the same operator, then another operator with the same
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnxsurgeon_lite.matching.nodes.keys import Key, common, groups, keys, unique
-from onnxsurgeon_lite.matching.nodes.labels import InitialLabels, Labeler, Labels, Leaves
+from onnxsurgeon_lite.matching.nodes.labels import (
+    InitialLabels,
+    Key,
+    Labeler,
+    Labels,
+    Leaves,
+    common,
+    groups,
+    keys,
+    unique,
+)
 from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
 from onnxsurgeon_lite.model.calls import call_key
 

@@ -78,7 +78,7 @@ class NamedGraph:
         for position, reads in enumerate(self.reads):
             for slot, name in enumerate(reads):
                 if name:
-                    found[name][position] = (*found[name].get(position, ()), slot)
+                    found[name][position] = found[name].get(position, ()) + (slot,)
         for position, names in self.captured.items():
             for name in names:
                 found[name][position] = ()

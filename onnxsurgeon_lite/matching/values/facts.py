@@ -2,14 +2,13 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.values.blocked import block_size, blocked_values, unblocked
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import SIGNED, Runtime
@@ -238,7 +237,7 @@ def _sources(index: GraphIndex, feeds: Feeds) -> tuple[dict[int, tuple[str, ...]
 
 def _left(index: GraphIndex, name: str, modules: Iterable[str]) -> tuple[str, ...]:
     """Return the modules around a value's node that the value leaves: some user or graph output is outside."""
-    users = [set(index.origins[user].around()) for user in index.consumers.get(name, ())]
+    users = [set(index.origins[user].around()) for user in index.users(name)]
     is_output = name in index.outputs
     return tuple(m for m in modules if is_output or any(m not in around for around in users))
 
@@ -252,3 +251,44 @@ def _digests(index: GraphIndex) -> dict[str, tuple[int, str]]:
             raw = index.model.raw(tensor)
             digests[name] = size, dtypes.unordered_digest(raw, tensor.data_type)
     return digests
+
+
+_DOMAIN = "com.microsoft.nchwc"
+
+
+def blocked_values(index: GraphIndex) -> Collection[str]:
+    """Return the values in blocked layout: outputs of NCHWc nodes, and of elementwise nodes on them."""
+    found: set[str] = set()
+    for position in index.order:
+        node = index.nodes[position]
+        makes = node.domain == _DOMAIN and node.op_type != "ReorderOutput"
+        keeps = not node.domain and not found.isdisjoint(node.input)
+        if makes or keeps:
+            found.update(node.output)
+    return found
+
+
+def block_size(index: GraphIndex, runtime: Runtime) -> int:
+    """Return the channels per block: the number to which the runtime pads fewer channels."""
+    small = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [1, 4, 1, 1]), ("y", None))
+    ]
+    node = helper.make_node("ReorderInput", ["x"], ["y"], domain=_DOMAIN)
+    graph = helper.make_graph([node], "block", small[:1], small[1:])
+    model = helper.make_model(graph, opset_imports=index.model.proto.opset_import)
+    model.ir_version = index.model.proto.ir_version
+    runtime.put("x", np.ones((1, 4, 1, 1), np.float32))
+    runtime.open(index.model.with_proto(model))
+    found = runtime.run({"x": "x"}, ["y"]).values["y"]
+    runtime.forget(["x"])
+    return int(found.shape[1]) if isinstance(found, np.ndarray) else 1
+
+
+def unblocked(array: Array, block: int) -> Array:
+    """Return a feature map in NCHW layout."""
+    if array.ndim != 4 or array.shape[1] % block:
+        return array
+    n, channels, height, width = array.shape
+    blocks = array.reshape(n, channels // block, height, width, block)
+    return blocks.transpose(0, 1, 4, 2, 3).reshape(array.shape)

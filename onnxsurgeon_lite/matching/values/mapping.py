@@ -137,7 +137,7 @@ def _reshaped(index: GraphIndex, name: str) -> list[str]:
         near = []
         if position is not None and index.nodes[position].op_type in _RESHAPE_ONLY:
             near.append(str(index.nodes[position].input[0]))
-        for user in index.consumers.get(here, ()):
+        for user in index.users(here):
             node = index.nodes[user]
             copies = node.op_type in _RESHAPE_ONLY or _widens_output(index, node)
             if copies and node.input[0] == here:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from onnx import TypeProto
+from onnx import TypeProto, helper
 
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError
 from onnxsurgeon_lite.graph.bodies import BodyName
@@ -29,7 +29,6 @@ from onnxsurgeon_lite.matching.values.mapping import (
     static_shapes,
 )
 from onnxsurgeon_lite.matching.values.pairing import Matching, lost_note, match
-from onnxsurgeon_lite.matching.values.unquantized import unquantized
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -67,7 +66,7 @@ class Alignment:
             return references
         named = with_modules(references, index) if self.by_module else references
         fitted = renamed(named, list(self.pairs), index, self.shapes, self.alone)
-        notes = (*references.notes, *self.notes)
+        notes = references.notes + self.notes
         return replace(
             fitted,
             notes=notes,
@@ -322,7 +321,7 @@ def aligned_models(
     theirs_alone = [name for name in matching.only_a if name in references]
     fitted = renamed(references, pairs, index, shapes, theirs_alone)
     order = _exchanged(_held(matching, other.outputs), list(other.outputs), index)
-    return replace(fitted, notes=(*references.notes, *notes), exchanged=order)
+    return replace(fitted, notes=references.notes + tuple(notes), exchanged=order)
 
 
 def names_settle(index: GraphIndex, other: GraphIndex) -> bool:
@@ -469,3 +468,31 @@ def _summary(matching: Matching, references: ReferenceSet, pairs: int) -> str:
     return (
         f"{text}{passed_on}; {doubtful} matched by position alone" if doubtful else text + passed_on
     )
+
+
+_LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "BatchNormalization")
+"""Operators that a quantizer merges with the Relu behind them."""
+
+
+def unquantized(index: GraphIndex) -> GraphIndex:
+    """Return the model with a copy, or the Relu that it stands for, in place of each pair of quantizers.
+
+    The values keep their names.
+    """
+    quantizers = Quantizers.of(index)
+    if not quantizers.sources:
+        return index
+    model = index.model.copy()
+    graph = model.proto.graph
+    for name, source in quantizers.sources.items():
+        grid = quantizers.grids[source]
+        maker = index.nodes[index.producer[source]].op_type if source in index.producer else ""
+        cuts = maker in _LINEAR and bool((grid.zero == grid.low).all())
+        node = helper.make_node("Relu" if cuts else "Identity", [source], [name])
+        node.metadata_props.extend(index.nodes[index.producer[name]].metadata_props)
+        graph.node[index.producer[name]].CopyFrom(node)
+    read = {name for node in graph.node for name in node.input} | index.outputs.keys()
+    kept = [node for node in graph.node if read & set(node.output)]
+    del graph.node[:]
+    graph.node.extend(kept)
+    return GraphIndex.of(model)

@@ -1,9 +1,10 @@
-"""Say by names which parameter belongs in a weight: its layer, its module, its part of a packed projection."""
+"""Say by names and modules which parameters may be in a weight, and which one belongs there."""
 
 import os.path
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 
@@ -26,7 +27,7 @@ class Belonging:
 
     def rival(self, name: str, parameter: str) -> str:
         """Return the parameter that belongs in a weight instead of another one of its shape; '' if that may."""
-        users = [self._index.nodes[at].name for at in self._index.consumers.get(name, ())]
+        users = [self._index.nodes[at].name for at in self._index.users(name)]
         said = {self._rival(_parts(user), parameter) for user in users if user} - {None}
         if not said:
             return self._rival(_parts(name), parameter) or ""
@@ -119,7 +120,7 @@ def _numbers(name: str) -> list[str]:
 
 def _groups(parts: Parts) -> Iterator[_Group]:
     for place in range(len(parts)):
-        yield place, (*parts[:place], *parts[place + 1 :])
+        yield place, parts[:place] + parts[place + 1 :]
 
 
 def _split(text: str, stems: Mapping[str, str]) -> list[str]:
@@ -140,3 +141,128 @@ def _split(text: str, stems: Mapping[str, str]) -> list[str]:
         stem, start = ends[start]
         found.append(stem)
     return found
+
+
+class Places:
+    """Maps names and modules of a model to a checkpoint, also when one of them has a wrapper module."""
+
+    def __init__(self, index: GraphIndex, parameters: Collection[str]) -> None:
+        self._index = index
+        self._parameters = parameters
+        self._owned: dict[str, list[str]] = defaultdict(list)
+        self._inside: dict[str, list[str]] = defaultdict(list)
+        for parameter in parameters:
+            owner = parameter.rpartition(".")[0]
+            self._owned[owner].append(parameter)
+            self._inside[owner.rpartition(".")[0]].append(parameter)
+        self._way = self._find_way()
+
+    def called(self, name: str) -> list[str]:
+        called = _moved(name, self._way)
+        return [called] if called in self._parameters else []
+
+    def own(self, name: str) -> list[str]:
+        """Return `called`, then the parameters of modules that use it."""
+        found = self.called(name)
+        for scope in self._scopes(name, surely=True):
+            found += self._owned.get(scope, ())
+        return list(dict.fromkeys(found))
+
+    def near(self, name: str) -> list[str]:
+        """Return `own`, then the parameters of sibling modules."""
+        found = self.own(name)
+        scopes = self._scopes(name, surely=False)
+        for scope in scopes:
+            found += self._owned.get(scope, ())
+        for scope in scopes:
+            found += self._inside.get(scope.rpartition(".")[0], ())
+        return list(dict.fromkeys(found))
+
+    def _scopes(self, name: str, surely: bool) -> list[str]:
+        users = self._index.users(name)
+        origins = [self._index.origins[user] for user in users]
+        scopes = [f"{o.scope}." if o.scope else "" for o in origins if o.known or not surely]
+        return [_moved(scope, self._way).removesuffix(".") for scope in scopes]
+
+    def _find_way(self) -> tuple[str, str]:
+        """Return (prefix to drop, prefix to add) that makes most names equal to the checkpoint's."""
+        scopes = {origin.scope for origin in self._index.origins if origin.known}
+        names = {*self._index.initializers, *scopes}
+        known = {*self._parameters, *self._owned}
+        ways = [(drop, put) for drop in ("", *_heads(names)) for put in ("", *_heads(known))]
+        return max(ways, key=lambda way: len({_moved(name, way) for name in names} & known))
+
+
+def wrapper(names: Iterable[str], inner: Container[str]) -> tuple[str, int]:
+    """Return the prefix, such as `model.`, behind which most names are those of another checkpoint, and how many."""
+    found = Counter(
+        name[: dot.end()]
+        for name in names
+        for dot in re.finditer(r"\.", name)
+        if name[dot.end() :] in inner
+    )
+    return found.most_common(1)[0] if found else ("", 0)
+
+
+def _heads(names: Iterable[str]) -> list[str]:
+    """Return the most common first parts of names, such as `model.`."""
+    counts = Counter(name.split(".")[0] for name in names if "." in name)
+    return [f"{head}." for head, _ in counts.most_common(3)]
+
+
+def _moved(name: str, way: tuple[str, str]) -> str:
+    drop, put = way
+    return f"{put}{name.removeprefix(drop)}" if name.startswith(drop) else name
+
+
+Sense = Literal["out x in", "in x out"]
+"""What a multiplied parameter holds: rows of weights for each output, as a Linear, or for each input."""
+
+_PASSING = ("Identity", "Cast", "DequantizeLinear")
+_ROWS = ("Gather", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN")
+"""They use a weight as the checkpoint stores it."""
+_FEW = 0.25  # share of the other weights that say nothing of all
+
+
+def usual_senses(index: GraphIndex, weights: Collection[tuple[str, Sequence[int]]]) -> set[Sense]:
+    """Return what most weights that are not square say of their parameters, both where these differ.
+
+    Args:
+        weights: initializers and the order of their parameter's axes.
+    """
+    counts = Counter(
+        s for name, order in weights for s in _senses(index, name, list(order) == [1, 0])
+    )
+    return {s for s, count in counts.items() if count > _FEW * counts.total()}
+
+
+def turned(index: GraphIndex, name: str, order: Sequence[int], usual: set[Sense]) -> str:
+    """Return what is wrong with the layout of a square weight, '' if nothing is known to be.
+
+    Without other weights, a transposed one is that of a Linear.
+    """
+    is_turned = list(order) != sorted(order)
+    users = [index.nodes[position].op_type for position in index.users(name)]
+    if is_turned and users and all(op in _ROWS for op in users):
+        return f"is transposed, and {users[0]} does not transpose it back"
+    known = usual or ({"out x in"} if is_turned else set())
+    if (
+        not known
+        or not known.isdisjoint(senses := set(_senses(index, name, is_turned)))
+        or not senses
+    ):
+        return ""
+    return f"is {'transposed' if is_turned else 'not transposed'}, unlike what its {users[0]} needs"
+
+
+def _senses(index: GraphIndex, name: str, is_turned: bool) -> Iterator[Sense]:
+    """Yield what each matrix product takes a parameter for."""
+    for position in index.users(name):
+        node = index.nodes[position]
+        if node.op_type in _PASSING or (node.op_type == "Transpose" and name == node.input[0]):
+            yield from _senses(index, node.output[0], is_turned != (node.op_type == "Transpose"))
+        elif node.op_type in ("MatMul", "Gemm") and name in node.input[:2]:
+            slot = list(node.input).index(name)
+            transposes = any(a.name == ("transA", "transB")[slot] and a.i for a in node.attribute)
+            turns = is_turned + transposes + slot  # on the left it is as transposed on the right
+            yield "in x out" if turns % 2 else "out x in"

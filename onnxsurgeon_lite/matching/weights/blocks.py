@@ -90,7 +90,7 @@ def find_blocks(
         for alike, _, each in sorted(near):
             rest = joined(start + heads[each].shape[0], most - 1) if -alike > _ALIKE else None
             if rest is not None:
-                return [each, *rest]
+                return [each] + rest
         return None
 
     parameters = joined(0)

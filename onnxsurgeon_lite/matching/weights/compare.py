@@ -12,7 +12,7 @@ from onnx import NodeProto, TensorProto
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.block_quantized import blocks_of
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.weights.belonging import Belonging
+from onnxsurgeon_lite.matching.weights.belonging import Belonging, Places, turned, usual_senses
 from onnxsurgeon_lite.matching.weights.blocks import (
     Head,
     beside,
@@ -21,17 +21,18 @@ from onnxsurgeon_lite.matching.weights.blocks import (
     find_blocks,
 )
 from onnxsurgeon_lite.matching.weights.folding import (
+    RAISED,
     BatchNorm,
     FoldedWeight,
     batch_norms,
     common_epsilon,
     find_fold,
+    kind,
+    may_be_raised,
     settled,
+    sums,
 )
 from onnxsurgeon_lite.matching.weights.pieces import Pieces, PieceTable
-from onnxsurgeon_lite.matching.weights.places import Places
-from onnxsurgeon_lite.matching.weights.raised import RAISED, kind, may_be_raised, sums
-from onnxsurgeon_lite.matching.weights.turned import turned, usual_senses
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.shown import HIDDEN, Progress, Shown, quiet
 from onnxsurgeon_lite.tensors import dtypes as tensors
@@ -211,6 +212,9 @@ class _WeightSearch:
         stored = self.checkpoint.read(parameter)
         return stored if isinstance(stored, np.ndarray) else np.empty(0)
 
+    def _array(self, name: str) -> Array:
+        return self.index.model.array(self.floats[name])
+
     # --- finding ---
 
     def _by_content(self, name: str, equal: list[str]) -> None:
@@ -221,7 +225,7 @@ class _WeightSearch:
         if here or not fitting:
             near = [p for p in self.places.near(name) if p in same] if len(equal) > 1 else []
             free = [p for p in equal if p not in self.used]
-            self._take(name, [*here, *near, *free, *equal])
+            self._take(name, here + near + free + equal)
 
     def _find_folds(self, equal: Mapping[str, Sequence[str]]) -> None:
         """Find the convolutions' weights that have a BatchNorm folded in, and the epsilon of most of these."""
@@ -249,7 +253,7 @@ class _WeightSearch:
     def _find_hidden_fold(self, name: str, node: NodeProto) -> None:
         """Find a BatchNorm that changes nothing of a weight: the bias beside it says whether it was folded in."""
         bias = self.floats.get([*node.input, "", ""][2])
-        array, parameter = self.index.model.array(self.floats[name]), self.found[name].parameter
+        array, parameter = self._array(name), self.found[name].parameter
         stored, axis = self._read(parameter), _channels(node)
         if bias is None or stored.shape != array.shape or not self._gone:
             return
@@ -270,7 +274,7 @@ class _WeightSearch:
         del self.found[name]
 
     def _find_fold(self, name: str, axis: int) -> None:
-        array = self.index.model.array(self.floats[name])
+        array = self._array(name)
         near = [p for p in self.places.near(name) if self._shape(p) == array.shape]
         found = [(p, find_fold(array, self._read(p), axis, self.norms)) for p in near]
         folds = [(fold, p) for p, fold in found if fold is not None]
@@ -281,7 +285,7 @@ class _WeightSearch:
         """Find norms that are 1 + a parameter, unless norms at the same place of other layers are the parameter."""
         plain = {kind(w.parameter) for w in self.found.values() if w.comparison.match}
         for name in names:
-            array = self.index.model.array(self.floats[name])
+            array = self._array(name)
             near, own = self.places.near(name), self.places.own(name)
             fitting = [p for p in self.sums.get(digest(array), ()) if kind(p) not in plain]
             fitting = [p for p in fitting if p in own or (array != array.flat[0]).any()]
@@ -297,7 +301,7 @@ class _WeightSearch:
             self._add_raised(name, weight.parameter, differs=True)
 
     def _add_raised(self, name: str, parameter: str, differs: bool = False) -> bool:
-        array = self.index.model.array(self.floats[name])
+        array = self._array(name)
         for added, made in sums(self._read(parameter), array.dtype):
             if made.shape != array.shape:
                 return False
@@ -310,7 +314,7 @@ class _WeightSearch:
 
     def _convolution(self, name: str, slot: int) -> NodeProto | None:
         """Return the convolution that reads a value there."""
-        users = (self.index.nodes[position] for position in self.index.consumers.get(name, ()))
+        users = (self.index.nodes[position] for position in self.index.users(name))
         convolutions = (n for n in users if n.op_type in _FOLDING and len(n.input) > slot)
         return next((node for node in convolutions if node.input[slot] == name), None)
 
@@ -338,10 +342,10 @@ class _WeightSearch:
         Inputs of data movement only, under other names, were computed from parameters during export.
         """
         called = self.places.called(name)
-        users = {self.index.nodes[p].op_type for p in self.index.consumers.get(name, ())}
+        users = {self.index.nodes[p].op_type for p in self.index.users(name)}
         near = [] if users <= _MOVERS else self.places.near(name)
         free = [parameter for parameter in near if parameter not in self.used]
-        return self._take(name, [p for p in [*called, *free] if self._fits(name, p)])
+        return self._take(name, [p for p in called + free if self._fits(name, p)])
 
     def _find_pieces(self, equal: Mapping[str, Sequence[str]]) -> None:
         """Find weights that were gathered from parameters that no weight is a copy of."""
@@ -352,7 +356,7 @@ class _WeightSearch:
         free = [p for p in self.checkpoint if p not in copied]
         table = PieceTable({p: self._shape(p) for p in free}, self._read)
         for name in unknown:
-            array = self.index.model.array(self.floats[name])
+            array = self._array(name)
             elsewhere = any(self._holds(array, p) for p in equal[name])
             is_folded = name in self.found and self.found[name].fold is not None
             pieces = (
@@ -446,7 +450,7 @@ class _WeightSearch:
 
     def _laid_out(self, name: str, parameter: str) -> Iterator[Weight]:
         """Yield the comparison with a parameter in each layout."""
-        array = self.index.model.array(self.floats[name])
+        array = self._array(name)
         for how, order, stored in _layouts(self._read(parameter), array.shape):
             exact = EXACT if array.dtype == stored.dtype else None
             comparison = compare(array, np.asarray(stored, order="C"), self.tolerance or exact)
@@ -455,7 +459,7 @@ class _WeightSearch:
     def _add_folded(
         self, name: str, parameter: str, fold: FoldedWeight, folded: Array, axis: int | None = None
     ) -> bool:
-        array = self.index.model.array(self.floats[name])
+        array = self._array(name)
         if folded.shape != array.shape:
             return False
         comparison = compare(array, folded.astype(array.dtype), self.tolerance or _folded(array))
@@ -535,7 +539,7 @@ def _is_clear(best: Weight, other: Weight) -> bool:
 def as_text(weight: Weight) -> str:
     """Say which parameter a weight is, and how."""
     how = "as it is" if weight.how == "same" else weight.how
-    order = f" to {[*weight.order]}" if weight.order and weight.how == "transposed" else ""
+    order = f" to {list(weight.order)}" if weight.order and weight.how == "transposed" else ""
     return f"{weight.parameter!r} {how}{order}"
 
 

@@ -1,18 +1,19 @@
-"""Find the BatchNorm that was folded into a convolution, and fold stored weights and biases with it.
+"""Find what an export folded: a BatchNorm into a convolution, or 1 into the weight of a norm.
 
 With y = scale * (x - mean) / sqrt(variance + epsilon) + shift, folding multiplies a channel's weights by
 scale / sqrt(variance + epsilon). The ratio of folded to stored weights gives this factor, and the factor gives
 epsilon, which checkpoints do not contain.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, DType
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Floats = NDArray[np.float64]
@@ -151,3 +152,27 @@ def _factor(norm: BatchNorm, epsilon: float) -> Floats:
 
 def _floats(checkpoint: ReferenceSet, name: str) -> Floats:
     return np.asarray(checkpoint.read(name)).astype(np.float64).reshape(-1)
+
+
+RAISED = "folded as 1 + it"
+
+
+def may_be_raised(parameter: str, array: Array) -> bool:
+    """Return whether a parameter may be the weight of such a norm."""
+    return array.ndim == 1 and array.size > 1 and not parameter.endswith("bias")
+
+
+def sums(stored: Array, dtype: DType) -> Iterator[tuple[DType, Array]]:
+    """Yield (dtype that 1 is added in, the sum as the model holds it): float32 or wider, and the parameter's own."""
+    for added in dict.fromkeys((np.promote_types(np.float32, stored.dtype), stored.dtype)):
+        yield added, raised(stored, added).astype(dtype)
+
+
+def raised(stored: Array, added: DType) -> Array:
+    """Return 1 + the parameter, added in a dtype."""
+    return np.asarray(stored.astype(added) + np.ones((), added))
+
+
+def kind(parameter: str) -> str:
+    """Return what norms at the same place of several layers share: the name without numbers."""
+    return re.sub(r"\d+", "", parameter)

@@ -42,7 +42,7 @@ class Pieces:
         """Return the weight, made of the parameters' numbers."""
         pieces = np.concatenate([read(name).reshape(-1, self.length) for name in self.parameters])
         if self.is_turned:
-            turned = pieces[self.places].reshape(*shape[:-2], shape[-1], shape[-2])
+            turned = pieces[self.places].reshape(shape[:-2] + (shape[-1], shape[-2]))
             return turned.swapaxes(-1, -2)
         return pieces[self.places].reshape(shape)
 
@@ -96,7 +96,7 @@ class PieceTable:
                 end = start + each.size
                 rest = parts(end) if each.size and np.array_equal(array[start:end], each) else None
                 if rest is not None:
-                    return [name, *rest]
+                    return [name] + rest
             return None
 
         names = parts(0)

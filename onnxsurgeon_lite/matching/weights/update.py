@@ -8,17 +8,16 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.weights.belonging import wrapper
 from onnxsurgeon_lite.matching.weights.compare import ALIKE, Weight, WeightsResult, as_text, digest
-from onnxsurgeon_lite.matching.weights.folding import FoldedWeight, batch_norm
+from onnxsurgeon_lite.matching.weights.folding import FoldedWeight, batch_norm, raised
 from onnxsurgeon_lite.matching.weights.pieces import Pieces
-from onnxsurgeon_lite.matching.weights.places import wrapper
-from onnxsurgeon_lite.matching.weights.raised import raised
 from onnxsurgeon_lite.model import by_name
 from onnxsurgeon_lite.model.walk import tensors as all_tensors
 from onnxsurgeon_lite.names import command, few, listed
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, Shape
+from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _FEW = 2  # distinct numbers of a mask, which no training made
@@ -143,10 +142,10 @@ class _Update:
         placed = {each.parameter for each in self.found.weights if each.is_placed}
         if apart and not (weight.is_placed and placed.issuperset(weight.equal)):
             raise ReferenceSetError(
-                f"{weight.name!r} holds {few([weight.parameter, *apart])}, which were equal and no longer are",
+                f"{weight.name!r} holds {few([weight.parameter] + apart)}, which were equal and no longer are",
                 f"give each reader its own: {command('onnxdbg', 'edit', 'unshare', path, weight.name)}",
             )
-        users = self.index.consumers.get(weight.name, ())
+        users = self.index.users(weight.name)
         scopes = {self.index.origins[user].scope for user in users}
         is_own = weight.is_placed and len(scopes) <= max(1, len(weight.equal))
         if not is_own and (before == before.flat[0]).all():
@@ -194,9 +193,7 @@ class _Update:
         if self.old is None or not dtypes.is_float(now.dtype):
             return dtypes.is_float(now.dtype)
         before = self.old.read(parameter)
-        return not isinstance(before, np.ndarray) or not np.array_equal(
-            before.astype(now.dtype), now
-        )
+        return not is_array(before) or not np.array_equal(before.astype(now.dtype), now)
 
     def _unexplained(self) -> Iterator[str]:
         """Yield the tensors that may be made of parameters, and do not agree with any."""
@@ -245,7 +242,7 @@ class _Update:
 
     def _read(self, parameter: str) -> Array:
         stored = self.new.read(parameter) if parameter in self.new else None
-        if not isinstance(stored, np.ndarray):
+        if not is_array(stored):
             raise self._missing(parameter)
         return stored
 

@@ -4,13 +4,14 @@ import contextlib
 import functools
 import math
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from google.protobuf.message import Message
 from numpy.typing import NDArray
 from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto
 
@@ -20,7 +21,6 @@ from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import is_external, refer
 from onnxsurgeon_lite.model.saving import save_settled
 from onnxsurgeon_lite.model.storage.listing import Fingerprint, contents, fingerprint, named_tensors
-from onnxsurgeon_lite.model.storage.sources import remove_sources
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -397,3 +397,30 @@ def _survey(model: Model, tensor: TensorProto) -> _Survey:
             f"tensor {tensor.name!r} of shape {list(tensor.dims)[:70]} lacks {left} of its elements"
         )
     return sums.survey(digest.text())
+
+
+def remove_sources(proto: ModelProto) -> list[str]:
+    """Remove, in place, everything that does not change what the model computes; return a line for each kind."""
+    counts = Counter[str]()
+    if proto.training_info:
+        counts["training info"] = len(proto.training_info)
+        del proto.training_info[:]
+    size = proto.ByteSize()
+    proto.DiscardUnknownFields()
+    counts["bytes of unknown fields"] = size - proto.ByteSize()
+    for message in _messages(proto):
+        present = {kind.name: value for kind, value in message.ListFields()}
+        counts["doc strings"] += "doc_string" in present
+        counts.update(f"metadata {entry.key!r}" for entry in present.get("metadata_props", ()))
+        for name in present.keys() & {"doc_string", "metadata_props"}:
+            message.ClearField(name)
+    return [f"removed {kind}: {count}" for kind, count in counts.items() if count]
+
+
+def _messages(message: Message) -> Iterator[Message]:
+    """Yield a message and those in it, types excluded, which have no documentation."""
+    yield message
+    for kind, value in message.ListFields():
+        if kind.message_type is not None and kind.name != "type":
+            for inner in value if kind.is_repeated else [value]:
+                yield from _messages(inner)

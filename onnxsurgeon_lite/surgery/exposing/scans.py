@@ -29,7 +29,7 @@ class Stacked:
                 return
             collected = after.add("ConcatFromSequence", [collected], f"{self.name}.forward", **new)
         bounds = [after.constant([number]) for number in (-1, _INT64_MIN, self.axis, -1)]
-        after.named("Slice", [collected, *bounds], self.name)
+        after.named("Slice", [collected] + bounds, self.name)
 
 
 def to_loop(

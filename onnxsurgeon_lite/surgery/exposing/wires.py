@@ -151,7 +151,7 @@ class NewNodes:
         """Return a table with this iteration's number before each of its rows."""
         shape = self.add("Shape", [wire.name], f"{wire.key}.shape")
         bounds = [self.constant([0]), self.constant([1])]
-        rows = self.add("Slice", [shape, *bounds], f"{wire.key}.rows")
+        rows = self.add("Slice", [shape] + bounds, f"{wire.key}.rows")
         size = self.add("Concat", [rows, bounds[1]], f"{wire.key}.size", axis=0)
         number = self.add("Reshape", [iteration, self.constant([1, 1])], f"{wire.key}.number")
         column = self.add("Expand", [number, size], f"{wire.key}.column")
@@ -165,7 +165,7 @@ class NewNodes:
         on = inner.add("Identity", [going], f"{wire.key}.on")
         element = inner.add("SequenceAt", [wire.name, place], f"{wire.key}.element")
         longer = inner.add("SequenceInsert", [state, element], f"{wire.key}.longer")
-        inputs = [*loop_inputs(place, going), wire.declared(state)]
+        inputs = loop_inputs(place, going) + [wire.declared(state)]
         outputs = [condition(on), wire.declared(longer)]
         return helper.make_graph(inner.made, f"{wire.key}.append", inputs, outputs)
 

@@ -7,7 +7,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.graph.bodies import bound_nodes
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of, schema_at
-from onnxsurgeon_lite.graph.table import captured
+from onnxsurgeon_lite.graph.table import every_read
 from onnxsurgeon_lite.model import copied, is_standard
 from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.surgery.expansion import definition
@@ -94,8 +94,7 @@ def learn(tape: Tape, nodes: Sequence[NodeProto]) -> None:
         opset = [helper.make_opsetid("", tape.opset)]
         names.inference = SizeInference(ModelProto(ir_version=10, opset_import=opset), 1)
     for node in nodes:
-        reads = (*node.input, *captured(node)) if node.attribute else node.input
-        given = {name: _state(tape, name) for name in reads if name}
+        given = {name: _state(tape, name) for name in every_read(node) if name}
         try:
             states = names.inference.states(node, given)
         except InferenceFailed:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +69,7 @@ class Window:
     @property
     def known(self) -> bool:
         """Whether all sizes are known."""
-        return all(isinstance(size, int) for size in (*self.large, *self.small))
+        return all(isinstance(size, int) for size in self.large + self.small)
 
     def sizes(self, dims: Sequence[Dim]) -> list[int]:
         """Return known sizes."""
@@ -85,11 +86,9 @@ class Window:
         places = zip(self.sizes(self.small), self.strides, self.reach, strict=True)
         return [(size - 1) * stride + reach for size, stride, reach in places]
 
-    def spread(
-        self, s: GradientStep, small: Term, weights: Term, large: Term, group: int = 1
-    ) -> Term:
+    def spread(self, small: Term, weights: Term, large: Term, group: int = 1) -> Term:
         """Return the transposed convolution of a term: it has the size of the value `large`."""
-        t = s.tape
+        t = small.tape
         same: dict[str, Attribute] = {
             "strides": self.strides,
             "dilations": self.dilations,
@@ -98,7 +97,7 @@ class Window:
         if self.known:
             sizes = zip(self.sizes(self.large), self.before, self.spans, strict=True)
             left = [size + pad - span for size, pad, span in sizes]
-            pads = [*self.before, *(max(-extra, 0) for extra in left)]
+            pads = self.before + [max(-extra, 0) for extra in left]
             more = [max(extra, 0) for extra in left]
             padding = more if any(more) else None
             return t.op("ConvTranspose", small, weights, pads=pads, output_padding=padding, **same)
@@ -108,24 +107,26 @@ class Window:
         axes = range(2, 2 + len(self.kernel))
         return t.op("Slice", wide, begin, t.shape_of(large, 2) + begin, axes)
 
-    def counts(self, s: GradientStep, large: Term, padding: bool) -> Term:
+    def ones(self, like: Term) -> Term:
+        """Return a kernel of ones."""
+        return like.tape.array(np.ones((1, 1, *self.kernel), np.float32)).cast(like.dtype)
+
+    def counts(self, like: Term, large: Term, padding: bool) -> Term:
         """Return how many elements of the large tensor are at each place of the window, [1, 1, spatial...].
 
         Args:
+            like: has the dtype of the numbers.
             padding: count the padding, too.
         """
+        t = like.tape
         if self.known:
             rows = [self._counted(axis, padding) for axis in range(len(self.kernel))]
-            product = rows[0]
-            for row in rows[1:]:
-                product = np.multiply.outer(product, row)
-            return s.tape.array(product[None, None].astype(np.float32)).cast(s.dy.dtype)
+            product = reduce(np.multiply.outer, rows)
+            return t.array(product[None, None].astype(np.float32)).cast(like.dtype)
         if padding:
-            return s.dy.of(int(np.prod(self.kernel)))
-        t = s.tape
+            return like.of(int(np.prod(self.kernel)))
         ones = t.op("Gather", t.ones_like(large), [0], axis=1)
-        kernel = t.array(np.ones((1, 1, *self.kernel), np.float32)).cast(s.dy.dtype)
-        return t.op("Conv", ones, kernel, **self.attributes())
+        return t.op("Conv", ones, self.ones(like), **self.attributes())
 
     def _counted(self, axis: int, padding: bool) -> NDArray[np.int64]:
         size, places = self.sizes(self.large)[axis], self.sizes(self.small)[axis]
@@ -138,7 +139,7 @@ class Window:
 
     def attributes(self) -> dict[str, Attribute]:
         """Return the attributes of a Conv with this window."""
-        pads = [*self.before, *self.after]
+        pads = self.before + self.after
         return {"strides": self.strides, "dilations": self.dilations, "pads": pads}
 
 

@@ -167,7 +167,7 @@ class Plan:
         step.makes = [True] * len(step.node.output)
 
     def _kind(self, step: PrecisionStep, scope: PrecisionScope) -> tuple[str, str]:
-        floats = [site for site in (*step.inputs, *step.outputs) if site is not None]
+        floats = [site for site in step.inputs + step.outputs if site is not None]
         if not floats and not step.bodies:
             return "none", ""
         if step.node.op_type == "Constant" and is_standard(step.node):
@@ -268,7 +268,7 @@ class Plan:
         same = len({types for _, types in calls}) == 1
         is_narrow = same and not any(s.id in self.kept or s.kind == "wide" for s, _ in calls)
         for step, _ in calls:
-            touches = any((*step.inputs, *step.outputs))
+            touches = any(step.inputs + step.outputs)
             step.kind = "none" if not touches else "narrow" if is_narrow else "wide"
             step.why = "" if is_narrow else "its calls differ"
         for step in scope.steps if not is_narrow else ():
@@ -303,7 +303,7 @@ class Plan:
     def _sources(self, step: PrecisionStep) -> list[Site]:
         """Return what a node that only moves numbers moves: its inputs, and the results of its bodies."""
         inner = list(chain.from_iterable(map(_outputs, step.bodies)))
-        return [site for site in (*step.inputs, *inner) if site is not None]
+        return [site for site in step.inputs + inner if site is not None]
 
     def _states(self, step: PrecisionStep) -> list[Site]:
         """Return the float32 inputs of a node's bodies."""
@@ -392,11 +392,7 @@ def _elem_type(index: GraphIndex, name: str) -> int:
 
 def _slots_fit(step: PrecisionStep) -> bool:
     """Return whether inputs and outputs of the node are those of its bodies, one by one."""
-    can = [
-        t
-        for t, s in zip((*step.takes, *step.makes), (*step.inputs, *step.outputs), strict=True)
-        if s
-    ]
+    can = [t for t, s in zip(step.takes + step.makes, step.inputs + step.outputs, strict=True) if s]
     return all(can) and (step.node.op_type != "Scan" or len(step.node.input) == len(_inputs(step)))
 
 

@@ -116,7 +116,7 @@ class Resizing:
                 self._constant(scope, position, [number], f"{name}.{what}")
                 for what, number in (("start", 0), ("end", 1), ("axis", stretch.axis))
             ]
-            value = self._node(scope, position, "Slice", [value, *bounds], f"{name}.first")
+            value = self._node(scope, position, "Slice", [value] + bounds, f"{name}.first")
             how.append("its first slice along")
         if stretch.entry != 1:
             self._require_opset(_EXPAND, "Expand")
@@ -191,7 +191,7 @@ class Resizing:
         same = [
             r.position for r in self.plan.refills if (id(r.scope), _operand(r), r.entries) == key
         ]
-        return min([position, *same])
+        return min([position] + same)
 
     def _size(self, scope: Scope, position: int, size: Size) -> str:
         """Return the name of a one-element value that has this size at run time."""

@@ -15,6 +15,7 @@ from onnx import (
     GraphProto,
     NodeProto,
     TensorProto,
+    TensorShapeProto,
     TypeProto,
     ValueInfoProto,
     helper,
@@ -22,12 +23,11 @@ from onnx import (
 
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, bound_nodes
-from onnxsurgeon_lite.graph.index import GraphIndex, onnx_opset, opset_versions
+from onnxsurgeon_lite.graph.index import GraphIndex, dims_of, onnx_opset, opset_versions
 from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.graph.table import NodeRow, captured, rows_of
-from onnxsurgeon_lite.model import Model, function_key, is_external, walk
+from onnxsurgeon_lite.graph.table import NodeRow, every_read, rows_of
+from onnxsurgeon_lite.model import Model, copied, function_key, is_external, walk
 from onnxsurgeon_lite.model.calls import call_key, check_functions
-from onnxsurgeon_lite.surgery.resizing.bodies import either, grown, sliced, stacked
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
     SizeInference,
@@ -36,7 +36,7 @@ from onnxsurgeon_lite.surgery.resizing.inference import (
 )
 from onnxsurgeon_lite.surgery.resizing.plan import ResizePlan, Scope, Symbol
 from onnxsurgeon_lite.surgery.resizing.rules import RULES
-from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant
+from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, constant, product, varies
 from onnxsurgeon_lite.surgery.resizing.visit import Demands, Hints, TraceContext, Visit
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -144,7 +144,7 @@ class _Tracer:
 
     def _node(self, scope: Scope, position: int, node: NodeProto, row: NodeRow) -> list[State]:
         operator = "" if row.domain else row.op_type
-        names = [*node.input, *captured(node)] if row.attributed else row.needs
+        names = every_read(node) if row.attributed else row.needs
         found = [scope.find(name) if name else None for name in names]
         alike = operator, *map(id, found), *map(bool, names), len(row.outputs)
         if alike in self.made and not row.attributed:
@@ -281,3 +281,69 @@ class _Tracer:
             scope.find(info.name) or State((info.type,) * self.trials)
             for info in scope.graph.output
         ]
+
+
+def either(states: Sequence[State]) -> State:
+    """Return the state that holds for any branch, and for any number of iterations of a body that keeps its sizes."""
+    first = states[0]
+    follows = any(state.follows for state in states)
+    if all(state.types == first.types for state in states):
+        return State(first.types, first.axes, None, follows)
+    types = tuple(map(_without_shape, first.types))
+    return State(types, None, None, follows)
+
+
+def grown(before: State, after: State) -> list[Size | None]:
+    """Return the new size of each axis whose fixed size becomes one that depends on a changed dimension, else None."""
+    sizes, results = before.sizes(), after.sizes()
+    if sizes is None or results is None or len(sizes) != len(results):
+        return []
+    return [
+        there if here and there and varies(there) and here == (there[0],) * len(there) else None
+        for here, there in zip(sizes, results, strict=True)
+    ]
+
+
+def sliced(state: State, axis: int) -> State:
+    """Return the state of one element that a Scan reads along an axis."""
+    if not state.axes:
+        return State(tuple(map(_without_shape, state.types)), None, None, state.follows)
+    axes = list(state.axes)
+    place = axis % len(axes)
+    del axes[place]
+    types = []
+    for whole in state.types:
+        kind = copied(whole)
+        del kind.tensor_type.shape.dim[place]
+        types.append(kind)
+    return State(tuple(types), tuple(axes), None, state.follows)
+
+
+def stacked(state: State, axis: int, count: Axis | None) -> State:
+    """Return the state of a body's results stacked along a new axis.
+
+    Args:
+        count: the number of iterations at each trial, if known.
+    """
+    if state.axes is None:
+        return State(tuple(map(_without_shape, state.types)), None, None, state.follows)
+    axes = list(state.axes)
+    place = axis % (len(axes) + 1)
+    axes.insert(place, count)
+    numbers = [None] * len(state.types) if count is None else list(product(count))
+    types = []
+    for one, number in zip(state.types, numbers, strict=True):
+        kind = copied(one)
+        dims = list(dims_of(one))
+        dims.insert(place, TensorShapeProto.Dimension(dim_value=number))
+        del kind.tensor_type.shape.dim[:]
+        kind.tensor_type.shape.dim.extend(dims)
+        types.append(kind)
+    return State(tuple(types), tuple(axes), None, state.follows)
+
+
+def _without_shape(kind: TypeProto) -> TypeProto:
+    copy = copied(kind)
+    if copy.HasField("tensor_type"):
+        copy.tensor_type.ClearField("shape")
+    return copy

@@ -8,7 +8,7 @@ from onnx import NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.graph.table import captured
+from onnxsurgeon_lite.graph.table import every_read
 from onnxsurgeon_lite.model import Model, copied
 from onnxsurgeon_lite.surgery.resizing.inference import (
     InferenceFailed,
@@ -113,7 +113,7 @@ class Visit:
         for slot, state in self.overrides.items():
             node.input[slot] = f"{node.input[slot]}\x01{slot}"
             reads[node.input[slot]] = state
-        unused = set(self.reads) - {*node.input, *captured(node)}
+        unused = set(self.reads).difference(every_read(node))
         return node, {name: state for name, state in reads.items() if name not in unused}
 
     def _unknown(self) -> State:
@@ -330,7 +330,7 @@ class Visit:
             seen.add(name)
             if position is not None:
                 node = graph.node[position]
-                pending += [*node.input, *captured(node)]
+                pending += every_read(node)
             elif any(info.name == name for info in graph.input):
                 found.append(name)
         held = {tensor.name for tensor in graph.initializer}

@@ -168,7 +168,7 @@ def through_loop(
     seeds = _seeds([(names.get(name, name), term) for name, term in pairs])
     formals = [names[state[1]] for state in smooth]
     inner_rows = [names[row.inner] for row in rows]
-    found = inner(body, nodes, seeds, [*formals, *inner_rows, *captures])
+    found = inner(body, nodes, seeds, formals + inner_rows + captures)
 
     def made(name: str) -> Term:
         return found.get(name) or _zeros(body, body.value(name))
@@ -176,7 +176,7 @@ def through_loop(
     sums = zip(carried[len(smooth) :], captures, strict=True)
     totals = [total + found[name] if name in found else total for total, name in sums]
     results = [going, *map(made, formals), *totals, *map(made, inner_rows)]
-    graph = _graph(body, [number, going, *carried], results)
+    graph = _graph(body, [number, going] + carried, results)
     starts = [first[state] or _zeros(tape, tape.value(state[0])) for state in smooth]
     starts += [_zeros(tape, tape.value(name)) for name in captures]
     trips, on = tape.op("Squeeze", count), tape.array(np.array(True))
@@ -257,7 +257,7 @@ def _saved(tape: Tape, node: NodeProto, loop: _Iteration) -> tuple[list[Term], T
     again = NodeProto(op_type=node.op_type, input=node.input)
     for attribute in map(copied, node.attribute):
         if attribute.name == "body":
-            attribute.g.CopyFrom(_saving(body, formals, [*results, *kept]))
+            attribute.g.CopyFrom(_saving(body, formals, results + kept))
         if attribute.name.startswith("scan_output_"):
             attribute.ints.extend([0] * len(kept))
         again.attribute.append(attribute)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.table import captured
+from onnxsurgeon_lite.graph.table import every_read
 from onnxsurgeon_lite.model import is_standard
 from onnxsurgeon_lite.surgery.gradients.expansion import Expansion, expanded, learn
 from onnxsurgeon_lite.surgery.gradients.reverse_mode.bodies import through_if, through_loop
@@ -172,5 +172,4 @@ def is_zero(node: NodeProto) -> bool:
 
 def reads(node: NodeProto) -> list[str]:
     """Return the values that a node reads, captured ones included."""
-    names = [*node.input, *captured(node)] if node.attribute else node.input
-    return [name for name in dict.fromkeys(names) if name]
+    return [name for name in dict.fromkeys(every_read(node)) if name]

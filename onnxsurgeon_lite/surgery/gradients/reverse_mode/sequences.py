@@ -56,7 +56,7 @@ class _WithoutSequences:
         if before is None or place is None:
             return None
         place += len(before) * (place < 0)
-        return [*before[:place], s.node.input[1], *before[place:]]
+        return before[:place] + [s.node.input[1]] + before[place:]
 
     def erased(self, s: GradientStep) -> list[str] | None:
         """Return the tensors of a SequenceErase."""
@@ -64,7 +64,7 @@ class _WithoutSequences:
         if not before or place is None:
             return None
         place %= len(before)
-        return [*before[:place], *before[place + 1 :]]
+        return before[:place] + before[place + 1 :]
 
     def split(self, s: GradientStep) -> list[str] | None:
         """Write a Split, and Squeezes where the axis goes."""

@@ -2,7 +2,8 @@
 
 from onnx import TensorProto
 
-from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
+from onnxsurgeon_lite.surgery.gradients.rules.formulas import rules
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.surgery.gradients.windows import Window
 
@@ -13,15 +14,6 @@ def _window(s: GradientStep, large: Term, small: Term) -> Window:
     if shape is None or len(kernel) != len(shape) - 2:
         raise s.refused("the size of the kernel is not known")
     return Window.of(s, large, small, kernel)
-
-
-def _conv_x(s: GradientStep) -> Term:
-    return _window(s, s.a, s.y).spread(s, s.dy, s.b, s.a, s.integer("group", 1))
-
-
-def _transpose_x(s: GradientStep) -> Term:
-    window = _window(s, s.y, s.a)
-    return s.tape.op("Conv", s.dy, s.b, group=s.integer("group", 1), **window.attributes())
 
 
 def _weight(s: GradientStep, large: Term, small: Term, window: Window) -> Term:
@@ -36,7 +28,7 @@ def _weight(s: GradientStep, large: Term, small: Term, window: Window) -> Term:
         group=group,
         strides=window.dilations,
         dilations=window.strides,
-        pads=[*window.before, *window.after],
+        pads=window.before + window.after,
     )
     begin, axes = [0] * len(window.kernel), range(2, s.rank)
     return t.op("Slice", t.transposed(made, swap), begin, window.kernel, axes)
@@ -52,11 +44,11 @@ def _grouped(s: GradientStep, large: Term, group: int) -> Term:
     return t.op("Reshape", moved, t.concat(channels, [-1], spatial))
 
 
-def _bias(s: GradientStep) -> Term:
-    return s.tape.sum(s.dy, [0, *range(2, s.rank)])
+_TABLE = """
+group = integer("group", 1)
+bias = sum(dy, [0, *range(2, rank)])
 
-
-RULES: dict[str, Rule] = {
-    "Conv": (_conv_x, lambda s: _weight(s, s.a, s.dy, _window(s, s.a, s.y)), _bias),
-    "ConvTranspose": (_transpose_x, lambda s: _weight(s, s.dy, s.a, _window(s, s.y, s.a)), _bias),
-}
+Conv          | window(a, y).spread(dy, b, a, group) | weight(a, dy, window(a, y)) | bias
+ConvTranspose | Conv(dy, b, group=group, **window(y, a).attributes()) | weight(dy, a, window(y, a)) | bias
+"""
+RULES = rules(_TABLE, {"window": _window, "weight": _weight})

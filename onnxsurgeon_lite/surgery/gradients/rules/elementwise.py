@@ -1,25 +1,9 @@
 """Operators on each element by itself that take more than a formula."""
 
-import math
-
 from onnx import TensorProto
 
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
-
-_SQRT2 = math.sqrt(2)
-_PDF = 1 / math.sqrt(2 * math.pi)
-_GELU_C, _GELU_K = math.sqrt(2 / math.pi), 0.044715
-
-
-def _gelu(s: GradientStep) -> Term:
-    if s.text("approximate", "none") == "tanh":
-        cube = s.a * s.a * s.a
-        inner = ((s.a + cube * _GELU_K) * _GELU_C).function("Tanh")
-        slope = (s.a * s.a * (3 * _GELU_K) + 1) * _GELU_C
-        return s.dy * ((inner + 1) * 0.5 + s.a * (1 - inner * inner) * slope * 0.5)
-    below = ((s.a / _SQRT2).function("Erf") + 1) * 0.5
-    return s.dy * (below + s.a * (s.a * s.a * -0.5).function("Exp") * _PDF)
 
 
 def _chosen(s: GradientStep) -> Term:
@@ -65,5 +49,4 @@ BROADCAST: dict[str, Rule] = {"Max": _chosen, "Min": _chosen}
 RULES: dict[str, Rule] = {
     "DequantizeLinear": (lambda s: None, _dequantized_scale),
     "Dropout": (_dropout,),
-    "Gelu": (_gelu,),
 }

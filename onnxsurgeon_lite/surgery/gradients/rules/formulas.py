@@ -3,10 +3,14 @@
 `dy` is the gradient of the output `y`, `a` and `b` are the first two inputs, `x` is the input whose gradient is asked
 for. A word with a capital is an operator (`Sqrt(a)`); another one is something of the node (`GradientStep`), something
 that writes nodes (`Tape`), or an attribute that is a number (`alpha`). A formula before `...` serves all inputs.
+A line `word = formula` gives a part of formulas a name: equal nodes are written once, however often it is read. Other
+files have tables with words of their own (`normalization.py`).
 """
 
 import math
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule, Slot, is_float
 from onnxsurgeon_lite.surgery.gradients.tape import Term
@@ -27,6 +31,20 @@ PRelu | where(a > 0, dy, dy * b) | where(a > 0, 0, dy * a)
 """
 
 _OTHERS = """
+power = integer("p", 2)
+bent = Tanh((a + a * a * a * 0.044715) * (2 / pi) ** 0.5)
+bent_slope = (a * a * (3 * 0.044715) + 1) * (2 / pi) ** 0.5
+largest = a.equals(y).cast(dy.dtype)
+hits = a.equals(spread(y)).cast(dy.dtype)
+zero = a.equals(0)
+zeros = ReduceSum(zero.cast(a.dtype), axes(), keepdims=1, noop_with_empty_axes=1)
+filled = where(zero, 1, a)
+product = ReduceProd(filled, axes(), keepdims=1, noop_with_empty_axes=1) if opset >= 18 \
+          else ReduceProd(filled, keepdims=1, axes=fixed_axes() or None)
+from_where = again(1, places(a), *rest())[0]
+from_place = again(1, places(a) + 1, *rest())[0]
+blocks = concat(dim(y, 0), dim(y, 1), dim(a, 2), [integer("blocksize")], dim(a, 3), [integer("blocksize")])
+
 Abs                | dy * Sign(a)
 Acos               | -(dy / Sqrt(1 - a * a))
 Acosh              | dy / Sqrt(a * a - 1)
@@ -43,8 +61,14 @@ Clip               | where(y.equals(a), dy, 0) \
 Cos                | -(dy * Sin(a))
 Cosh               | dy * Sinh(a)
 Elu                | where(a > 0, dy, dy * (Exp(a) * alpha))
+DepthToSpace       | SpaceToDepth(dy, blocksize=integer("blocksize")) if text("mode", "DCR") == "DCR" \
+                     else reshaped(transposed(Reshape(dy, blocks), [0, 1, 3, 5, 2, 4]), a)
 Erf                | dy * Exp(-(a * a)) * (2 / pi ** 0.5)
 Exp                | dy * y
+Gelu               | dy * ((bent + 1) * 0.5 + a * (1 - bent * bent) * bent_slope * 0.5) \
+                     if text("approximate", "none") == "tanh" \
+                     else dy * ((Erf(a / 2 ** 0.5) + 1) * 0.5 + a * Exp(a * a * -0.5) * (1 / (2 * pi) ** 0.5))
+GlobalLpPool       | dy * where(y.equals(0), 0, y ** (1 - power)) * Sign(a) * Abs(a) ** (power - 1)
 HardSigmoid        | where(y > 0, where(y < 1, dy, 0), 0) * alpha
 HardSwish          | where(a > -3, where(a < 3, dy * (a / 3 + 0.5), dy), 0)
 Identity           | dy
@@ -73,9 +97,12 @@ ThresholdedRelu    | where(a > alpha, dy, 0)
 Softmax            | y * (dy - sum(dy * y, [axis()], True))
 LogSoftmax         | dy - Exp(y) * sum(dy, [axis()], True)
 GlobalAveragePool  | Expand(dy / count(a, range(2, rank)), dims(a))
-GlobalMaxPool      | a.equals(y).cast(dy.dtype) * (dy / sum(a.equals(y).cast(dy.dtype), range(2, rank), True))
+GlobalMaxPool      | largest * (dy / sum(largest, range(2, rank), True))
 
 ReduceSum          | expanded(dy)
+ReduceMax          | hits * (spread(dy) / ReduceSum(hits, axes(), keepdims=1, noop_with_empty_axes=1))
+ReduceMin          | hits * (spread(dy) / ReduceSum(hits, axes(), keepdims=1, noop_with_empty_axes=1))
+ReduceProd         | where((zeros - zero.cast(a.dtype)).equals(0), spread(dy) * (product / filled), 0)
 ReduceL1           | Sign(a) * spread(dy)
 ReduceL2           | a * where(spread(y).equals(0), 0, spread(dy) / spread(y))
 ReduceLogSum       | expanded(dy / Exp(y))
@@ -90,12 +117,16 @@ Unsqueeze          | reshaped(dy, a)
 Expand             | summed_to(dy, a, shape(y.name))
 SpaceToDepth       | DepthToSpace(dy, blocksize=integer("blocksize"), mode=text("mode") or None)
 Trilu              | again(1, dy, *rest())[0]
+Transpose          | transposed(dy, sorted(range(rank), key=(integers("perm") or range(rank)[::-1]).__getitem__))
+Tile               | sum(Reshape(dy, flat(concat(Unsqueeze(b, [1]), Unsqueeze(dims(a), [1]), axis=1))), \
+                     range(0, 2 * rank, 2)) if rank else dy
 
-Gather             | scattered(again(1, places(a), *rest())[0], dy, a)
-GatherElements     | scattered(again(1, places(a), *rest())[0], dy, a)
-GatherND           | scattered(again(1, places(a), *rest())[0], dy, a)
-ReverseSequence    | scattered(again(1, places(a), *rest())[0], dy, a)
-Compress           | scattered(again(1, places(a), *rest())[0], dy, a)
+Gather             | scattered(from_where, dy, a)
+GatherElements     | scattered(from_where, dy, a)
+GatherND           | scattered(from_where, dy, a)
+ReverseSequence    | scattered(from_where, dy, a)
+Compress           | scattered(from_where, dy, a)
+CenterCropPad      | scattered(Max(from_place - 1, 0), where(from_place > 0, dy, 0), a)
 
 Gemm               | Gemm(b, dy, alpha=alpha, transA=integer("transB"), transB=1) if integer("transA") \
                      else Gemm(dy, b, alpha=alpha, transA=0, transB=1 - integer("transB")) \
@@ -105,14 +136,21 @@ Gemm               | Gemm(b, dy, alpha=alpha, transA=integer("transB"), transB=1
 """
 
 
-class _Words(dict[str, object]):
-    """The words of formulas, as they are for one node."""
+Words = Mapping[str, Callable[..., object]]
 
-    def __init__(self, step: GradientStep) -> None:
+
+class _Words(dict[str, object]):
+    """The words of formulas, as they are for one node: `parts` have names in the table, `more` are functions."""
+
+    def __init__(self, step: GradientStep, parts: Words, more: Words) -> None:
         super().__init__(where=Term.where, pi=math.pi, is_float=is_float)
-        self.step = step
+        self.step, self.parts, self.more = step, parts, more
 
     def __missing__(self, word: str) -> object:
+        if word in self.parts:
+            return self.parts[word](self.step)
+        if word in self.more:
+            return partial(self.more[word], self.step)
         if word[0].isupper():
             return partial(self.step.tape.op, word)
         found = getattr(self.step, word, None)
@@ -120,26 +158,31 @@ class _Words(dict[str, object]):
         return self.step.number(word) if found is None else found
 
 
-def _formula(text: str) -> Slot:
-    """Return the gradient that a formula says."""
-    code = compile(text, text, "eval")
+def rules(lines: str, more: Words = MappingProxyType({})) -> dict[str, Rule]:
+    """Read the lines of a table; `more` are its own words."""
+    found: dict[str, Rule] = {}
+    parts: dict[str, Slot] = {}
 
-    def gradient(step: GradientStep) -> Term | None:
-        found: Term | None = eval(code, {}, _Words(step))
-        return found
+    def formula(text: str) -> Slot:
+        """Return the gradient that a formula says."""
+        code = compile(text.strip(), text, "eval")
 
-    return gradient
+        def gradient(step: GradientStep) -> Term | None:
+            made: Term | None = eval(code, {}, _Words(step, parts, more))
+            return made
 
+        return gradient
 
-def _rules(lines: str) -> dict[str, Rule]:
-    """Read the lines of a table."""
-    rules: dict[str, Rule] = {}
     for line in filter(None, lines.splitlines()):
         operator, *formulas = map(str.strip, line.split("|"))
+        if not formulas:
+            word, _, text = line.partition(" = ")
+            parts[word] = formula(text)
+            continue
         serves_all = formulas[-1] == "..."
-        slots = tuple(map(_formula, formulas[: len(formulas) - serves_all]))
-        rules[operator] = slots[0] if serves_all else slots
-    return rules
+        slots = tuple(map(formula, formulas[: len(formulas) - serves_all]))
+        found[operator] = slots[0] if serves_all else slots
+    return found
 
 
-BROADCAST, RULES = map(_rules, (_BROADCAST, _OTHERS))
+BROADCAST, RULES = map(rules, (_BROADCAST, _OTHERS))

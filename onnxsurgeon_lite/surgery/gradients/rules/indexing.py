@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
+from onnxsurgeon_lite.surgery.gradients.rules.formulas import rules
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.tensors import dtypes
@@ -43,12 +44,6 @@ def _indices(s: GradientStep, outputs: int, *reads: Term | None) -> Term:
     return Term(s.tape, name, TensorProto.INT64)
 
 
-def _top(s: GradientStep) -> Term:
-    indices = _indices(s, 2, s.a, s.b)
-    places = s.tape.op("GatherElements", s.tape.places(s.a), indices, axis=s.axis())
-    return s.tape.scattered(places, s.dy, s.a)
-
-
 def _one_hot(s: GradientStep) -> Term:
     """Return the gradient of the two values: of the elements that are off, and of those that are on."""
     t = s.tape
@@ -56,13 +51,6 @@ def _one_hot(s: GradientStep) -> Term:
     marks = s.again(1, s.a, s.b, pair, dtype=s.x.dtype)[0]
     sums = [t.op("ReduceSum", s.dy * part, keepdims=0) for part in (1 - marks, marks)]
     return t.concat(*(t.op("Unsqueeze", term, [0]) for term in sums))
-
-
-def _unique(s: GradientStep) -> Term:
-    indices = _indices(s, 4, s.a)
-    if "axis" in s.attributes:
-        indices = s.tape.op("Gather", s.tape.places(s.a), indices, axis=s.axis())
-    return s.tape.scattered(indices, s.dy, s.a)
 
 
 def _cached(s: GradientStep, slot: int) -> Term:
@@ -94,17 +82,20 @@ def _image_blocks(s: GradientStep) -> Term:
         line = inner[:, None] + outer
         at = at[:, None, :, None] * size + line[None, :, None, :]
         at = at.reshape(at.shape[0] * at.shape[1], -1)
-    whole = t.op("Pad", s.dy, [0, 0, *pads[:count], 0, 0, *pads[count:]])
+    whole = t.op("Pad", s.dy, [0, 0] + pads[:count] + [0, 0] + pads[count:])
     flat = t.op("Reshape", whole, [0, 0, -1])
     return t.reshaped(t.op("Gather", flat, t.array(at), axis=2), s.a)
 
 
+_TABLE = """
+TopK   | scattered(GatherElements(places(a), indices(2, a, b), axis=axis()), dy, a)
+Unique | scattered(Gather(places(a), indices(4, a), axis=axis()) if "axis" in attributes else indices(4, a), dy, a)
+"""
 RULES: dict[str, Rule] = {
+    **rules(_TABLE, {"indices": _indices}),
     "Scatter": (_taken_out, lambda s: None, _element_updates),
     "ScatterElements": (_taken_out, lambda s: None, _element_updates),
     "ScatterND": (_taken_out, lambda s: None, _slice_updates),
-    "TopK": (_top,),
-    "Unique": (_unique,),
     "TensorScatter": (lambda s: _cached(s, 0), lambda s: _cached(s, 1)),
     "Col2Im": (_image_blocks,),
     "OneHot": (lambda s: None, lambda s: None, _one_hot),

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
+from onnxsurgeon_lite.surgery.gradients.rules.formulas import Words, rules
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 
@@ -14,6 +15,10 @@ def _standard(s: GradientStep, axes: Sequence[int], centered: bool = True) -> tu
     return shifted * inverse, inverse
 
 
+def _normal(s: GradientStep, axes: Sequence[int], centered: bool = True) -> Term:
+    return _standard(s, axes, centered)[0]
+
+
 def _through(s: GradientStep, scaled: Term, axes: Sequence[int], centered: bool = True) -> Term:
     """Return the gradient of the input from that of the normalized input."""
     t = s.tape
@@ -22,79 +27,9 @@ def _through(s: GradientStep, scaled: Term, axes: Sequence[int], centered: bool 
     return (left - t.mean(scaled, s.a, axes) if centered else left) * inverse
 
 
-def _last(s: GradientStep) -> list[int]:
-    return list(range(s.axis(), s.rank))
-
-
-def _layer_x(s: GradientStep) -> Term:
-    return _through(s, s.dy * s.b, _last(s))
-
-
-def _layer_scale(s: GradientStep) -> Term:
-    return _summed(s, s.dy * _standard(s, _last(s))[0])
-
-
-def _rms_scale(s: GradientStep) -> Term:
-    return _summed(s, s.dy * _standard(s, _last(s), centered=False)[0])
-
-
-def _summed(s: GradientStep, term: Term) -> Term:
-    return s.tape.summed_to(term, s.x, s.tape.shape(s.a.name))
-
-
 def _by_channel(s: GradientStep, slot: int) -> Term:
     """Return an input with a number for each channel such that it broadcasts to the first input."""
     return s.tape.op("Reshape", s.input(slot), [-1, *[1] * (s.rank - 2)])
-
-
-def _spatial(s: GradientStep) -> list[int]:
-    return list(range(2, s.rank))
-
-
-def _over_batch(s: GradientStep, term: Term) -> Term:
-    return s.tape.sum(term, [0, *_spatial(s)])
-
-
-def _instance_x(s: GradientStep) -> Term:
-    return _through(s, s.dy * _by_channel(s, 1), _spatial(s))
-
-
-def _instance_scale(s: GradientStep) -> Term:
-    return _over_batch(s, s.dy * _standard(s, _spatial(s))[0])
-
-
-def _batch_axes(s: GradientStep) -> list[int]:
-    return [0, *_spatial(s)]
-
-
-def _batch_inverse(s: GradientStep) -> Term:
-    return 1 / (_by_channel(s, 4) + s.number("epsilon")).function("Sqrt")
-
-
-def _batch_x(s: GradientStep) -> Term:
-    if s.integer("training_mode"):
-        return _through(s, s.dy * _by_channel(s, 1), _batch_axes(s))
-    return s.dy * (_by_channel(s, 1) * _batch_inverse(s))
-
-
-def _batch_scale(s: GradientStep) -> Term:
-    if s.integer("training_mode"):
-        return _over_batch(s, s.dy * _standard(s, _batch_axes(s))[0])
-    return _over_batch(s, s.dy * (s.a - _by_channel(s, 3)) * _batch_inverse(s))
-
-
-def _batch_mean(s: GradientStep) -> Term | None:
-    if s.integer("training_mode"):
-        return None
-    return -_over_batch(s, _batch_x(s))
-
-
-def _batch_variance(s: GradientStep) -> Term | None:
-    if s.integer("training_mode"):
-        return None
-    inverse = _batch_inverse(s)
-    slope = (s.a - _by_channel(s, 3)) * (_by_channel(s, 1) * inverse * inverse * inverse) * -0.5
-    return _over_batch(s, s.dy * slope)
 
 
 def _local_response(s: GradientStep) -> Term:
@@ -130,17 +65,32 @@ def _unit_length(s: GradientStep) -> Term:
     return norm.equals(0).where(s.dy.of(0), left / norm)
 
 
-RULES: dict[str, Rule] = {
-    "LayerNormalization": (_layer_x, _layer_scale, lambda s: _summed(s, s.dy)),
-    "RMSNormalization": (lambda s: _through(s, s.dy * s.b, _last(s), centered=False), _rms_scale),
-    "InstanceNormalization": (_instance_x, _instance_scale, lambda s: _over_batch(s, s.dy)),
-    "BatchNormalization": (
-        _batch_x,
-        _batch_scale,
-        lambda s: _over_batch(s, s.dy),
-        _batch_mean,
-        _batch_variance,
-    ),
-    "LRN": (_local_response,),
-    "LpNormalization": (_unit_length,),
+_TABLE = """
+training = integer("training_mode")
+last = range(axis(), rank)
+spatial = range(2, rank)
+batch = [0, *range(2, rank)]
+inverse = 1 / Sqrt(channels(4) + epsilon)
+centered = a - channels(3)
+
+LayerNormalization    | through(dy * b, last) | summed_to(dy * normal(last), x, shape(a.name)) \
+                      | summed_to(dy, x, shape(a.name))
+RMSNormalization      | through(dy * b, last, False) | summed_to(dy * normal(last, False), x, shape(a.name))
+InstanceNormalization | through(dy * channels(1), spatial) | sum(dy * normal(spatial), batch) | sum(dy, batch)
+BatchNormalization    | through(dy * channels(1), batch) if training else dy * (channels(1) * inverse) \
+                      | sum(dy * normal(batch) if training else dy * centered * inverse, batch) \
+                      | sum(dy, batch) \
+                      | None if training else -sum(dy * (channels(1) * inverse), batch) \
+                      | None if training \
+                        else sum(dy * (centered * (channels(1) * inverse * inverse * inverse) * -0.5), batch)
+LRN                   | response()
+LpNormalization       | unit_length()
+"""
+_WORDS: Words = {
+    "through": _through,
+    "normal": _normal,
+    "channels": _by_channel,
+    "response": _local_response,
+    "unit_length": _unit_length,
 }
+RULES = rules(_TABLE, _WORDS)

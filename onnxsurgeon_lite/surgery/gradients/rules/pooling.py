@@ -1,6 +1,5 @@
 """Pooling, over windows and over whole images."""
 
-import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
@@ -15,9 +14,8 @@ def _window(s: GradientStep) -> Window:
 def _spread(s: GradientStep, term: Term, window: Window) -> Term:
     """Return each number at every element of its window, summed."""
     t = s.tape
-    ones = t.array(np.ones((1, 1, *window.kernel), np.float32)).cast(s.dy.dtype)
     alone = t.op("Reshape", term, t.concat([-1, 1], t.shape_of(s.y, 2)))
-    return t.reshaped(window.spread(s, alone, ones, s.a), s.a)
+    return t.reshaped(window.spread(alone, window.ones(s.dy), s.a), s.a)
 
 
 def _average(s: GradientStep) -> Term:
@@ -25,7 +23,7 @@ def _average(s: GradientStep) -> Term:
     padding = bool(s.integer("count_include_pad"))
     if s.integer("ceil_mode") and not window.known:
         raise s.refused("ceil_mode is set and the size of the input is not known")
-    return _spread(s, s.dy / window.counts(s, s.a, padding), window)
+    return _spread(s, s.dy / window.counts(s.dy, s.a, padding), window)
 
 
 def _max(s: GradientStep) -> Term:
@@ -42,22 +40,11 @@ def _indices(s: GradientStep) -> str:
 
 
 def _norm(s: GradientStep) -> Term:
-    window, p = _window(s), s.integer("p", 2)
-    return _root(s, _spread(s, s.dy * _weakened(s.y, p), window), p)
-
-
-def _global_norm(s: GradientStep) -> Term:
+    """Return the gradient of a norm: a * |a|^(p - 2) * y^(1 - p), summed over windows; 0 where the norm is 0."""
     p = s.integer("p", 2)
-    return _root(s, s.dy * _weakened(s.y, p), p)
-
-
-def _weakened(norm: Term, p: int) -> Term:
-    """norm^(1 - p), and 0 where the norm is 0."""
-    return norm.equals(0).where(norm.of(0), norm ** (1 - p))
-
-
-def _root(s: GradientStep, term: Term, p: int) -> Term:
-    return term * s.a.function("Sign") * s.a.function("Abs") ** (p - 1)
+    weakened = s.y.equals(0).where(0, s.y ** (1 - p))
+    spread = _spread(s, s.dy * weakened, _window(s))
+    return spread * s.a.function("Sign") * s.a.function("Abs") ** (p - 1)
 
 
 def _unpooled(s: GradientStep) -> Term:
@@ -72,6 +59,5 @@ RULES: dict[str, Rule] = {
     "AveragePool": (_average,),
     "MaxPool": (_max,),
     "LpPool": (_norm,),
-    "GlobalLpPool": (_global_norm,),
     "MaxUnpool": (_unpooled,),
 }

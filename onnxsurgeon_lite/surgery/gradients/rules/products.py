@@ -26,7 +26,7 @@ def _matmul(s: GradientStep) -> Term:
 def _batched(s: GradientStep, matrix: list[Dim] | None) -> list[Dim] | None:
     """Return the shape of a matrix in each of the product's batches."""
     product = s.tape.shape(s.y.name)
-    return None if product is None or matrix is None else [*product[:-2], *matrix[-2:]]
+    return None if product is None or matrix is None else product[:-2] + matrix[-2:]
 
 
 def _row_times(s: GradientStep) -> Term:

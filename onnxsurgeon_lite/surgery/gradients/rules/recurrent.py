@@ -38,7 +38,7 @@ def unrolled(s: GradientStep) -> list[Term]:
             t.transposed(steps, [2, 0, 1, 3]),
             *(t.transposed(term, [1, 0, 2]) for term in last),
         ]
-    return [steps, *last]
+    return [steps] + last
 
 
 def _require_plain(s: GradientStep) -> None:
@@ -147,7 +147,7 @@ def _direction(s: GradientStep, x: Term, number: int, backwards: bool) -> list[T
     graph.output.extend(map(_matrix, made))
     node = helper.make_node(
         "Scan",
-        [term.name for term in (*starts, *read)],
+        [term.name for term in starts + read],
         [],
         body=graph,
         num_scan_inputs=len(read),
@@ -155,7 +155,7 @@ def _direction(s: GradientStep, x: Term, number: int, backwards: bool) -> list[T
         scan_output_directions=[1] if backwards else None,
     )
     *last, steps = (Term(t, name, x.dtype) for name in t.add(node, len(made)))
-    return [steps, *last]
+    return [steps] + last
 
 
 def _matrix(term: Term) -> ValueInfoProto:

@@ -18,28 +18,6 @@ def _mean(s: GradientStep) -> Term:
     return s.expanded(s.dy / count)
 
 
-def _extreme(s: GradientStep) -> Term:
-    """Return the gradient of ReduceMax and ReduceMin: equal elements share it."""
-    hits = s.a.equals(s.spread(s.y)).cast(s.dy.dtype)
-    count = s.tape.op("ReduceSum", hits, s.axes(), keepdims=1, noop_with_empty_axes=1)
-    return hits * (s.spread(s.dy) / count)
-
-
-def _product(s: GradientStep) -> Term:
-    """Return the gradient of ReduceProd: the product of all other elements, also where some are zero."""
-    zero = s.a.equals(0)
-    counted = zero.cast(s.a.dtype)
-    zeros = s.tape.op("ReduceSum", counted, s.axes(), keepdims=1, noop_with_empty_axes=1)
-    filled = zero.where(s.a.of(1), s.a)
-    if s.tape.opset >= 18:
-        made = s.tape.op("ReduceProd", filled, s.axes(), keepdims=1, noop_with_empty_axes=1)
-    else:
-        made = s.tape.op("ReduceProd", filled, keepdims=1, axes=s.fixed_axes() or None)
-    others = made / filled
-    alone = (zeros - counted).equals(0)
-    return alone.where(s.spread(s.dy) * others, 0)
-
-
 def running_product(s: GradientStep) -> list[Term]:
     """Write CumProd as a product over all elements, with 1 for those after each element."""
     t, known = s.tape, s.numbers(1)
@@ -62,7 +40,4 @@ def running_product(s: GradientStep) -> list[Term]:
 
 RULES: dict[str, Rule] = {
     "ReduceMean": (_mean,),
-    "ReduceMax": (_extreme,),
-    "ReduceMin": (_extreme,),
-    "ReduceProd": (_product,),
 }

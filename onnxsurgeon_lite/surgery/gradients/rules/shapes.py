@@ -12,28 +12,6 @@ def _moved(s: GradientStep) -> Term:
     return s.tape.scattered(places, s.dy, s.a)
 
 
-def _filled(s: GradientStep) -> Term:
-    """Return like `moved`, for a move that fills with zeros: a place of zero is none."""
-    places = s.again(1, s.tape.places(s.a) + 1, *s.rest())[0]
-    kept = (places > 0).where(s.dy, 0)
-    return s.tape.scattered(s.tape.op("Max", places - 1, 0), kept, s.a)
-
-
-def _transpose(s: GradientStep) -> Term:
-    perm = s.integers("perm") or list(range(s.rank))[::-1]
-    return s.tape.transposed(s.dy, [int(place) for place in np.argsort(perm)])
-
-
-def _tile(s: GradientStep) -> Term:
-    """Return the sum of the copies: each axis is split in copies and size."""
-    t, rank = s.tape, s.rank
-    if not rank:
-        return s.dy
-    pairs = t.concat(*(t.op("Unsqueeze", x, [1]) for x in (s.b, t.dims(s.a))), axis=1)
-    split = t.op("Reshape", s.dy, t.flat(pairs))
-    return t.sum(split, range(0, 2 * rank, 2))
-
-
 def _concat(s: GradientStep) -> Term:
     """Return the part of the output that this input is."""
     t, axis = s.tape, s.axis(0)
@@ -80,7 +58,7 @@ def _around(s: GradientStep) -> list[int] | None:
             return None
         start, end, _ = slice(first, last).indices(size)
         before[axis], behind[axis] = start, size - max(start, end)
-    return [*before, *behind]
+    return before + behind
 
 
 def _pad(s: GradientStep) -> Term:
@@ -106,24 +84,9 @@ def _pad_value(s: GradientStep) -> Term:
     return s.tape.reshaped(s.tape.op("ReduceSum", s.dy, keepdims=0) - inner, s.x)
 
 
-def _depth_to_space(s: GradientStep) -> Term:
-    t, size = s.tape, s.integer("blocksize")
-    if s.text("mode", "DCR") == "DCR":
-        return t.op("SpaceToDepth", s.dy, blocksize=size)
-    block = [size]
-    parts = t.dim(s.y, 0), t.dim(s.y, 1), t.dim(s.a, 2), block, t.dim(s.a, 3), block
-    return t.reshaped(
-        t.transposed(t.op("Reshape", s.dy, t.concat(*parts)), [0, 1, 3, 5, 2, 4]), s.a
-    )
-
-
 RULES: dict[str, Rule] = {
-    "Transpose": (_transpose,),
-    "Tile": (_tile,),
     "Concat": _concat,
     "Split": (_split,),
     "Slice": (_slice,),
     "Pad": (_pad, lambda s: None, _pad_value),
-    "CenterCropPad": (_filled,),
-    "DepthToSpace": (_depth_to_space,),
 }
