@@ -466,7 +466,7 @@ class Finder:
 
     def explain_layers(self, culprits: Sequence[Culprit]) -> None:
         """Give culprits one cause, if normalizations that stand at the other end of their branches explain them."""
-        made = {name for culprit in culprits for name in self._made(culprit)}
+        made = set[str]().union(*map(self._made, culprits))
         least = min(2, len(culprits))
         for sentence, steps in moved_norms(self.index, made, narrow=least < 2) if culprits else ():
             # one edit must make two culprits right; one alone must have many different numbers

@@ -268,7 +268,8 @@ def _kept_here(place: Place, step: Pass) -> Pass:
 def _readers_here(place: Place, steps: Iterable[Pass]) -> str:
     """Return the titles of the readers here of values behind which edits insert nodes."""
     inserted = _for_all_readers(place, steps)
-    return who(dict.fromkeys(site for step in inserted for site in place.readers(step.value)))
+    readers = (place.readers(step.value) for step in inserted)
+    return who(dict.fromkeys(itertools.chain.from_iterable(readers)))
 
 
 def _changed_by(place: Place, edited: GraphIndex) -> list[str]:

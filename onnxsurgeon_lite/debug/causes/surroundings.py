@@ -151,9 +151,8 @@ class Surroundings:
 
     def before(self, culprit: Culprit) -> list[str]:
         """Return where a region begins that has the nodes before it, too, which only arrange what it reads."""
-        return list(
-            dict.fromkeys(n for read in culprit.inputs for n in self._behind(read, _STEPS_BEFORE))
-        )
+        begins = (self._behind(read, _STEPS_BEFORE) for read in culprit.inputs)
+        return list(dict.fromkeys(chain.from_iterable(begins)))
 
     def nearest(self, culprit: Culprit) -> list[str]:
         """Return where the nodes of a region begin on which no reference depends that agrees; nothing if all do.

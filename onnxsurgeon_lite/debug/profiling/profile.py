@@ -12,13 +12,14 @@ from onnx import NodeProto, helper
 
 from onnxsurgeon_lite.debug.profiling.events import Kernel, TimedRun, read_trace
 from onnxsurgeon_lite.debug.profiling.macs import macs
+from onnxsurgeon_lite.debug.profiling.parts import parts
 from onnxsurgeon_lite.debug.profiling.result import Cost, HeldTensor, Profile, ProfiledNode
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape, tensor_type
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.model import copied, load
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.optimized import stands_for, structure_file
+from onnxsurgeon_lite.runtime.optimized import structure_file
 from onnxsurgeon_lite.runtime.options import provider_name
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import Shape, byte_count, data_type_of_numpy, is_array
@@ -226,44 +227,3 @@ def _sizes(kernel: Kernel, names: Sequence[str]) -> dict[str, int]:
     return {
         n: kernel.output_bytes * count // whole for n, count in zip(names, elements, strict=True)
     }
-
-
-@dataclass
-class TimedPart:
-    """Nodes of a model, by position, and the kernels that do together what they do, by name."""
-
-    positions: list[int]
-    kernels: list[str]
-
-
-def parts(original: GraphIndex, executed: Iterable[NodeProto]) -> list[TimedPart]:
-    """Return the parts of a model between values that its kernels make, in the order of `executed`.
-
-    A kernel whose result the model does not know, such as a product before it is reshaped, belongs to the part of
-    the next one whose result it knows. A change of layout belongs to none.
-    """
-    behind: dict[str, list[str]] = {}
-    ends: list[tuple[list[str], list[str]]] = []
-    known: set[str] = set()
-    for node in executed:
-        kernels = [k for name in node.input for k in behind.get(name, ())] + [node.name]
-        values = _values(original, node)
-        if not values:
-            behind |= dict.fromkeys(node.output, kernels)
-        elif new := [value for value in values if value not in known]:
-            ends.append((new, kernels))
-            known |= set(new)
-    return [
-        TimedPart(
-            sorted(original.ancestors(values, stop=known - set(values))),
-            list(dict.fromkeys(kernels)),
-        )
-        for values, kernels in ends
-    ]
-
-
-def _values(original: GraphIndex, node: NodeProto) -> list[str]:
-    """Return the values of a model that a node makes, under their names or in another layout."""
-    own = [value for value in node.output if value in original.producer]
-    stood = None if own else stands_for(original, node)
-    return own or ([stood] if stood in original.producer else [])
