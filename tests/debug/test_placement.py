@@ -69,7 +69,7 @@ def test_a_provider_without_any_of_the_nodes_is_told():
     assert result.exit_code == 0
     assert "not on AzureExecutionProvider" in result.output
     rows = [line.split() for line in result.output.splitlines()]
-    assert ["CPUExecutionProvider", "11", "Conv", "10,", "Add", "1"] in rows
+    assert ["CPUExecutionProvider", "11", "Conv", "10,", "Add", "1"] in [row[:6] for row in rows]
 
 
 class Told:

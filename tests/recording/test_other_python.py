@@ -40,11 +40,13 @@ def test_what_another_interpreter_records_is_what_this_one_records(python, tmp_p
 
 
 def test_scopes_are_those_of_the_recording(python, tmp_path):
-    osl.record(FACTORY, tmp_path / "refs", python=str(python), scope=["convs2.*"])
+    osl.record(FACTORY, tmp_path / "there", python=str(python), scope=["convs2.*"])
 
-    names = [name for name in osl.open_references(tmp_path / "refs") if name.startswith("convs")]
-    assert names
-    assert all(name.startswith("convs2.") for name in names)
+    osl.record(FACTORY, tmp_path / "here", scope=["convs2.*"])
+    there, own = (list(osl.open_references(tmp_path / name)) for name in ("there", "here"))
+    assert there == own
+    assert "convs2.1" in there
+    assert "convs1.0" not in there
 
 
 def test_what_is_no_interpreter_or_has_no_torch_is_said(tmp_path):

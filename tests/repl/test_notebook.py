@@ -115,6 +115,7 @@ def test_numbers_that_are_not_finite_have_a_color():
 
 
 def test_what_lies_around_a_value_is_drawn(model_of, monkeypatch):
+    pytest.importorskip("plotly")  # igraph comes with it
     hostile = "</svg><script>alert(1)</script>"
     model = model_of("g (float[2] x) => (float[2] y) { [one] h = Neg(x) [two] y = Relu(h) }")
     model.proto.graph.node[1].name = hostile
