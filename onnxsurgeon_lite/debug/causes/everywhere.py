@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, islice, product
+from typing import Literal
 
 import numpy as np
 
@@ -33,13 +34,17 @@ _FAMILIES = (
 )
 
 
-def everywhere(index: GraphIndex, steps: Sequence[Pass], wired: bool = False) -> tuple[Pass, ...]:
+How = Literal["alike", "wired", "named"]
+
+
+def everywhere(index: GraphIndex, steps: Sequence[Pass], how: How = "alike") -> tuple[Pass, ...]:
     """Return edits of attributes, operators, single numbers and parts at all nodes that have the same; () for others.
 
     Args:
-        wired: only at nodes whose operators around are the same, too.
+        how: `wired`: only at nodes whose operators around are the same, too. `named`: an attribute, at any operator
+            that has it so: norms with and without a residual have one epsilon.
     """
-    found = [list(_repeated(index, step, wired)) for step in steps]
+    found = [list(_repeated(index, step, how)) for step in steps]
     return tuple(merged(each for several in found for each in several)) if all(found) else ()
 
 
@@ -77,7 +82,7 @@ def _tokens(step: Pass) -> tuple[str, ...]:
     return ()
 
 
-def _repeated(index: GraphIndex, step: Pass, wired: bool) -> Iterator[Pass]:
+def _repeated(index: GraphIndex, step: Pass, how: How) -> Iterator[Pass]:
     """Yield an edit at all nodes that have what it changes."""
     if isinstance(step, Rewire):
         yield from _parts(index, step)
@@ -89,9 +94,9 @@ def _repeated(index: GraphIndex, step: Pass, wired: bool) -> Iterator[Pass]:
             return
         slots = sorted({list(index.nodes[position].input).index(step.value) for position in here})
     # every node that has the same
-    kinds = {_kind(index, position, step, slots, wired) for position in here}
+    kinds = {_kind(index, position, step, slots, how) for position in here}
     every = range(len(index.nodes))
-    alike = [n for n in every if _kind(index, n, step, slots, wired) in kinds]
+    alike = [n for n in every if _kind(index, n, step, slots, how) in kinds]
     tokens = tuple(selected(index, position) for position in alike)
     if isinstance(step, SetAttr | SetOp):
         yield replace(step, nodes=tokens)
@@ -128,12 +133,15 @@ def _read_by(index: GraphIndex, parts: Sequence[str]) -> list[list[str]]:
 
 
 def _kind(
-    index: GraphIndex, position: int, step: Pass, slots: Sequence[int], wired: bool
+    index: GraphIndex, position: int, step: Pass, slots: Sequence[int], how: How
 ) -> tuple[object, ...]:
     """Return what a node has of what an edit changes, and the operators around it."""
     node = index.nodes[position]
     names = {name for name, _ in step.attributes} if isinstance(step, SetAttr) else ()
     old = sorted(a.SerializeToString() for a in node.attribute if a.name in names)
+    if how == "named" and old:
+        return tuple(old)
+    wired = how == "wired"
     read = [_single(index, node.input[slot]) for slot in slots if slot < len(node.input)]
     makers = [index.producer.get(name) for name in node.input] if wired else []
     readers = sorted(p for name in node.output for p in index.users(name))

@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from onnxsurgeon_lite.debug.causes.attributes import WINDOWS, attributes
-from onnxsurgeon_lite.debug.causes.everywhere import edited, everywhere, merged
+from onnxsurgeon_lite.debug.causes.everywhere import How, edited, everywhere, merged
 from onnxsurgeon_lite.debug.causes.families import (
     FAMILIES,
     FORKED,
@@ -43,6 +43,7 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _PROVED = 6  # hypotheses that fit, and are proved on the model
 _NEXT = 3  # other culprits that a cause may explain too
+_EVERYWHERE: tuple[How, ...] = "alike", "wired", "named"
 _SHOWN = 2  # causes that fit equally
 _EQUAL = 4.0  # errors within this factor are equal
 _EXACT = 4e-7  # a larger relative error may be that of another mistake
@@ -78,6 +79,10 @@ def explain_causes(
         while left:
             case.progress(f"searching the cause at {left[0].id}")
             finder.explain_in_time(left[0])
+            if left[0].causes and len(left) == len(result.culprits) > 1:
+                finder.try_to(
+                    finder.explain_everywhere
+                )  # a few runs, before searches of the others
             del left[0]
         # what one culprit alone does not show: the causes of others, and searches of several
         finder.try_to(finder.explain_by_known)
@@ -110,9 +115,9 @@ def _of_all(culprits: Sequence[Culprit], index: GraphIndex) -> None:
 def _joined(index: GraphIndex, cause: Cause, steps: Sequence[Pass]) -> Cause:
     """Return the cause of one node as that of several."""
     every = edited(index, steps)
-    op_type = index.nodes[every[0]].op_type
-    number = sum(node.op_type == op_type for node in index.nodes)
-    nodes = f"{'all ' * (number == len(every))}{len(every)} {op_type} nodes"
+    kinds = dict.fromkeys(index.nodes[position].op_type for position in every)
+    number = sum(node.op_type in kinds for node in index.nodes)
+    nodes = f"{'all ' * (number == len(every))}{len(every)} {' and '.join(kinds)} nodes"
     return replace(_with(index, cause, steps), sentence=_of_nodes(index, cause, nodes))
 
 
@@ -494,8 +499,8 @@ class Finder:
         others = repairs(self.result)
         for culprit in explained if left else ():
             cause = culprit.causes[0]
-            for wired in (False, True):
-                steps = everywhere(self.index, cause.steps, wired)
+            for how in _EVERYWHERE:
+                steps = everywhere(self.index, cause.steps, how)
                 more = set(edited(self.index, steps)) - set(edited(self.index, others))
                 if not more or self.is_late:
                     continue

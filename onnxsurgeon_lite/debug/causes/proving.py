@@ -53,7 +53,7 @@ class Proof:
                 return None
         # what the culprit is seen at must be right; else the edit is for all that read it, or for all nodes like it
         if not self.cures(place, culprit, steps, hypothesis.instead):
-            wider = (_for_all(place, steps), everywhere(self.index, steps, wired=True))
+            wider = (_for_all(place, steps), everywhere(self.index, steps, how="wired"))
             cures = (
                 s
                 for s in wider

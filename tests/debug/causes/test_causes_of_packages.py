@@ -71,3 +71,23 @@ def test_a_window_that_is_not_full_is_not_fed():
 
     assert [c.findings[0].verdict for c in result.culprits] == ["wrong node"]
     assert result.culprits[0].causes[0].sentence.startswith("softcap of ")
+
+
+def test_the_epsilon_of_norms_with_and_without_a_residual_is_one_sentence():
+    """No module returns a sum of residuals, so what a norm of sums should read is not known."""
+    right, wrong = (packages.decoder(packages.checkpoint()) for _ in range(2))
+    for node in wrong.proto.graph.node:
+        if node.op_type.endswith("SimplifiedLayerNormalization"):
+            set_attributes(node, {"epsilon": 0.1})
+    feeds, _ = osl.make_feeds(osl.GraphIndex.of(right), osl.Recipe(dims=DIMS))
+    layer = ("attended", "gate", "up", "product", "down")
+    names = [f"{name}_{n}" for n in (0, 1) for name in layer]
+    known = osl.run(right, feeds, fetch=["residual_0", "normed_0", *names, "normed_2", "logits"])
+
+    found = osl.bisect(wrong, known, feeds=feeds)
+
+    sentences = {culprit.causes[0].sentence for culprit in found.culprits}
+    assert sentences == {
+        "epsilon of all 5 SimplifiedLayerNormalization and SkipSimplifiedLayerNormalization nodes is 0.1; with 1e-06"
+        " the node agrees (max abs 0), and so do all values"
+    }
