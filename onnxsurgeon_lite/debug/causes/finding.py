@@ -79,10 +79,6 @@ def explain_causes(
         while left:
             case.progress(f"searching the cause at {left[0].id}")
             finder.explain_in_time(left[0])
-            if left[0].causes and len(left) == len(result.culprits) > 1:
-                finder.try_to(
-                    finder.explain_everywhere
-                )  # a few runs, before searches of the others
             del left[0]
         # what one culprit alone does not show: the causes of others, and searches of several
         finder.try_to(finder.explain_by_known)
@@ -191,6 +187,8 @@ class Finder:
             culprit.unexplained = f"not known: its search failed: {error.message}"
         except Exception as error:  # noqa: BLE001  a bug of ours: what was found stays
             culprit.unexplained = f"not known: {reported(error)}"
+        if culprit is self.result.culprits[0] and culprit.causes:
+            self.try_to(self.explain_everywhere)  # a few runs, before searches of the others
 
     def try_to(self, search: Callable[..., None], *given: object) -> None:
         """Search; a bug of ours ends only this search."""
