@@ -560,7 +560,7 @@ WITHOUT_A_DRY_RUN = {
     "inspect", "print", "check", "diff", "data ls",  # they show
     "run", "record", "compare", "test", "profile",  # they write what was found
     "rank", "match", "bisect", "reduce", "demo", "view",
-    "repl",  # what is written is said there
+    "repl", "mcp",  # what is written is said there
 }  # fmt: skip
 
 
