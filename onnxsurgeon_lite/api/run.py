@@ -582,7 +582,9 @@ def is_model(given: object) -> bool:
     from collections.abc import Mapping
 
     from onnxsurgeon_lite.model.formats import text_format
+    from onnxsurgeon_lite.tensors.references.foreign import is_polygraphy
 
     if isinstance(given, str | PathLike):
-        return Path(given).suffix == ".onnx" or bool(text_format(Path(given)))
+        path = Path(given)
+        return path.suffix == ".onnx" or bool(text_format(path) and not is_polygraphy(path))
     return not isinstance(given, Mapping | list | tuple) and not hasattr(given, "entries")

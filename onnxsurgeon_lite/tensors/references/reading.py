@@ -27,6 +27,12 @@ from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.system import read_at
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, DType, Shape, Stored
+from onnxsurgeon_lite.tensors.references.foreign import (
+    SHAPES,
+    is_polygraphy,
+    open_polygraphy,
+    raw_entries,
+)
 from onnxsurgeon_lite.tensors.references.sets import (
     UNREADABLE,
     Entry,
@@ -153,12 +159,15 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
             return ReferenceSet(place, _safetensors_entries(path))
         case ".pb":
             return ReferenceSet(place, dict([_pb_entry(path, (), path.parent)]))
+        case ".json" if is_polygraphy(path):
+            return open_polygraphy(path, sample, _decoded_npy)
     reader = brought(READERS)[0].get(path.suffix.removeprefix("."))
     if callable(reader):
         return _read_by(reader, path)
     unknown = ReferenceSetError(
         f"{place!r} is not a known kind of reference set",
-        "use .npz, .npy (a file or a folder), .safetensors, test_data_set_N, or a folder from `onnxdbg record`",
+        "use .npz, .npy (a file or a folder), .safetensors, test_data_set_N, Polygraphy's .json, or a folder from "
+        "`onnxdbg record`",
     )
     for line in brought(READERS)[1]:
         unknown.add_note(line)
@@ -185,6 +194,8 @@ def _open_folder(
 ) -> ReferenceSet:
     if (path / INDEX).is_file():
         return own_samples(path).get(sample, ReferenceSet(str(path), {}))
+    if (path / SHAPES).is_file():
+        return ReferenceSet(str(path), raw_entries(path, _raw_entry))
     if any(path.glob("*.pb")):
         return ReferenceSet(str(path), _pb_entries(path, inputs, outputs))
     samples = sample_folders(path)
@@ -361,6 +372,20 @@ def _header(file: IO[bytes], size: int) -> tuple[Shape, bool, DType]:
     if size != wanted:
         raise ValueError(f"it has {size} bytes and needs {wanted}")
     return shape, columns_first, dtype
+
+
+def _decoded_npy(raw: bytes) -> Array:
+    return numpy_array(lambda: _npy_array(raw), "Polygraphy's JSON")
+
+
+def _raw_entry(path: Path, size: int, dtype: str, shape: Shape) -> Entry:
+    """Return the entry of a file of elements without a header."""
+    kind = dtypes.dtype_name(dtypes.data_type_of(dtype))
+    wanted = dtypes.byte_count(dtypes.data_type_of(kind), _shape(list(shape)))
+    if size != wanted:
+        raise ReferenceSetError(f"{str(path)!r} has {size} bytes, and its shape needs {wanted}")
+    whole = partial(_read_safetensors, path, 0, size, kind, shape)
+    return Entry(_in_file(whole, path, 0, size, kind, shape), shape, kind, size=size)
 
 
 def _npy_entry(path: Path, folder: Path) -> Entry:
