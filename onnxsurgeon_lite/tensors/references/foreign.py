@@ -86,7 +86,7 @@ def raw_entries(
         dtype, shape = str(told.get("dtype", "float")), tuple(map(int, told["shape"]))
         if name not in files:
             raise ReferenceSetError(
-                f"{str(folder)!r} has no {name!r} + '.raw', of which {SHAPES} tells the shape"
+                f"{str(folder)!r} has no file of {name!r}, which {SHAPES} names"
             )
         size = require_regular(files[name], folder).stat().st_size
         entries[name] = entry(files[name], size, dtype, shape)
