@@ -172,8 +172,7 @@ class Bisecting:
         made: list[dict[str, Stored]] = []
         for side, full in zip(sides, switched, strict=True) if any(switched) else ():
             with runtime_of(full or side) as runtime:
-                values = run(self.index, given, runtime)
-                made.append(present(values))
+                made.append(present(run(self.index, given, runtime)))
         says = "no switch is known here that turns it off"
         if made:
             right = ReferenceSet.of(made[-1]) if self.other else stored
@@ -187,6 +186,9 @@ class Bisecting:
         if self.job.carry and self.other is not None:
             self.job = replace(self.job, feeds=self._steps(*self.other))
         first = first_sample(self.call, self.index, self.job)
+        allowed = self.call.allowed_beside_noise(self.index, first[1], self.index.producer)
+        self.search = replace(self.search, tolerance=allowed)
+        self.job = replace(self.job, tolerance=allowed)
         if not self.job.several and self.job.metric is None:
             self.explained = self.call.stack.enter_context(self._sides(*first))
             if self.call.cluster is None or self.other is not None:

@@ -1,7 +1,7 @@
 """One call of the library: the options that functions share, the processes that it starts, what it has to say."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -97,6 +97,7 @@ class Judging(TypedDict, total=False):
 
     metric: "str | MetricFunction | None"
     tolerance: float | None
+    noise: bool
 
 
 class Placing(MakingFeeds, Choosing, total=False):
@@ -165,6 +166,7 @@ class Call:
     sequence: Mapping[str, str] | None = None
     metric: "str | MetricFunction | None" = None
     tolerance: float | None = None
+    noise: bool = False
     html: page.Place = None
     node_data: page.Place = None
     force: bool = True
@@ -372,6 +374,18 @@ class Call:
                 if number is not None:
                     said.setdefault(name, {})[kind] = number
         return tolerance_of(said, self.limit())
+
+    def allowed_beside_noise(
+        self, index: "GraphIndex", feeds: "Feeds", names: Container[str]
+    ) -> "Tolerance | None":
+        """Return what was given to decide, widened by the noise of values where that is asked for."""
+        if not self.noise:
+            return self.allowed()
+        from onnxsurgeon_lite.matching.noise import with_noise
+
+        allowed, said = with_noise(index, feeds, self.options("none"), names, self.allowed())
+        self.notes += said
+        return allowed
 
     def limit(self) -> "Limit | None":
         """Return the metric given, where it is one that comparisons have."""

@@ -90,8 +90,7 @@ def convert(
             return call.done(_converted(index.model, to, kept, io))
         from onnxsurgeon_lite.debug.conversion.guard import Guard
 
-        options = replace(call.options("none"), lean=True)
-        simulating = call.runtime_of(options, child)
+        simulating = call.runtime_of(replace(call.options("none"), lean=True), child)
         samples = _samples(index, feeds, call)
         guard = Guard(index.model, to, kept, io, goal, samples, simulating, call.progress, report)
         result = _guarded(guard)

@@ -437,8 +437,8 @@ def rank(
         if bits is not None:
             from onnxsurgeon_lite.debug.ranking.bits import bits_per_layer
 
-            given = _one(call, index, feeds)
-            return call.done(bits_per_layer(index, [given], runtime, bits, of))
+            samples = [_one(call, index, feeds)]
+            return call.done(bits_per_layer(index, samples, runtime, bits, of))
         if fp16_risk:
             from onnxsurgeon_lite.debug.conversion.float16 import float16_risk
 

@@ -94,8 +94,7 @@ def profile(
         if against is None:
             call.models.append(index)
         else:
-            index = call.index(against)
-            given = call.feeds(index, feeds)
+            given = call.feeds(call.index(against), feeds)
         earlier = _profiled(index, given, before, call.start(before), runs, None)
         return call.done(ProfileComparison.of(earlier, found))
 

@@ -470,7 +470,8 @@ def _compared(
         call.notes += first.notes
         if not job.several and job.metric is None:
             see = call.see(index)
-            rule = ValueRule.of(index, allowed)
+            judged = index.producer if every else index.outputs
+            rule = ValueRule.of(index, call.allowed_beside_noise(index, fed, judged))
             result = sets.compare_model(index, first, fed, runtime, rule, every, see)
             require_used(allowed, result.compared)
             _clear_ties(index, first, fed, runtime, result, allowed)

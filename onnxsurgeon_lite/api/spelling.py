@@ -50,6 +50,7 @@ _MEANING = {
     "sequence": "The samples are steps: output -> the input of the next step that gets it; a `*` in both is one text.",
     "metric": "Decides instead of tolerances: `cosine>=0.999`, `sqnr`, `psnr`, `kl`, `top1`, `iou`, `max_abs`; or "
     "a function (reference outputs, outputs) -> error of a sample, or (iterator of these) -> error of all.",
+    "noise": "Run the model with other threads, another optimization and in float64, and allow what these differ by.",
     "tolerance": "The largest error that the metric may give; 0 by default.",
     "ops": "A Python file whose `OPS` maps `domain::Op` to a function of arrays: operators that the runtime lacks.",
     "progress": "Called with a sentence when the work goes on.",
@@ -102,7 +103,9 @@ def bound(
         meant = inspect.formatannotation(kind)
         is_number = isinstance(value, int | float) and not _NUMBERS.search(meant)
         if is_number or (value is None and not _NOTHING.search(meant)):
-            raise UsageError(f"{name}: {key}={value!r} is no {meant}", f"help(osl.{name})")
+            raise UsageError(
+                f"{name}: {key} is given as {value!r}, not as {meant}", f"help(osl.{name})"
+            )
     return given
 
 

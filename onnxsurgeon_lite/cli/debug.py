@@ -70,7 +70,7 @@ def bisect(
         resume: Go on from the journal of a search that was cut short.
         strip_weights: Noise for weights in the reproducer, if it still fails.
         cause: Say what is wrong with the culprits, and what repairs them.
-        seconds: How long the search of causes may take; 20 by default, or more where the bisection took longer.
+        seconds: How long the search of causes may take; 45 by default, or more where the bisection took longer.
         repair: Where to write the repaired model and, as .toml, its recipe; proved by another search.
         factory: PyTorch module whose operators are recorded where a region is wide; the one that the references were
             recorded from here, if it is as it was.

@@ -169,6 +169,7 @@ def usual(
     ] = (),
     metric: Annotated[str | None, Typed(metavar="NAME>=NUMBER|FILE.py:FN")] = None,
     tolerance: float | None = None,
+    noise: bool = False,
 ) -> None:
     """Hold what means the same in most commands.
 
@@ -205,6 +206,7 @@ def usual(
         metric: Decides instead of tolerances: cosine>=0.999, sqnr, psnr, kl, top1, iou, max_abs, ..., or a function
             (reference outputs, outputs) -> error of a sample, or (iterator of these) -> error of all.
         tolerance: Largest error that the metric may give; 0 by default.
+        noise: Run the model with other threads, another optimization and in float64; allow what these differ by.
         rtol: Relative tolerance, of all or of tensors of a name (logits*:1e-2); each dtype's own by default.
         atol: Absolute tolerance; each dtype's own by default.
         ulp: Units in the last place that an element may be off by as well.

@@ -298,12 +298,8 @@ class _Graph:
 
     def maker(self, name: str) -> NodeProto | None:
         """Return the node that makes a value, behind those that only pass it on."""
-        while name in self.index.producer:
-            node = self.index.nodes[self.index.producer[name]]
-            if node.op_type not in _PASSING:
-                return node
-            name = node.input[0]
-        return None
+        position = self.index.producer.get(self._origin(name))
+        return None if position is None else self.index.nodes[position]
 
     def final_cap(self) -> Found:
         """Return the cap of the logits, cap * tanh(logits / cap); 0 without one."""
@@ -356,8 +352,7 @@ class _Graph:
 
     def table(self) -> str:
         """Return the name of the embedding's table."""
-        name = str(self.embedding.input[0])
-        return self._origin(name)
+        return self._origin(str(self.embedding.input[0]))
 
     def _origin(self, name: str) -> str:
         while name in self.index.producer:

@@ -112,15 +112,6 @@ def _computed_from(index: GraphIndex, sources: Iterable[str], values: set[str]) 
     return found
 
 
-def _upstream(index: GraphIndex, inputs: Iterable[str]) -> set[str]:
-    """Return the values that the inputs are computed from."""
-    return {
-        name
-        for position in index.ancestors(inputs)
-        for name in (*index.reads[position], *index.nodes[position].output)
-    } - set(inputs)
-
-
 def _results(index: GraphIndex, name: str) -> list[str]:
     """Return the values that are computed directly from a value."""
     users = index.users(name)
@@ -158,7 +149,8 @@ def _walk_back(
 
 
 def _refuse_upstream(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    before = _upstream(index, inputs).difference(index.initializers)
+    above = index.ancestors(inputs)
+    before = (index.read_by(above) | index.made_by(above)).difference(inputs, index.initializers)
     for name in outputs:
         if name in before:
             raise CutError(

@@ -305,8 +305,7 @@ def compare_sets_of_samples(
                 yield SampleOutcome(number, False, inf, failure=error.message, raised=error)
                 continue
             values = {name: ours.read(name) for name in ours} if metric is not None else {}
-            outcome = _outcome(number, found)
-            yield _by_metric(outcome, metric, named, values, values)
+            yield _by_metric(_outcome(number, found), metric, named, values, values)
 
     tally = Tally(metric)
     tally.take(outcomes())

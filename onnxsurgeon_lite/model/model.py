@@ -57,8 +57,7 @@ class Model:
 
     def copy(self) -> "Model":
         """Return an independent copy of the structure; the weights stay where they are."""
-        proto = copied(self.proto)
-        return self.with_proto(proto)
+        return self.with_proto(copied(self.proto))
 
     def with_proto(self, proto: ModelProto) -> "Model":
         """Return a model with another structure over the same files."""

@@ -356,7 +356,9 @@ def _elements(kind: TypeProto) -> int:
 
 def _says_as_much(declared: TypeProto, inferred: TypeProto) -> bool:
     """Return whether a declared type fits the inferred one, and has a dtype, and a shape if that has one."""
-    lacks = not _has_dtype(declared) or _lacks_shape(declared) > _lacks_shape(inferred)
+    lacks_dtype = not declared.tensor_type.elem_type
+    lacks_dtype &= declared.WhichOneof("value") in (None, "tensor_type")
+    lacks = lacks_dtype or _lacks_shape(declared) > _lacks_shape(inferred)
     return not (lacks or contradicts(declared, inferred))
 
 
@@ -365,10 +367,6 @@ def _declared(model: Model) -> list[ValueInfoProto]:
     graph = model.proto.graph
     given = set(sources(graph))
     return [info for info in (*graph.value_info, *graph.output) if info.name not in given]
-
-
-def _has_dtype(kind: TypeProto) -> bool:
-    return bool(kind.tensor_type.elem_type) or kind.WhichOneof("value") not in (None, "tensor_type")
 
 
 def _lacks_shape(kind: TypeProto) -> bool:

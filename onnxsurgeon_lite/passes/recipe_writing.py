@@ -146,7 +146,14 @@ def _toml(value: object, stored: _Stored) -> str:
         return _toml(value.tolist(), stored) if small else _toml(stored.file(value), stored)
     if isinstance(value, Mapping):
         value = tuple(value.items())
-    if isinstance(value, tuple) and value and all(_is_pair(item) for item in value):
+    if (
+        isinstance(value, tuple)
+        and value
+        and all(
+            isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
+            for item in value
+        )
+    ):
         if all(item is None for _, item in value):
             return _toml([name for name, _ in value], stored)
         pairs = (f"{_toml(name, stored)} = {_toml(item, stored)}" for name, item in value)
@@ -160,7 +167,3 @@ def _toml(value: object, stored: _Stored) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return toml(value) if isinstance(value, str) else repr(value)
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)

@@ -170,8 +170,7 @@ class _Noops:
     def constants(self) -> set[str]:
         """The values that may be constant."""
         makers = self.index.operators.get("Constant", ())
-        made = self.index.made_by(makers)
-        return made | self.index.initializers.keys()
+        return self.index.made_by(makers) | self.index.initializers.keys()
 
     def array(self, name: str) -> Array | None:
         """Return the numbers of a constant in memory: small ones, and what was folded."""

@@ -117,8 +117,7 @@ def explain(name: str, comparison: Comparison) -> list[str]:
     if comparison.match:
         return []
     dtype = comparison.dtypes[0]
-    shape = list(comparison.shapes[0])
-    lines = [f"mismatch at value {name!r} ({dtype} {shape})"]
+    lines = [f"mismatch at value {name!r} ({dtype} {list(comparison.shapes[0])})"]
     if comparison.reason in ("shape", "dtype"):
         return [*lines, f"  {gap(comparison)}"]
     if comparison.non_finite is not None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from io import StringIO
 from json import dumps
@@ -14,6 +14,7 @@ from onnxsurgeon_lite.shown import Shown
 
 __all__ = ["data", "show", "text"]
 
+_HERE = "onnxsurgeon_lite.report"
 SHOWN_BY = {
     "ModelSummary": "summary.show_summary",
     "OperatorCounts": "summary.show_ops",
@@ -63,22 +64,22 @@ def show(result: Shown, json: bool = False, **how: bool | str) -> None:
     if json:
         show_json(result.contract())
     else:
-        _shown_by(result)(result, **how)
+        function_for(result, SHOWN_BY, _HERE)(result, **how)
 
 
 def text(result: Shown) -> str:
     """Return what `show` prints to stdout."""
     captured = StringIO()
     with plain.captured(captured):
-        _shown_by(result)(result)
+        function_for(result, SHOWN_BY, _HERE)(result)
     return captured.getvalue().rstrip("\n")
 
 
-def _shown_by(result: Shown) -> Callable[..., None]:
-    found = next(SHOWN_BY[c.__name__] for c in type(result).__mro__ if c.__name__ in SHOWN_BY)
+def function_for(result: Shown, known: Mapping[str, str], package: str) -> Callable[..., object]:
+    """Return the function for a result's class, or a base of it, from a table of their places in a package."""
+    found = next(known[c.__name__] for c in type(result).__mro__ if c.__name__ in known)
     module, _, name = found.rpartition(".")
-    show = getattr(import_module(f"onnxsurgeon_lite.report.{module}"), name)
-    return cast(Callable[..., None], show)
+    return cast(Callable[..., object], getattr(import_module(f"{package}.{module}"), name))
 
 
 def show_json(result: object) -> None:

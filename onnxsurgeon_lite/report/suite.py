@@ -17,7 +17,14 @@ def show_suite(result: SuiteResult) -> None:
     failed = [outcome for outcome in result.outcomes if not outcome.match]
     count = counted(len(result.outcomes), "check")
     say(f"{len(failed)} of {count} failed" if failed else f"{count}: match")
-    rows = [(_verdict(o), o.name, *_compared(o)) for o in result.outcomes]
+    rows = [
+        (
+            "match" if o.match else "ERROR" if o.error else "MISMATCH",
+            o.name,
+            *_compared(o),
+        )
+        for o in result.outcomes
+    ]
     show_table(["", "check", "outputs", "max abs"], rows)
     for outcome in failed:
         say(f"{shown(outcome.name)}:")
@@ -57,10 +64,6 @@ def junit_text(result: SuiteResult) -> str:
             ElementTree.SubElement(case, kind, message=first).text = "\n".join(reasons)
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _verdict(outcome: SuiteOutcome) -> str:
-    return "match" if outcome.match else "ERROR" if outcome.error else "MISMATCH"
 
 
 def _compared(outcome: SuiteOutcome) -> tuple[str, str]:

@@ -286,8 +286,7 @@ class Observer:
         self, positions: Sequence[int], inputs: RunValues, outputs: Sequence[str]
     ) -> dict[str, RunValue]:
         """Compute outputs of some nodes from these inputs, ignoring kept values."""
-        part = self.part(positions, types_of(inputs), outputs)
-        return self.run_part(part, inputs, outputs)
+        return self.run_part(self.part(positions, types_of(inputs), outputs), inputs, outputs)
 
     def run_part(
         self, part: ModelProto, inputs: RunValues, outputs: Sequence[str]

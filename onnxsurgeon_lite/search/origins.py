@@ -206,7 +206,9 @@ def spread(
             across = (i for i in range(narrowest + 1) if last_use[i] > narrowest)
             chosen.update(region[i] for i in across if region[i] in askable)
         if len(chosen) <= 2 * width or places == 1:
-            return sorted(chosen) or _evenly(sorted(askable), width)
+            items = sorted(askable)
+            evenly = (items[len(items) * (2 * i + 1) // (2 * width)] for i in range(width))
+            return sorted(chosen) or list(evenly)
         places //= 2
 
 
@@ -227,7 +229,3 @@ def _crossing(last_use: list[int]) -> list[int]:
         total += change[i]
         counts.append(total)
     return counts
-
-
-def _evenly(items: Sequence[int], width: int) -> list[int]:
-    return [items[len(items) * (2 * i + 1) // (2 * width)] for i in range(width)]

@@ -247,3 +247,66 @@ def test_a_new_metric_is_a_class_and_a_line():
         same = metric.make()
         same.add(Block(0, (a, a), 100))
         assert same.result() == pytest.approx(metric.best), name
+
+
+CANCELS = """net (float[4,64] x) => (float[4,8] y) {
+    a = MatMul (x, w)
+    b = Add (a, c)
+    d = Sub (b, c)
+    y = Mul (d, s)
+}"""
+
+
+def cancelling(factor: float = 1.0) -> onnx.ModelProto:
+    """The result is small beside what is added and taken away again."""
+    w = np.float32(1e-3 * factor) * random(64, 8)
+    return parsed(CANCELS, w=w, c=np.full(8, 1e4, np.float32), s=np.float32(100))
+
+
+def exact_of_cancelling(x: np.ndarray) -> np.ndarray:
+    w = np.float32(1e-3) * random(64, 8)
+    return (x.astype(np.float64) @ w.astype(np.float64) * 100).astype(np.float32)
+
+
+def test_noise_is_measured_and_allowed():
+    feeds = {"x": random(4, 64, seed=5)}
+    known = {"y": exact_of_cancelling(feeds["x"])}
+
+    usual = osl.compare_sets(cancelling(), known, feeds)
+    measured = osl.compare_sets(cancelling(), known, feeds, noise=True)
+    found = osl.bisect(cancelling(), known, feeds=feeds, noise=True)
+    wrong = osl.bisect(cancelling(1.5), known, feeds=feeds, noise=True)
+
+    assert not usual.match
+    assert measured.match
+    off, allowed = usual.compared["y"].max_abs, measured.compared["y"].tolerance.atol
+    assert off / 2 < allowed / 2 < off * 2
+    assert measured.told == (
+        f"noise of 'y': {allowed / 2:.3g} by float64; {allowed:.3g} is allowed",
+    )
+    assert found.verdict == "agrees"
+    assert found.told == measured.told
+    assert wrong.verdict == "mismatch"
+    assert "'w'" in wrong.culprits[0].causes[0].sentence
+
+
+def test_noise_never_makes_a_tolerance_narrower(tmp_path):
+    feeds = {"x": random(4, 16, seed=5)}
+    osl.record(exact(), tmp_path / "refs", feeds=feeds)
+
+    assert osl.compare_sets(exact(), tmp_path / "refs", noise=True).match
+    assert not osl.compare_sets(scaled(), tmp_path / "refs", noise=True).match
+    loose = osl.compare_sets(scaled(), tmp_path / "refs", noise=True, rtol=1e-2)
+    assert loose.match
+
+
+def test_the_command_says_the_noise(tmp_path):
+    x = random(4, 64, seed=5)
+    onnx.save(cancelling(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "refs.npz", x=x, y=exact_of_cancelling(x))
+    sides = [str(tmp_path / "m.onnx"), str(tmp_path / "refs.npz")]
+
+    usual, measured = (CliRunner().invoke(app, ["compare", *sides, *o]) for o in ([], ["--noise"]))
+
+    assert (usual.exit_code, measured.exit_code) == (1, 0)
+    assert "note: noise of 'y':" in measured.stderr

@@ -356,8 +356,7 @@ class _Bisection:
             self.result.verdict, self.result.look = "mismatch", look
             if look == "optimized":
                 if not wrong:
-                    because = "the outputs agree with optimization off"
-                    self.result.add_finding("optimizer", because)
+                    self.result.add_finding("optimizer", "the outputs agree with optimization off")
                 self._search_optimized(unobserved)
             else:
                 self.observer.by_node = look == "node"

@@ -165,8 +165,7 @@ def _quantizers_round(
             usual.append(Errors.of(wide(other) - value, value, -1))
     except RuntimeFailure:
         return False
-    size = rms(value)
-    return Errors.of(error, value, -1).excess(usual, 0.0, size, error.size) <= 1
+    return Errors.of(error, value, -1).excess(usual, 0.0, rms(value), error.size) <= 1
 
 
 def _shake(part: ModelProto, index: GraphIndex, positions: Sequence[int], seed: int) -> None:

@@ -152,8 +152,7 @@ def strip_weights(made: Reproducer, result: BisectResult) -> str:
     Returns:
         A sentence on the result; the reproducer does not change when the failure does not persist.
     """
-    culprit = result.innermost()[0].culprits[0]
-    leading = culprit.verdict
+    leading = result.innermost()[0].culprits[0].verdict
     if leading not in ("kernel", "optimizer", "crash"):
         return "kept the weights: for this verdict, noise has no expected outputs"
     with NewFolder(made.folder, _FILES) as new:
@@ -184,8 +183,7 @@ def _expected(
         observer = Observer(index, runtime)
         if leading == "optimizer":
             observer.feed(dict(inputs))
-            found = observer.fetch(list(index.outputs))
-            return present(found)
+            return present(observer.fetch(list(index.outputs)))
         expected: dict[str, Stored] = {}
         with Float64(observer) as float64:
             for name in index.outputs:
@@ -205,8 +203,7 @@ def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored
     level = "ORT_ENABLE_ALL" if result.look == "optimized" else "ORT_DISABLE_ALL"
     compared = next((v.comparison for v in culprit.values if v.name == culprit.value), None)
     allowed = compared.tolerance if compared is not None else Tolerance(0.0, 0.0)
-    reference = outputs.get(culprit.value)
-    atol = allowed.absolute(magnitude(reference))
+    atol = allowed.absolute(magnitude(outputs.get(culprit.value)))
     same = _SAME.format(rtol=python(allowed.rtol), atol=python(atol))
     limit = _LIMIT.format(seconds=_LATE) if _crashes(culprit) else ""
     return _SCRIPT.format(level=level, same=same, limit=limit)

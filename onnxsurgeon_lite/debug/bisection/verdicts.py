@@ -271,8 +271,7 @@ def _cancels(e: Evidence) -> bool:
     """Return whether the last places of the operands are a good part of the result."""
     if not _is_noise(e):
         return False
-    eps = float(finfo(e.actual.dtype).eps)  # type: ignore[no-untyped-call]
-    return _lost(e) > max(_LOST, 8 * eps)
+    return _lost(e) > max(_LOST, 8 * float(finfo(e.actual.dtype).eps))  # type: ignore[no-untyped-call]
 
 
 def _lost(e: Evidence) -> float:

@@ -122,8 +122,7 @@ class Walk:
     def every(self, heal: Callable[[list[int]], Collection[int]]) -> Iterator[list[Origin]]:
         """Find all origins in topological order; see `search.origins`."""
         self._uses = self.space.last_uses(self.comparable)
-        parents = self.space.parents
-        return origins(self.comparable, parents, self.probe, heal, self._room)
+        return origins(self.comparable, self.space.parents, self.probe, heal, self._room)
 
     def probe(self, items: Sequence[int]) -> dict[int, bool]:
         """Compute values from kept ones, and judge each as it arrives."""
@@ -288,8 +287,7 @@ class Walk:
 
     def heal(self, name: str, value: Stored) -> None:
         """Replace a value by its reference, and forget what was computed from it."""
-        below = self.space.below([name], self.healed)
-        self.observer.forget([name, *below])
+        self.observer.forget([name, *self.space.below([name], self.healed)])
         kind = self.observer.index.type_of(name)
         own = type_of(value) if kind is None or not fits(kind, value) else kind
         self.observer.put(name, value, own)

@@ -68,8 +68,7 @@ class Effects:
 
         def write(work: Derivative, slopes: Slopes) -> list[Term]:
             index, numbers = work.index, list[Term]()
-            gaps = set(walk.outputs(work.gaps))
-            blind = index.read_by(index.ancestors(gaps))
+            blind = index.read_by(index.ancestors(set(walk.outputs(work.gaps))))
             for unit, names in moved.items():
                 if blind.isdisjoint(names):
                     start = len(numbers)

@@ -62,8 +62,7 @@ class Guard:
     def reference(self) -> Spooled:
         """The outputs of the original."""
         self.progress("running the original")
-        run = self._opened(self.model)
-        return Spooled(map(run, self.samples))
+        return Spooled(map(self._opened(self.model), self.samples))
 
     def simulated(self, kept: frozenset[str]) -> tuple[float, float]:
         """Return (error as a multiple of the limit, measured number) with one rounding per edge."""

@@ -213,8 +213,7 @@ class Integers:
     @cached_property
     def reference(self) -> Spooled:
         """The outputs of the float model."""
-        run = opened(self.index, self.runtime)
-        found = Spooled(map(run, self.samples))
+        found = Spooled(map(opened(self.index, self.runtime), self.samples))
         for values in found:
             require_finite(values)
         return found

@@ -69,8 +69,7 @@ class Layer:
             return cls(node.output[0], given, 1.0, 1.0, 0.0, is_whole)
         weight = index.model.array(tensor)
         last = node.op_type in ("MatMul", "Gemm", "Gather")
-        channels = weight.shape[-1 if last else 0]
-        terms = weight.size / channels if given else 1.0
+        terms = weight.size / weight.shape[-1 if last else 0] if given else 1.0
         error = _rms(_quantized(weight, -1 if last else 0, quantizing), weight)
         return cls(node.output[0], given, terms, _rms(weight), error, is_whole)
 

@@ -191,8 +191,7 @@ class _Partial:
     def _float_weight(self, name: str) -> TensorProto | None:
         """Return the float model's tensor of a dequantized weight, under a name of its own."""
         other = self.theirs.dense(self._origin(name, self.theirs.initializers))
-        node = self.index.nodes[self.index.producer[name]]
-        own = self.index.dense(node.input[0])
+        own = self.index.dense(self.index.nodes[self.index.producer[name]].input[0])
         if other is None or own is None or list(own.dims) != list(other.dims):
             return None
         if not is_float(numpy_dtype(other.data_type)):  # the other model is quantized, too

@@ -44,8 +44,7 @@ class _Ranking:
         ours, theirs = self._runtimes
         with ExitStack() as stack:
             if self._other is not None:
-                computed = computed_references(self._other, feeds, theirs)
-                references = stack.enter_context(computed)
+                references = stack.enter_context(computed_references(self._other, feeds, theirs))
             return rank(self.index, references, feeds, ours)
 
     def close(self) -> None:

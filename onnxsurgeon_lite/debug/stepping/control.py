@@ -238,8 +238,7 @@ def _truth(frame: Frame, name: str) -> bool:
 
 def _shape(graph: GraphProto, place: int) -> Shape:
     """The shape of an iteration number or condition: it may be declared to be a list of one."""
-    declared = graph.input[place].type.tensor_type
-    return (1,) * min(1, len(declared.shape.dim))
+    return (1,) * min(1, len(graph.input[place].type.tensor_type.shape.dim))
 
 
 def _ints(node: NodeProto, name: str, count: int) -> Sequence[int]:

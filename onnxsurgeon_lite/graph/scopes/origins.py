@@ -143,15 +143,15 @@ class Provenances(Sequence[Provenance]):
     def in_scope(self, pattern: str) -> list[int]:
         """Return the nodes in matching modules; see `fits_scope`."""
         near = (path.removesuffix(".") for path in starting(self._ordered, beginning(pattern)))
-        return _joined(self.scopes[path] for path in near if fits_scope(pattern, path))
+        return joined(self.scopes[path] for path in near if fits_scope(pattern, path))
 
     def of_class(self, pattern: str) -> list[int]:
         """Return the nodes in modules of a class; see `fits_class`."""
-        return _joined(nodes for n, nodes in self.classes.items() if fits_class(pattern, n))
+        return joined(nodes for n, nodes in self.classes.items() if fits_class(pattern, n))
 
     def from_source(self, pattern: str) -> list[int]:
         """Return the nodes that calls at a line, or in a file, lead to; see `fits_source`."""
-        return _joined(nodes for at, nodes in self.lines.items() if fits_source(pattern, *at))
+        return joined(nodes for at, nodes in self.lines.items() if fits_source(pattern, *at))
 
     @cached_property
     def _ordered(self) -> list[str]:
@@ -239,7 +239,7 @@ def _inverted(keys: Iterable[Iterable[Key]]) -> dict[Key, list[int]]:
     return dict(found)
 
 
-def _joined(lists: Iterable[list[int]]) -> list[int]:
+def joined(lists: Iterable[list[int]]) -> list[int]:
     """Merge sorted lists without repeats."""
     several = list(lists)
     return several[0] if len(several) == 1 else sorted(set(chain.from_iterable(several)))

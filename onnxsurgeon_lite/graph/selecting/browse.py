@@ -2,13 +2,14 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import overload
 
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.scopes.origins import joined
 from onnxsurgeon_lite.graph.selecting.select import required, select_node, select_nodes, unknown
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.names import first, fitting, glob, shown
@@ -214,9 +215,9 @@ class Graph:
         chosen = [select_nodes(index, f"{kind}:{text}") for kind, text in places if text]
         if op != "*":
             ops = filter(glob(op), index.operators)
-            chosen.append(_merged(index.operators[each] for each in ops))
+            chosen.append(joined(index.operators[each] for each in ops))
         if name != "*":
-            chosen.append(_merged(index.named[each] for each in fitting(index.node_names, name)))
+            chosen.append(joined(index.named[each] for each in fitting(index.node_names, name)))
         if not chosen:
             return Nodes(self, range(len(index.nodes)))
         fewest, *others = sorted(chosen, key=len)
@@ -281,11 +282,6 @@ class Graph:
         producer = self.index.producer.get(name)
         users = self.index.users(name)
         return users if producer is None else [producer, *users]
-
-
-def _merged(lists: Iterable[list[int]]) -> list[int]:
-    several = list(lists)
-    return several[0] if len(several) == 1 else sorted(chain.from_iterable(several))
 
 
 def _has(ordered: Sequence[int], position: int) -> bool:

@@ -171,8 +171,7 @@ class _TrimmedGraph:
     @property
     def own(self) -> set[str]:
         """Outputs of kept nodes, inputs and initializers."""
-        made = set(walk.outputs(self.left))
-        return made | {name for _, name in self.leaves}
+        return set(walk.outputs(self.left)) | {name for _, name in self.leaves}
 
     @property
     def needs(self) -> set[str]:

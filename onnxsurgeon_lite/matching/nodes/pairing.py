@@ -100,16 +100,14 @@ class _Matcher:
 
     def match(self) -> None:
         """Pair the nodes, the most certain pairs first."""
-        exact = self._label_whole()
-        alike, above, below, own = keys(exact)
+        alike, above, below, own = keys(self._label_whole())
         for key in (alike, above, below):
             self._pair_unique(key)
         self._pair_unique(self._with_constants(own))
         self._start_spreading()
         self._spread(own)
         if all(self.free):
-            loose = self._label_rest()
-            alike_but, above_but, below_but, own_but = keys(loose)
+            alike_but, above_but, below_but, own_but = keys(self._label_rest())
             levels = (own, own_but, self._operator)
             self._pair_unique(alike_but)
             self._spread(*levels)

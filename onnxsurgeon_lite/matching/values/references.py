@@ -180,7 +180,13 @@ def alignment(
         {name: fact.shape for name, fact in side.facts.items() if fact.shape is not None},
         [name for name in matching.only_a if not references.entries[name].is_input],
         by_module=True,
-        notes=(_summary(matching, references, len(pairs)), *map(_placed_note, _placed(matching))),
+        notes=(
+            _summary(matching, references, len(pairs)),
+            *(
+                f"{pair.a!r} has the place and shape of {pair.b!r}, not its values: these are compared"
+                for pair in _placed(matching)
+            ),
+        ),
         doubts=tuple(filter(None, [lost_note(matching), _doubt(matching)])),
         left_over=tuple(
             _left_over(matching, references, index, dict(zip(returned, held, strict=True)))
@@ -237,10 +243,6 @@ def _doubt(matching: Matching) -> str:
     if len(_placed(matching)) < len(matching.pairs):
         return ""
     return "no reference equals a value: are these the feeds and weights of the recording?"
-
-
-def _placed_note(pair: Pair) -> str:
-    return f"{pair.a!r} has the place and shape of {pair.b!r}, not its values: these are compared"
 
 
 def _held(matching: Matching, returned: Iterable[str]) -> list[str]:

@@ -3,9 +3,7 @@
 The page shows a documented JSON (`data`), which is inside it. Plotly draws the charts, igraph lays out the graph.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from typing import cast
 
 from onnxsurgeon_lite.report import results
@@ -35,12 +33,7 @@ SHOWN_BY = {
 
 def page_of(result: Shown, sight: Sight) -> Page:
     """Return what a page shows."""
-    found = next(SHOWN_BY[c.__name__] for c in type(result).__mro__ if c.__name__ in SHOWN_BY)
-    module, _, name = found.partition(".")
-    make = cast(
-        Callable[[Shown, Sight], Page], getattr(import_module(f"{__name__}.{module}"), name)
-    )
-    page = make(result, sight)
+    page = cast(Page, results.function_for(result, SHOWN_BY, __name__)(result, sight))
     return replace(
         page,
         verdict=replace(page.verdict, details=results.text(result).splitlines()),

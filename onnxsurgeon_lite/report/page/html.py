@@ -72,8 +72,7 @@ def _rest(page: Page, nonce: str, live: bool = False) -> list[bytes]:
     names = (*_SCRIPTS, *(["live"] if live else []), "start")
     _, behind = _own("page.html").split(b"<!-- plotly -->\n")
     head, body = behind.split(b"<!-- style -->")
-    title = escape(page.title).encode(errors="replace")
-    parts = [head.replace(b"{title}", title)]
+    parts = [head.replace(b"{title}", escape(page.title).encode(errors="replace"))]
     parts += (b"<style>", _own("page.css"), b"</style>", body)
     parts += (b'<script type="application/json" id="data">', _inert(page).encode(), b"</script>")
     for name in names:

@@ -43,5 +43,4 @@ class Reference:
         self._evaluator = ReferenceEvaluator(model, new_ops=[GatherElements, *self._more])
 
     def run(self, feeds: RunValues, fetch: Sequence[str]) -> RunValues:
-        found = self._evaluator.run(list(fetch), dict(feeds))
-        return dict(zip(fetch, found, strict=True))
+        return dict(zip(fetch, self._evaluator.run(list(fetch), dict(feeds)), strict=True))

@@ -108,8 +108,7 @@ class NewNodes:
 
     def always(self) -> str:
         """Add a true condition for a Loop; some evaluators take an omitted one for false."""
-        value = dtypes.from_array(np.array(True))
-        return self.add("Constant", [], "always", value=value)
+        return self.add("Constant", [], "always", value=dtypes.from_array(np.array(True)))
 
     def places(self, sequence: str, base: str) -> str:
         """Return a table with a row for each tensor of a sequence: its index."""

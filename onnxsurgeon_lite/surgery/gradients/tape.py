@@ -420,8 +420,7 @@ class Tape:
         if any(w != 1 and not _equal(g, w) for g, w in pairs):
             return self._summed_at_run(term, value)
         kept = [missing + i for i, (g, w) in enumerate(pairs) if w == 1 and g != 1]
-        summed = self.sum(term, kept, True)
-        return self.sum(summed, range(missing))
+        return self.sum(self.sum(term, kept, True), range(missing))
 
     def _summed_at_run(self, term: Term, value: Term) -> Term:
         """Sum over the axes that differ when the model runs."""

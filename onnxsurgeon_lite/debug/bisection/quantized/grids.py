@@ -134,8 +134,7 @@ def _saturation(node: NodeProto, grid: Grid, stored: Array) -> Saturation | None
     wide = stored.astype(np.float64)
     if (grid.zero == grid.low).all():
         wide = np.maximum(wide, 0)  # a ReLU is merged
-    outside = grid.outside(wide)
-    count = int(outside.sum())
+    count = int(grid.outside(wide).sum())
     if not count or not np.isfinite(wide).all():
         return None
     clipped = wide - grid.clipped(wide)
@@ -211,8 +210,7 @@ def unlike_weights(index: GraphIndex, values: FloatValues, theirs: GraphIndex) -
 def _unlike_weight(node: NodeProto, grid: Grid, integers: Array, right: Wide) -> Finding | None:
     wide = integers.astype(np.float64)
     steps = wide - grid.origin(integers.shape)
-    quantum = grid.quantum(integers.shape)
-    error = right / quantum - steps  # in quanta
+    error = right / grid.quantum(integers.shape) - steps  # in quanta
     inside = (wide > grid.low) & (wide < grid.high)
     if not inside.any() or np.abs(error[inside]).max() <= _HALF + 1e-2:
         return None

@@ -239,8 +239,7 @@ def _in_order(tape: Tape, stacked: Term, read: _Rows) -> Term:
         bounds = ([-1], [np.iinfo(np.int64).min], [0], [-1])
         stacked = tape.op("Slice", stacked, *map(tape.integers, bounds))
     rank, axis = tape.rank(tape.value(read.outer)), tape.axis(tape.value(read.outer), read.axis)
-    perm = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
-    return tape.transposed(stacked, perm)
+    return tape.transposed(stacked, [*range(1, axis + 1), 0, *range(axis + 1, rank)])
 
 
 def _saved(tape: Tape, node: NodeProto, loop: _Iteration) -> tuple[list[Term], Term]:

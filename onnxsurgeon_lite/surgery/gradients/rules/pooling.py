@@ -51,8 +51,7 @@ def _unpooled(s: GradientStep) -> Term:
     if s.has(2):
         raise s.refused("output_shape is given, whose indices runtimes read differently")
     t = s.tape
-    taken = t.op("GatherElements", t.flat(s.dy), t.flat(s.b))
-    return t.reshaped(taken, s.a)
+    return t.reshaped(t.op("GatherElements", t.flat(s.dy), t.flat(s.b)), s.a)
 
 
 RULES: dict[str, Rule] = {

@@ -64,8 +64,7 @@ def _matrix(s: GradientStep, axis: int) -> Term:
     else:
         number = t.array(np.array([scale], np.float32)) if isinstance(scale, float) else scale
         end = [t.concat(t.array(np.ones(3, np.float32)), number)]
-    resized = s.again(1, image, None, *end, attributes=_KEPT)[0]
-    return t.op("Squeeze", resized, [0, 1])
+    return t.op("Squeeze", s.again(1, image, None, *end, attributes=_KEPT)[0], [0, 1])
 
 
 RULES: dict[str, Rule] = {"Resize": (_resize,)}

@@ -37,8 +37,7 @@ class _Images:
 
     def sampled(self, taps: Sequence[Sequence[_Tap]]) -> Term:
         """Return [batch, channels, places], given the taps of each axis at [batch, places]."""
-        parts = [self._corner(corner) for corner in product(*taps)]
-        return self.flat.tape.total(parts)
+        return self.flat.tape.total([self._corner(corner) for corner in product(*taps)])
 
     def _corner(self, corner: Sequence[_Tap]) -> Term:
         t = self.flat.tape
