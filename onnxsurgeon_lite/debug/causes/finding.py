@@ -448,7 +448,9 @@ class Finder:
                 joined = {id(c) for several in (*near, pair) for c in several}
                 found = [several for several in found if several not in near]
                 found.append([c for c in self.result.culprits if id(c) in joined])
-        return [several for several in found if len(set(map(_repair, several))) > 1]
+        return [
+            c for c in found if len({key(e.causes[0].mistake or e.causes[0].steps) for e in c}) > 1
+        ]
 
     def _cause_of_all(
         self, several: Sequence[Culprit], families: Sequence[Family], whole: bool = False
@@ -667,12 +669,6 @@ def _is_news(before: Place, after: Place) -> bool:
     """Return whether a place has other values that could be read, or other numbers of those, than it had before."""
     known, found = ({**p.nearby, **p.entering} for p in (before, after))
     return any(n not in known or not np.array_equal(known[n], v) for n, v in found.items())
-
-
-def _repair(culprit: Culprit) -> Hashable:
-    """Return what two culprits share that one mistake explains."""
-    cause = culprit.causes[0]
-    return key(cause.mistake or cause.steps)
 
 
 def _mistake(cause: Cause) -> Hashable:

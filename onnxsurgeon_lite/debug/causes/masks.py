@@ -94,7 +94,7 @@ def _later(scores: Array, ahead: Offsets) -> str:
 def inverted_flags(place: Place) -> Hypotheses:
     """Yield flags, or ones and zeros, that are the other way round where they hide something."""
     for name, array in place.values.items():
-        readers = set(place.consumers.get(name, ()))
+        readers = set(place.index.users(name))
         if not readers or shown(array) is None or array.min() < 0:
             continue
         # what hides something, somewhere behind

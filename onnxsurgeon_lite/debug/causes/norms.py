@@ -120,7 +120,8 @@ def _fitted(
     # channels last, then one scale and one bias for each
     normal = normalized(made, op_type, groups, epsilon)
     x, y = (np.moveaxis(a, 1 if groups else -1, -1) for a in (normal, wanted))
-    scale, bias = _by_channel(x, y, shifts=op_type != "RMSNormalization")
+    rows, wanted_rows = (array.reshape(-1, array.shape[-1]) for array in (x, y))
+    (scale,), (bias,) = fitted(rows, wanted_rows, shifts=op_type != "RMSNormalization")
     return _Norm(op_type, epsilon, scale, bias, groups), peak(x * scale + bias - y)
 
 
@@ -251,12 +252,6 @@ def _is_normalized(maker: RegionNode | None) -> bool:
     return maker is not None and maker.op_type.endswith("Normalization")
 
 
-def _by_channel(x: Wide, y: Wide, shifts: bool = True) -> tuple[Wide, Wide]:
-    """Return the (scale, bias) of every channel of the last axis that turn one into the other best."""
-    scale, bias = fitted(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), shifts=shifts)
-    return scale[0], bias[0]
-
-
 @dataclass(frozen=True)
 class _NormalizedValue:
     """The nodes that normalize one value; `root` is what one of them makes: the mean, or all."""
@@ -285,7 +280,8 @@ def moved_norms(
         narrow: only several of those values together: one culprit says little of one, and nothing of others.
     """
     # what can be moved at all, and what of it makes the values in question
-    every = [move for norm in _norms(index) if (move := _move(index, norm)) is not None]
+    norms = filter(None, (_norm_at(index, position) for position in index.order))
+    every = [move for norm in norms if (move := _move(index, norm)) is not None]
     here = [move for move in every if move.norm.made in values]
     tried: list[list[str]] = []
     for how in dict.fromkeys(move.how for move in here):
@@ -394,11 +390,6 @@ def _operands(index: GraphIndex, position: int) -> Iterator[tuple[str, str]]:
 def _rewired(index: GraphIndex, old: str, new: str, nodes: Collection[int]) -> Rewire:
     readers = (p for p in index.users(old) if p in nodes)
     return Rewire(old, new, tuple(selected(index, p, several=True) for p in readers))
-
-
-def _norms(index: GraphIndex) -> Iterator[_NormalizedValue]:
-    """Yield the normalizations along the last axis, those of one node and those of several, in the graph's order."""
-    yield from filter(None, (_norm_at(index, position) for position in index.order))
 
 
 def _norm_at(index: GraphIndex, position: int) -> _NormalizedValue | None:

@@ -374,11 +374,6 @@ class Place:
         return [self.sites[number] for number in self.index.users(name)]
 
     @property
-    def consumers(self) -> Mapping[str, list[int]]:
-        """Which nodes of the region read each value."""
-        return self.index.consumers
-
-    @property
     def producer(self) -> Mapping[str, int]:
         """Which node of the region makes each value."""
         return self.index.producer

@@ -256,7 +256,8 @@ def _repaired(constant: Constant, kind: str, solved: Sequence[Solved | None]) ->
     slot, old, right = constant.slot, constant.numbers, constant.numbers.copy()
     for numbers, found in zip(right, there, strict=True):
         change = found.change
-        numbers += _added(change, numbers, kind) if slot == BIAS else _stored(change)
+        stored = change.swapaxes(0, 1).reshape(-1, change.shape[2])
+        numbers += _added(change, numbers, kind) if slot == BIAS else stored
     if unchanged(old, right).all() or not np.isfinite(right).all():
         return
     right = settled(old, right, slot)
@@ -283,10 +284,6 @@ def _by_unit(array: NDArray[np.bool_], cells: Cells, slot: int) -> NDArray[np.bo
     if slot == BIAS:
         return np.ones((cells.hidden, len(sums_of(cells.kind, slot)), 1), bool)
     return array.reshape(-1, cells.hidden, array.shape[1]).swapaxes(0, 1)
-
-
-def _stored(change: Wide) -> Wide:
-    return change.swapaxes(0, 1).reshape(-1, change.shape[2])
 
 
 def _added(change: Wide, bias: Wide, kind: str) -> Wide:

@@ -175,22 +175,21 @@ def _role(place: Place) -> str:
 
 def solved_weights(place: Place, _: Bench) -> Hypotheses:
     """Yield weights that are solved for by least squares."""
-    for view in linears(place):
-        if view.taken is not None:
-            continue
-        every = stacked(place, view)
-        yield from _some_rows(every)
-        yield from _some_outputs(every)
+    yield from _least_squares(place)
 
 
 def sparse_weights(place: Place) -> Hypotheses:
     """Yield weights in which a few rows or outputs differ, or kernels of groups, where the references prove it."""
+    yield from (hypothesis for hypothesis in _least_squares(place, 0.5) if hypothesis.proves)
+
+
+def _least_squares(place: Place, most: float = 1.0) -> Hypotheses:
+    """Yield weights with a few other rows, then with other outputs: of one group at most this share of them."""
     for view in linears(place):
-        if view.taken is not None:
-            continue
-        every = stacked(place, view)
-        found = (*_some_rows(every), *_some_outputs(every, 0.5 if view.groups == 1 else 1.0))
-        yield from (hypothesis for hypothesis in found if hypothesis.proves)
+        if view.taken is None:
+            every = stacked(place, view)
+            yield from _some_rows(every)
+            yield from _some_outputs(every, most if view.groups == 1 else 1.0)
 
 
 def scaled_weights(place: Place) -> Hypotheses:
@@ -398,7 +397,7 @@ def _is_of_many_rows(view: Linear) -> bool:
     return not small(np.sqrt(left / error.size) / (1 + _LEAST), view.wanted)
 
 
-def _some_outputs(view: Linear, most: float = 1.0) -> Hypotheses:
+def _some_outputs(view: Linear, most: float) -> Hypotheses:
     """Yield the weight solved for as a whole, at the outputs that are wrong: [groups, inputs, outputs]."""
     error, inputs = view.wanted - view.rows @ view.weight, view.rows.shape[2]
     wrong = _wrong(view, error)

@@ -224,7 +224,10 @@ _Items = Mapping[int, set[str]]
 def renumbered(
     a: Iterable[Fact], b: Iterable[Fact], scope_of_a: Callable[[Fact], str]
 ) -> dict[str, str]:
-    """Map module paths of renumbered items, side a -> side b.
+    """Map module paths of renumbered items of module lists, side a -> side b.
+
+    Weights identify items: `layer.2` of one side is `layer.3` of the other when their weights are equal and unique in
+    the list. An item without weights moves with its neighbors if these move by the same number.
 
     Args:
         scope_of_a: returns the module path of a value of side a as side b writes paths.

@@ -257,7 +257,11 @@ _DOMAIN = "com.microsoft.nchwc"
 
 
 def blocked_values(index: GraphIndex) -> Collection[str]:
-    """Return the values in blocked layout: outputs of NCHWc nodes, and of elementwise nodes on them."""
+    """Return the values in blocked layout: outputs of NCHWc nodes, and of elementwise nodes on them.
+
+    Between `ReorderInput` and `ReorderOutput` nodes of onnxruntime's optimizer, a tensor of shape [N, C, H, W] is
+    stored as [N, C / block, H, W, block]. The block size depends on the processor.
+    """
     found: set[str] = set()
     for position in index.order:
         node = index.nodes[position]

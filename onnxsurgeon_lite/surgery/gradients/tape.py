@@ -29,6 +29,16 @@ Number = int | float
 Attribute = int | float | str | Sequence[int] | TensorProto | None
 
 
+def _binary(op_type: str, dtype: int = 0) -> "Callable[[Term, Term | Number], Term]":
+    """Return the method that writes an operator of two inputs; `dtype`: of its result, where that is another."""
+
+    def written(term: "Term", other: "Term | Number") -> "Term":
+        made = term.tape.op(op_type, term, other)
+        return made.typed(dtype) if dtype else made
+
+    return written
+
+
 @dataclass(frozen=True)
 class Term:
     """A value that gradients are computed from."""
@@ -41,14 +51,15 @@ class Term:
         """Return the term, known to have this dtype."""
         return Term(self.tape, self.name, dtype)
 
-    def __add__(self, other: "Term | Number") -> "Term":
-        return self.tape.op("Add", self, other)
+    __add__ = _binary("Add")
+    __sub__ = _binary("Sub")
+    __pow__ = _binary("Pow")
+    __matmul__ = _binary("MatMul")
+    __gt__ = _binary("Greater", TensorProto.BOOL)
+    __lt__ = _binary("Less", TensorProto.BOOL)
 
     def __radd__(self, other: Number) -> "Term":
         return self + other
-
-    def __sub__(self, other: "Term | Number") -> "Term":
-        return self.tape.op("Sub", self, other)
 
     def __rsub__(self, other: Number) -> "Term":
         return self.tape.op("Sub", self.of(other), self)
@@ -65,20 +76,8 @@ class Term:
     def __rtruediv__(self, other: Number) -> "Term":
         return self.tape.op("Div", self.of(other), self)
 
-    def __pow__(self, other: "Term | Number") -> "Term":
-        return self.tape.op("Pow", self, other)
-
     def __neg__(self) -> "Term":
         return self.tape.op("Neg", self)
-
-    def __matmul__(self, other: "Term") -> "Term":
-        return self.tape.op("MatMul", self, other)
-
-    def __gt__(self, other: "Term | Number") -> "Term":
-        return self.tape.op("Greater", self, other).typed(TensorProto.BOOL)
-
-    def __lt__(self, other: "Term | Number") -> "Term":
-        return self.tape.op("Less", self, other).typed(TensorProto.BOOL)
 
     def equals(self, other: "Term | Number") -> "Term":
         """Return where two terms have the same numbers."""

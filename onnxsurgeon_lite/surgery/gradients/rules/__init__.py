@@ -4,15 +4,12 @@ from collections.abc import Callable
 
 from onnxsurgeon_lite.surgery.gradients.rules import (
     convolution,
-    elementwise,
     formulas,
     indexing,
-    matrices,
     normalization,
     pooling,
     products,
     recurrent,
-    reductions,
     resizing,
     sampling,
     shapes,
@@ -24,22 +21,18 @@ from onnxsurgeon_lite.surgery.gradients.tape import Term
 RULES: dict[str, Rule] = {
     **formulas.BROADCAST,
     **formulas.RULES,
-    **elementwise.BROADCAST,
-    **elementwise.RULES,
     **products.RULES,
     **convolution.RULES,
     **pooling.RULES,
     **normalization.RULES,
-    **reductions.RULES,
     **shapes.RULES,
     **indexing.RULES,
     **resizing.RULES,
-    **matrices.RULES,
     **signals.RULES,
 }
 
 WRITTEN: dict[str, Callable[[GradientStep], list[Term]]] = {
-    "CumProd": reductions.running_product,
+    "CumProd": formulas.running_product,
     "DeformConv": sampling.deformed,
     "GridSample": sampling.grid_sample,
     "RoiAlign": sampling.aligned_regions,
@@ -48,7 +41,7 @@ WRITTEN: dict[str, Callable[[GradientStep], list[Term]]] = {
 }
 """Operators that are differentiated by nodes that compute the same, written here."""
 
-BROADCAST = formulas.BROADCAST.keys() | elementwise.BROADCAST.keys()
+BROADCAST = formulas.BROADCAST.keys()
 """Operators whose inputs are broadcast to the output: the rules give gradients in the output's shape."""
 
 SEVERAL = frozenset({"Split"})

@@ -1,16 +1,19 @@
-"""Gradients that are one formula: a line for each operator, with a formula for each of its inputs.
+"""Gradients by formulas: a line for each operator, with a formula for each of its inputs.
 
 `dy` is the gradient of the output `y`, `a` and `b` are the first two inputs, `x` is the input whose gradient is asked
 for. A word with a capital is an operator (`Sqrt(a)`); another one is something of the node (`GradientStep`), something
 that writes nodes (`Tape`), or an attribute that is a number (`alpha`). A formula before `...` serves all inputs.
-A line `word = formula` gives a part of formulas a name: equal nodes are written once, however often it is read. Other
-files have tables with words of their own (`normalization.py`).
+A line `word = formula` gives a part of formulas a name: equal nodes are written once, however often it is read. What is
+more than a formula is a function, with a word in the table; other files have tables of their own.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
+
+import numpy as np
+from onnx import TensorProto
 
 from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule, Slot, is_float
 from onnxsurgeon_lite.surgery.gradients.tape import Term
@@ -26,6 +29,8 @@ Pow   | dy * b.cast(a.dtype) * where(b.cast(a.dtype).equals(0), 0, Pow(a, b.cast
       | (dy * y * where(a > 0, Log(where(a > 0, a, 1)), 0)).cast(b.dtype) if is_float(b.dtype) else None
 Sum   | dy | ...
 Mean  | dy / len(node.input) | ...
+Max   | chosen() | ...
+Min   | chosen() | ...
 Where | None | where(a, dy, 0) | where(a, 0, dy)
 PRelu | where(a > 0, dy, dy * b) | where(a > 0, 0, dy * a)
 """
@@ -60,6 +65,8 @@ Clip               | where(y.equals(a), dy, 0) \
                    | summed_to(where(y.equals(a), 0, where(y.equals(x), dy, 0)), x, shape(a.name))
 Cos                | -(dy * Sin(a))
 Cosh               | dy * Sinh(a)
+DequantizeLinear   | None | of_scale()
+Dropout            | dropped()
 Elu                | where(a > 0, dy, dy * (Exp(a) * alpha))
 DepthToSpace       | SpaceToDepth(dy, blocksize=integer("blocksize")) if text("mode", "DCR") == "DCR" \
                      else reshaped(transposed(Reshape(dy, blocks), [0, 1, 3, 5, 2, 4]), a)
@@ -100,6 +107,7 @@ GlobalAveragePool  | Expand(dy / count(a, range(2, rank)), dims(a))
 GlobalMaxPool      | largest * (dy / sum(largest, range(2, rank), True))
 
 ReduceSum          | expanded(dy)
+ReduceMean         | mean_of()
 ReduceMax          | hits * (spread(dy) / ReduceSum(hits, axes(), keepdims=1, noop_with_empty_axes=1))
 ReduceMin          | hits * (spread(dy) / ReduceSum(hits, axes(), keepdims=1, noop_with_empty_axes=1))
 ReduceProd         | where((zeros - zero.cast(a.dtype)).equals(0), spread(dy) * (product / filled), 0)
@@ -185,4 +193,78 @@ def rules(lines: str, more: Words = MappingProxyType({})) -> dict[str, Rule]:
     return found
 
 
-BROADCAST, RULES = map(rules, (_BROADCAST, _OTHERS))
+def _chosen(s: GradientStep) -> Term:
+    """Return the gradient of one of several inputs of Max or Min: equal ones share it."""
+    terms = [s.input(slot) for slot in range(len(s.node.input))]
+    hits = [term.equals(s.y).cast(s.y.dtype) for term in terms]
+    share = s.dy if len(hits) == 1 else s.dy / s.tape.total(hits)
+    return hits[s.slot] * share
+
+
+def _dropout(s: GradientStep) -> Term:
+    training = s.numbers(2) if s.has(2) else None
+    if s.has(2) and training is None:
+        raise s.refused("training_mode is computed when the model runs")
+    if training is None or not bool(training):
+        return s.dy
+    if len(s.node.output) < 2:
+        raise s.refused(
+            "it draws random numbers and its mask is not an output: onnxdbg edit inference"
+        )
+    kept = Term(s.tape, s.node.output[1], TensorProto.BOOL).where(s.dy, 0)
+    return kept / (1 - s.b.cast(s.dy.dtype)) if s.has(1) else kept * 2
+
+
+def _dequantized_scale(s: GradientStep) -> Term:
+    """Return the sum of the integers: of all of them, or along an axis."""
+    t = s.tape
+    integers = s.a.cast(s.b.dtype)
+    if t.rank(s.b) > 1 or s.integer("block_size"):
+        raise s.refused("it has a scale for each block")
+    per_axis = t.rank(s.b) == 1 and t.static(s.b) != [1]
+    axis = s.axis(1) if per_axis else None
+    others = [place for place in range(s.rank) if place != axis]
+    if s.has(2):
+        zero = s.input(2).cast(s.b.dtype)
+        spread = [-1 if place == axis else 1 for place in range(s.rank)]
+        integers = integers - (t.op("Reshape", zero, spread) if per_axis else zero)
+    return t.reshaped(t.sum(s.dy.cast(s.b.dtype) * integers, others), s.b)
+
+
+def _mean(s: GradientStep) -> Term:
+    sizes = [s.tape.static(term) for term in (s.a, s.y)]
+    if sizes[0] is not None and sizes[1] is not None:
+        count = s.dy.of(math.prod(sizes[0]) // max(math.prod(sizes[1]), 1))
+    else:
+        whole, left = (s.tape.size(term).cast(s.dy.dtype) for term in (s.a, s.y))
+        count = s.tape.op("Squeeze", whole / left)
+    return s.expanded(s.dy / count)
+
+
+def running_product(s: GradientStep) -> list[Term]:
+    """Write CumProd as a product over all elements, with 1 for those after each element."""
+    t, known = s.tape, s.numbers(1)
+    if known is None:
+        raise s.refused("the axis is computed when the model runs")
+    axis = s.at(int(np.ravel(known)[0]))
+    order = [*(i for i in range(s.rank) if i != axis), axis]
+    rows = t.op("Unsqueeze", t.transposed(s.a, order), [-2])
+    size = t.op("Squeeze", t.dim(s.a, axis))
+    place = t.op("Range", size.of(0), size, size.of(1))
+    ends = t.op("Unsqueeze", place, [1])
+    one, other = (ends, place) if not s.integer("reverse") else (place, ends)
+    behind = one < other if not s.integer("exclusive") else t.op("Not", other < one)
+    filled = behind.where(rows.of(1), rows)
+    axes = {"axes": [-1]} if t.opset < 18 else {}
+    given = [] if axes else [[-1]]
+    made = t.op("ReduceProd", filled, *given, keepdims=0, **axes)
+    return [t.transposed(made, [int(i) for i in np.argsort(order)])]
+
+
+_WORDS: Words = {
+    "chosen": _chosen,
+    "dropped": _dropout,
+    "of_scale": _dequantized_scale,
+    "mean_of": _mean,
+}
+BROADCAST, RULES = (rules(lines, _WORDS) for lines in (_BROADCAST, _OTHERS))

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from onnxsurgeon_lite.surgery.gradients.rules.formulas import rules
-from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
+from onnxsurgeon_lite.surgery.gradients.rules.formulas import Words, rules
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -22,19 +22,14 @@ def _taken_out(s: GradientStep) -> Term:
     return s.again(1, s.dy, s.b, nothing)[0]
 
 
-def _element_updates(s: GradientStep) -> Term:
-    _require_plain(s)
+def _updates(s: GradientStep) -> Term:
+    """Return the gradient of what is scattered: what stands where it was put."""
+    reduction = s.text("reduction", "none")
+    if reduction not in ("none", "add"):
+        raise s.refused(f"reduction is {reduction!r}")
+    if s.node.op_type == "ScatterND":
+        return s.tape.op("GatherND", s.dy, s.b)
     return s.tape.op("GatherElements", s.dy, s.b, axis=s.integer("axis"))
-
-
-def _slice_updates(s: GradientStep) -> Term:
-    _require_plain(s)
-    return s.tape.op("GatherND", s.dy, s.b)
-
-
-def _require_plain(s: GradientStep) -> None:
-    if s.text("reduction", "none") not in ("none", "add"):
-        raise s.refused(f"reduction is {s.text('reduction')!r}")
 
 
 def _indices(s: GradientStep, outputs: int, *reads: Term | None) -> Term:
@@ -88,15 +83,22 @@ def _image_blocks(s: GradientStep) -> Term:
 
 
 _TABLE = """
-TopK   | scattered(GatherElements(places(a), indices(2, a, b), axis=axis()), dy, a)
-Unique | scattered(Gather(places(a), indices(4, a), axis=axis()) if "axis" in attributes else indices(4, a), dy, a)
+Scatter         | taken_out() | None | updates()
+ScatterElements | taken_out() | None | updates()
+ScatterND       | taken_out() | None | updates()
+TopK            | scattered(GatherElements(places(a), indices(2, a, b), axis=axis()), dy, a)
+Unique          | scattered(Gather(places(a), indices(4, a), axis=axis()) if "axis" in attributes \
+                  else indices(4, a), dy, a)
+TensorScatter   | cached(0) | cached(1)
+Col2Im          | blocks()
+OneHot          | None | None | one_hot()
 """
-RULES: dict[str, Rule] = {
-    **rules(_TABLE, {"indices": _indices}),
-    "Scatter": (_taken_out, lambda s: None, _element_updates),
-    "ScatterElements": (_taken_out, lambda s: None, _element_updates),
-    "ScatterND": (_taken_out, lambda s: None, _slice_updates),
-    "TensorScatter": (lambda s: _cached(s, 0), lambda s: _cached(s, 1)),
-    "Col2Im": (_image_blocks,),
-    "OneHot": (lambda s: None, lambda s: None, _one_hot),
+_WORDS: Words = {
+    "taken_out": _taken_out,
+    "updates": _updates,
+    "indices": _indices,
+    "cached": _cached,
+    "blocks": _image_blocks,
+    "one_hot": _one_hot,
 }
+RULES = rules(_TABLE, _WORDS)

@@ -15,10 +15,6 @@ def _standard(s: GradientStep, axes: Sequence[int], centered: bool = True) -> tu
     return shifted * inverse, inverse
 
 
-def _normal(s: GradientStep, axes: Sequence[int], centered: bool = True) -> Term:
-    return _standard(s, axes, centered)[0]
-
-
 def _through(s: GradientStep, scaled: Term, axes: Sequence[int], centered: bool = True) -> Term:
     """Return the gradient of the input from that of the normalized input."""
     t = s.tape
@@ -73,12 +69,12 @@ batch = [0, *range(2, rank)]
 inverse = 1 / Sqrt(channels(4) + epsilon)
 centered = a - channels(3)
 
-LayerNormalization    | through(dy * b, last) | summed_to(dy * normal(last), x, shape(a.name)) \
+LayerNormalization    | through(dy * b, last) | summed_to(dy * standard(last)[0], x, shape(a.name)) \
                       | summed_to(dy, x, shape(a.name))
-RMSNormalization      | through(dy * b, last, False) | summed_to(dy * normal(last, False), x, shape(a.name))
-InstanceNormalization | through(dy * channels(1), spatial) | sum(dy * normal(spatial), batch) | sum(dy, batch)
+RMSNormalization      | through(dy * b, last, False) | summed_to(dy * standard(last, False)[0], x, shape(a.name))
+InstanceNormalization | through(dy * channels(1), spatial) | sum(dy * standard(spatial)[0], batch) | sum(dy, batch)
 BatchNormalization    | through(dy * channels(1), batch) if training else dy * (channels(1) * inverse) \
-                      | sum(dy * normal(batch) if training else dy * centered * inverse, batch) \
+                      | sum(dy * standard(batch)[0] if training else dy * centered * inverse, batch) \
                       | sum(dy, batch) \
                       | None if training else -sum(dy * (channels(1) * inverse), batch) \
                       | None if training \
@@ -88,7 +84,7 @@ LpNormalization       | unit_length()
 """
 _WORDS: Words = {
     "through": _through,
-    "normal": _normal,
+    "standard": _standard,
     "channels": _by_channel,
     "response": _local_response,
     "unit_length": _unit_length,

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from onnxsurgeon_lite.surgery.gradients.step import GradientStep, Rule
+from onnxsurgeon_lite.surgery.gradients.rules.formulas import Words, rules
+from onnxsurgeon_lite.surgery.gradients.step import GradientStep
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 
@@ -35,12 +36,6 @@ def _split(s: GradientStep) -> Term:
         for slot, term in enumerate(s.gradients)
     ]
     return t.concat(*parts, axis=s.axis(0))
-
-
-def _slice(s: GradientStep) -> Term:
-    """Return the gradient with zeros around it, where the slice has no steps and its place is known."""
-    pads = _around(s)
-    return _moved(s) if pads is None else s.tape.op("Pad", s.dy, pads)
 
 
 def _around(s: GradientStep) -> list[int] | None:
@@ -78,15 +73,18 @@ def _inner(s: GradientStep, pads: list[int], axes: list[int]) -> Term:
     return s.tape.op("Slice", s.dy, *map(s.tape.integers, (pads[:count], ends, axes)))
 
 
-def _pad_value(s: GradientStep) -> Term:
-    """Return the sum of all that is not the input."""
-    inner = s.tape.op("ReduceSum", _pad(s), keepdims=0)
-    return s.tape.reshaped(s.tape.op("ReduceSum", s.dy, keepdims=0) - inner, s.x)
-
-
-RULES: dict[str, Rule] = {
-    "Concat": _concat,
-    "Split": (_split,),
-    "Slice": (_slice,),
-    "Pad": (_pad, lambda s: None, _pad_value),
+# a slice without steps, whose place is known, has zeros around it; a padding's value is all that is not the input
+_TABLE = """
+Concat | part() | ...
+Split  | parts()
+Slice  | moved() if around() is None else Pad(dy, around())
+Pad    | inside() | None | reshaped(ReduceSum(dy, keepdims=0) - ReduceSum(inside(), keepdims=0), x)
+"""
+_WORDS: Words = {
+    "part": _concat,
+    "parts": _split,
+    "moved": _moved,
+    "around": _around,
+    "inside": _pad,
 }
+RULES = rules(_TABLE, _WORDS)
