@@ -75,6 +75,7 @@ class Board:
         axes: Shape | None = None,
     ) -> None:
         """Pair two values, and add all other evidence that holds."""
+        # the given evidence first, then all other that holds
         also = {
             "scope": bool(a.scope) and self.relation(a, b) == SAME,
             "structure": bool(a.op) and a.op == b.op and self.inputs_agree(a, b),
@@ -265,6 +266,7 @@ def _lists(
 
 def _moves(ones: _Items, others: _Items) -> dict[int, int | None]:
     """Map the items of a list whose number differs on side b; None if an item is missing there."""
+    # each item moves where most of its weights are, unless two items would
     mine, theirs = _owners(ones), _owners(others)
     voted: dict[int, int] = {}
     for number, digests in ones.items():

@@ -175,6 +175,7 @@ def _agreeing(ones: _Signed, others: _Signed) -> Iterator[tuple[float, Candidate
     """Yield (distance, candidate) of pairs with equal numbers."""
     if not others:
         return
+    # norms first, then sums, then elements: each step leaves fewer pairs
     others = sorted(others, key=lambda pair: (pair[1].norm, pair[0].rank))
     for pairs in _near(
         SignatureStack([s for _, s in ones]), SignatureStack([s for _, s in others])
@@ -197,6 +198,7 @@ def _agreeing(ones: _Signed, others: _Signed) -> Iterator[tuple[float, Candidate
 
 def _near(ones: SignatureStack, others: SignatureStack) -> Iterator[Pairs]:
     """Yield blocks of pairs with near norms; `others` is sorted by norm."""
+    # for each value, the range of the others whose norm is near
     slack = _SLACK * np.maximum(ones.tolerances, others.tolerances.max()) * ones.norms + 1e-30
     starts = np.searchsorted(others.norms, ones.norms - slack, "left")
     counts = np.searchsorted(others.norms, ones.norms + slack, "right") - starts

@@ -150,6 +150,7 @@ def side_of_model(
     with_weights: bool = True,
 ) -> Side:
     """Collect the facts of a model; values are computed part by part and dropped, weights are read on request."""
+    # inputs first, then nodes in their order: each value with its module, inputs and weights
     place = str(index.model.path or index.graph.name)
     side = Side(place, structured=True, outputs=[n for n in index.outputs if n in index.producer])
     weights = _digests(index) if with_weights else {}
@@ -191,6 +192,7 @@ def _see_values(
     side: Side, index: GraphIndex, feeds: Feeds, runtime: Runtime, progress: Progress
 ) -> None:
     """Compute the values part by part; the runtime's process reduces large ones to signatures."""
+    # large floats stay in the runtime, which sends their signatures
     facts = side.facts
     blocked = blocked_values(index)
     block = block_size(index, runtime) if blocked else 1

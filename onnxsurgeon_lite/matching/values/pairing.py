@@ -39,6 +39,7 @@ class Matching:
 
 def match(a: Side, b: Side) -> Matching:
     """Match the values of two sides that were computed from the same feeds."""
+    # each round uses the pairs of the last one, the surest evidence first
     board, found = Board(a, b), candidates(a, b)
     of_one_kind = [c for c in found if c.axes is None or c.a.op == c.b.op]
     _in_order(board, _inputs(a), _inputs(b), 0.9)
@@ -84,6 +85,7 @@ def _in_order(
     for name, one in ones.items():
         if name in others and board.free(one, others[name]) and shapes_fit(one, others[name]):
             board.add(one, others[name], "name", confidence)
+    # what is left is paired in order, without copies of what has a partner
     held = _held(board, others)
     left = [f for f in ones.values() if f.name not in board.pairs]
     rest_a = [f for f in left if _content(f) is None or _content(f) not in held]
@@ -182,6 +184,7 @@ def _alike(one: Fact, other: Fact) -> bool:
 
 
 def _result(board: Board, found: Iterable[Candidate]) -> Matching:
+    # a value that equals a paired one is its copy, not a value without a partner
     facts, pairs = board.a.facts, board.pairs
     result = Matching([pairs[name] for name in facts if name in pairs])
     for c in found:

@@ -107,6 +107,7 @@ class Alignment:
         Args:
             stored: the references of that sample.
         """
+        # a pair stands where both samples have it, or the other sample says nothing of its values
         pairs, others = self.pairs or (), other.pairs or ()
         there = {(pair.a, pair.b) for pair in others}
         taken = {pair.a for pair in others}, {pair.b for pair in others}
@@ -163,6 +164,7 @@ def alignment(
         return Alignment()
     if how is not None and how != "auto":
         return Alignment(load_map(Path(how)), static_shapes(index))
+    # the values of the model as it runs, against the references
     side = side_of_model(unquantized(index), feeds, runtime, progress, with_weights=False)
     named = with_modules(references, index)
     theirs = side_of_references(named, outputs_of(named, index.outputs))
@@ -294,6 +296,7 @@ def aligned_models(
     progress: Progress,
 ) -> ReferenceSet:
     """Return the values that another model computes under the model's names; arguments and errors as of `alignment`."""
+    # equal names, then a map, then matching
     if how == "names" or (how is None and names_settle(index, other)):
         return _of_equal_names(references, index, other)
     if how is not None and how != "auto":
@@ -334,6 +337,7 @@ def names_settle(index: GraphIndex, other: GraphIndex) -> bool:
     """
     if is_quantized_copy(index, other):
         return True
+    # most values must have a name in common, and all outputs
     common = [name for name in index.producer if name in other.producer]
     inner = [name for name in common if name not in index.outputs]
     if not common or 2 * len(inner) < len(index.producer.keys() - index.outputs.keys()):
@@ -413,6 +417,7 @@ def _alike(one: TypeProto | None, other: TypeProto | None) -> bool:
     """Return whether two types may be of one value; an unknown part fits everything."""
     if one is None or other is None:
         return True
+    # floats of other widths are of one value; sizes that are not known fit
     a, b = one.tensor_type, other.tensor_type
     if a.elem_type and b.elem_type and a.elem_type != b.elem_type:
         kinds = (is_float(numpy_dtype(kind.elem_type)) for kind in (a, b))
@@ -436,6 +441,7 @@ def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
     Outputs of PyTorch modules have module paths as names; a model may have some of these by chance. Two exports of
     one network have the names of inputs and outputs in common.
     """
+    # values in bodies have ids of a model: they say nothing by themselves
     names = [name for name, entry in references.entries.items() if not entry.is_input]
     computed = [name for name in names if not BodyName.of(name)]
     if len(computed) < len(names) and index.inputs.keys() >= set(computed):

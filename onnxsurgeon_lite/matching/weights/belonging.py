@@ -41,6 +41,7 @@ class Belonging:
         Args:
             whole: weights and the parameters that have their contents. packed: weights and those that they join.
         """
+        # (what it holds, what belongs there) of each weight
         found: dict[str, list[tuple[str, str]]] = {}
         for name, equal in whole.items():
             pairs = [(parameter, self.rival(name, parameter)) for parameter in equal]
@@ -75,6 +76,7 @@ class Belonging:
 
     def _packed(self, name: str, parameters: Sequence[str]) -> list[str]:
         """Return the parameters that a name such as qkv_proj says, in their order; [] if it says none."""
+        # the siblings of the first parameter, by the part of the name that differs
         start = self.rival(name, parameters[0]) or parameters[0]
         for group in _groups(_parts(start)):
             siblings = {parts[group[0]]: parts for parts in self._groups[group]}
@@ -92,6 +94,7 @@ class Belonging:
         mine = _parts(parameter)
         numbers = [part for part in said if part.isdigit()]
         is_counted = len(numbers) == len(_numbers(parameter))
+        # each part of the name in turn: what has all other parts in common
         for place, others in _groups(mine):
             part, words = mine[place], set(said)
             alike = [
@@ -186,6 +189,7 @@ class Places:
 
     def _find_way(self) -> tuple[str, str]:
         """Return (prefix to drop, prefix to add) that makes most names equal to the checkpoint's."""
+        # names of weights and modules of the model, those of the checkpoint
         scopes = {origin.scope for origin in self._index.origins if origin.known}
         names = {*self._index.initializers, *scopes}
         known = {*self._parameters, *self._owned}
@@ -241,6 +245,7 @@ def turned(index: GraphIndex, name: str, order: Sequence[int], usual: set[Sense]
 
     Without other weights, a transposed one is that of a Linear.
     """
+    # a lookup, a convolution or a recurrent node never transposes
     is_turned = list(order) != sorted(order)
     users = [index.nodes[position].op_type for position in index.users(name)]
     if is_turned and users and all(op in _ROWS for op in users):

@@ -73,6 +73,7 @@ def find_blocks(
     belonging: Belonging,
 ) -> BlockWeight | None:
     """Return the parameters whose numbers are nearest to the rows of a weight; None if there are none."""
+    # parameters joined by rows, each recognized by its largest row, the nearest first
     numbers = blocks.numbers().astype(np.float64)
     if numbers.ndim != _MATRIX:
         return None
@@ -102,6 +103,7 @@ def find_blocks(
 
 def block_finding(weight: BlockWeight) -> str:
     """Return which blocks are not rounded from the parameter, and what of them is wrong; '' if none."""
+    # rounded one by one, no number is off by more than half a quantum
     parts = _Parted.of(weight)
     error = np.abs(parts.error)
     bad = (error > parts.allowed).any(-1)
@@ -131,6 +133,7 @@ class _Parted:
         integers, stored, scale, zero = (
             np.asarray(array.T if turn else array, np.float64) for array in arrays
         )
+        # rows are padded to whole blocks; what is filled up counts as exact
         rows, columns = integers.shape
         pad = ((0, 0), (0, -columns % grid.block))
         parted = [np.pad(each, pad).reshape(rows, -1, grid.block) for each in (integers, stored)]
@@ -154,6 +157,7 @@ class _Parted:
         integers, stored = self.integers[row, block], self.stored[row, block]
         scale, allowed = self.scale[row, block], self.allowed[row, block]
         where = f"block {block} of row {row}"
+        # a whole shift is another zero point, a factor another scale
         shift = float(np.rint(np.median(integers - stored / scale)))
         if shift and (np.abs(integers - shift - stored / scale) <= allowed).all():
             zero = self.zero[row, block]

@@ -155,12 +155,14 @@ class _WeightSearch:
         self.epsilon: float | None = None
 
     def run(self) -> WeightsResult:
+        # by contents first: an equal parameter is the surest
         contents = self._contents()
         equal = {}
         for number, (name, tensor) in enumerate(self.floats.items()):
             self.progress(f"{number} weights compared")
             equal[name] = contents.get(digest(self.index.model.array(tensor)), [])
             self._by_content(name, equal[name])
+        # what an export computed of parameters, then what only place and name say
         self._find_folds(equal)
         rest = [n for n in self.floats if n not in self.found and not self._by_fold(n)]
         self._find_raised(rest)
@@ -170,6 +172,7 @@ class _WeightSearch:
                 self._take(name, equal[name])
             if name in self.found and not self.found[name].comparison.match:
                 self._as_others(name)
+        # what is left of the checkpoint, and what is suspicious of all that is found
         self.used.update(chain.from_iterable(equal.values()))
         self._place(equal)
         self._find_blocks()
@@ -199,6 +202,7 @@ class _WeightSearch:
             if array.size > 1 and tensors.is_float(array.dtype):
                 if self.in_blocks and array.ndim == _MATRIX:
                     self.heads[name] = Head.of(array)
+                # an exporter may have cast it to a dtype of the model
                 for dtype in {array.dtype, *dtypes}:
                     with np.errstate(over="ignore"):
                         found[digest(array.astype(dtype, copy=False))].append(name)
@@ -219,6 +223,7 @@ class _WeightSearch:
 
     def _by_content(self, name: str, equal: list[str]) -> None:
         """Take the parameter with equal contents that fits the place; none if the place has another one."""
+        # the parameter of its own module decides, where that has the shape
         same = set(equal)
         fitting = [p for p in self.places.own(name) if p in same or self._fits(name, p)]
         here = [p for p in fitting if p in same]
@@ -252,6 +257,7 @@ class _WeightSearch:
 
     def _find_hidden_fold(self, name: str, node: NodeProto) -> None:
         """Find a BatchNorm that changes nothing of a weight: the bias beside it says whether it was folded in."""
+        # a weight that a fold leaves as it is shows the fold only in its bias
         bias = self.floats.get([*node.input, "", ""][2])
         array, parameter = self._array(name), self.found[name].parameter
         stored, axis = self._read(parameter), _channels(node)
@@ -283,6 +289,7 @@ class _WeightSearch:
 
     def _find_raised(self, names: Iterable[str]) -> None:
         """Find norms that are 1 + a parameter, unless norms at the same place of other layers are the parameter."""
+        # of equal numbers, those of its place come first, then those that no weight has
         plain = {kind(w.parameter) for w in self.found.values() if w.comparison.match}
         for name in names:
             array = self._array(name)
@@ -302,6 +309,7 @@ class _WeightSearch:
 
     def _add_raised(self, name: str, parameter: str, differs: bool = False) -> bool:
         array = self._array(name)
+        # 1 is added in float32 or in the dtype of the parameter: both may have been exported
         for added, made in sums(self._read(parameter), array.dtype):
             if made.shape != array.shape:
                 return False
@@ -342,6 +350,7 @@ class _WeightSearch:
         Inputs of data movement only, under other names, were computed from parameters during export.
         """
         called = self.places.called(name)
+        # what only moves data may be a constant of the exporter
         users = {self.index.nodes[p].op_type for p in self.index.users(name)}
         near = [] if users <= _MOVERS else self.places.near(name)
         free = [parameter for parameter in near if parameter not in self.used]
@@ -352,6 +361,7 @@ class _WeightSearch:
         unknown = [
             n for n in self.floats if n not in self.found or not self.found[n].comparison.match
         ]
+        # pieces are searched in parameters that no weight is a copy of
         copied = {p for name in self.floats.keys() - set(unknown) for p in equal[name]}
         free = [p for p in self.checkpoint if p not in copied]
         table = PieceTable({p: self._shape(p) for p in free}, self._read)
@@ -389,6 +399,7 @@ class _WeightSearch:
 
     def _find_misplaced(self) -> None:
         """Find weights that hold what belongs elsewhere."""
+        # of weights whose numbers agree, whole or packed, names say whether they belong there
         known = {name: weight for name, weight in self.found.items() if weight.comparison.match}
         runs = {name: w.pieces.runs() for name, w in known.items() if w.pieces is not None}
         packed = {name: runs.get(name) or self.parts.get(name, ()) for name in known}
@@ -432,6 +443,7 @@ class _WeightSearch:
 
     def _take(self, name: str, parameters: Iterable[str]) -> bool:
         """Compare with the first parameter, in the layout that agrees best."""
+        # the first candidate in every layout; the others only say whether it is clear
         candidates = list(parameters)
         found = [w for parameter in candidates[:1] for w in self._laid_out(name, parameter)]
         if not found:
@@ -474,6 +486,7 @@ class _WeightSearch:
 
     def _find_turned(self) -> None:
         """Find square weights that are transposed, or not, although their nodes need the opposite."""
+        # weights that are not square say how most products read their parameters
         known = {n: weight.order for n, weight in self.found.items() if weight.order is not None}
         square = {name for name, order in known.items() if self._is_square(name, order)}
         usual = usual_senses(self.index, [(n, o) for n, o in known.items() if n not in square])
@@ -545,6 +558,7 @@ def as_text(weight: Weight) -> str:
 
 def _layouts(stored: Array, shape: Shape) -> Iterator[tuple[str, Shape | None, Array]]:
     """Yield a parameter in every order of axes with the given shape, unchanged first, else reshaped."""
+    # axes of one element move freely: such an order is no transposition
     axes = tuple(range(stored.ndim))
     if stored.shape == shape:
         yield "same", axes, stored

@@ -83,6 +83,7 @@ class PieceTable:
 
     def _joined(self, array: Array, order: Callable[[str], bool]) -> Pieces | None:
         """Return whole parameters in a row: packed biases."""
+        # vectors only: a packed bias is made of whole ones
         known = {
             name: self._read(name).astype(array.dtype)
             for name in sorted(self._parameters, key=order)
@@ -121,6 +122,7 @@ class PieceTable:
         self, table: _Table, places: NDArray[np.intp], length: int, is_turned: bool
     ) -> Pieces:
         """Name the parameters that the pieces are from, and count the places in these alone."""
+        # each piece is of the last parameter that starts before it
         names, starts = list(table.starts), np.array(list(table.starts.values()))
         which = np.searchsorted(starts, places, "right") - 1
         used, which_used = np.unique(which, return_inverse=True)
@@ -148,6 +150,7 @@ def _lengths(shape: Shape) -> list[int]:
 
 def _keys(array: Array, length: int) -> Keys:
     """Return a digest of each piece."""
+    # a product with random numbers, a block of rows at a time
     rows = np.ascontiguousarray(array).reshape(-1, length).view(np.uint8)
     factors = np.random.default_rng(0).integers(1, 1 << 63, rows.shape[1], np.uint64)
     step = max(1, _BLOCK // rows.shape[1])

@@ -87,6 +87,7 @@ class _Update:
 
     def fitting(self, weight: Weight, tensor: TensorProto) -> Array | None:
         """Return a parameter as the model holds it: in its layout, folded, in its dtype; None if nothing changes."""
+        # integers in blocks, then numbers that nobody knows the origin of, are refused
         dtype, shape = dtypes.numpy_dtype(tensor.data_type), tuple(tensor.dims)
         if not dtypes.is_float(dtype):
             raise ReferenceSetError(
@@ -104,6 +105,7 @@ class _Update:
                     "give a checkpoint of the same network",
                 )
             array = array.reshape(shape)
+        # a number that the dtype does not reach must not become infinite unseen
         with np.errstate(over="ignore"):
             cast = np.asarray(array.astype(dtype, copy=False), order="C")
         if cast.tobytes() == before.tobytes():
@@ -137,6 +139,7 @@ class _Update:
             raise _ambiguous(weight)
         if weight.fold is not None:
             self._require_one_norm(weight, weight.fold)
+        # parameters that were equal and are so no longer: which one the weight is, its place must say
         path = str(self.index.model.path or "MODEL")
         apart = [p for p in weight.equal if p in self.new and not self._same(p, weight.parameter)]
         placed = {each.parameter for each in self.found.weights if each.is_placed}
@@ -145,6 +148,7 @@ class _Update:
                 f"{weight.name!r} holds {few([weight.parameter] + apart)}, which were equal and no longer are",
                 f"give each reader its own: {command('onnxdbg', 'edit', 'unshare', path, weight.name)}",
             )
+        # a constant of one number may be the exporter's own
         users = self.index.users(weight.name)
         scopes = {self.index.origins[user].scope for user in users}
         is_own = weight.is_placed and len(scopes) <= max(1, len(weight.equal))
@@ -167,6 +171,7 @@ class _Update:
 
     def hidden(self) -> ReferenceSetError | None:
         """Return an error if parameters changed that the export may have put into weights in unknown ways."""
+        # parameters that no weight is known to hold may be in any constant
         extra = [p for p in self.new if p not in self.old] if self.old is not None else []
         if extra:
             return ReferenceSetError(
