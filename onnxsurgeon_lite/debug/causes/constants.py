@@ -1,7 +1,7 @@
 """Mistakes in constants: transposed, permuted, rounded, another layer's, off by one, another mask."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -29,6 +29,11 @@ _KERNELS = ("Conv", "ConvTranspose")
 _SCALED = ("transposed constant", "flipped kernel")  # kinds that a scale by output may hide
 _EXCHANGED = {tuple(axes): words for words, axes in MISTAKES["kernels"].items()}
 """Axes -> the words for a kernel that is stored in their order."""
+_FUNCTIONS: Mapping[str, Callable[[Wide], Wide]] = {
+    "is the square root of itself; squared": np.square,
+    "is the square of itself; its root": np.sqrt,
+    "is the reciprocal of itself; turned over": np.reciprocal,
+}
 _MASKING = -1e3  # a smaller number masks
 _WIDEST = 64  # positions of a window of attention that was forgotten
 _MASKS = MISTAKES["scalars"]["masks"]
@@ -177,7 +182,7 @@ def _scalars(constant: Constant) -> Iterator[Variant]:
     if constant.is_float:
         may_mask = constant.site.op_type != "Clip" and not 0 < float(old) < -_MASKING
         named = dict(_sizes(constant.site))
-        values = [*(_MASKS if may_mask else ()), *MISTAKES["scalars"]["usual"], *named]
+        values = _MASKS * may_mask + MISTAKES["scalars"]["usual"] + list(named)
     elif array.dtype.kind in "iu" and abs(int(old)) < _HUGE:
         near = (int(old) + step for step in (1, -1, 2, -2))
         values = [*near, *range(4), *MISTAKES["zero_points"].get(array.dtype.name, ())]
@@ -253,14 +258,8 @@ def _of_shape(constant: Constant) -> Iterator[Variant]:
 
 def _functions(array: Array) -> Iterator[Variant]:
     """Yield what is stored as another function of the numbers: variance and deviation, a scale and its reciprocal."""
-    if array.min() > 0:
-        for name, how, right in (
-            ("square root", "squared", np.square(wide(array))),
-            ("square", "its root", np.sqrt(wide(array))),
-            ("reciprocal", "turned over", 1 / wide(array)),
-        ):
-            how = f"is the {name} of itself; {how}"
-            yield "function of a constant", how, right.astype(array.dtype)
+    for how, formula in _FUNCTIONS.items() if array.min() > 0 else ():
+        yield "function of a constant", how, formula(wide(array)).astype(array.dtype)
 
 
 def _masks(array: Array) -> bool:

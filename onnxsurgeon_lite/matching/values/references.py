@@ -296,7 +296,6 @@ def aligned_models(
     progress: Progress,
 ) -> ReferenceSet:
     """Return the values that another model computes under the model's names; arguments and errors as of `alignment`."""
-    # equal names, then a map, then matching
     if how == "names" or (how is None and names_settle(index, other)):
         return _of_equal_names(references, index, other)
     if how is not None and how != "auto":
