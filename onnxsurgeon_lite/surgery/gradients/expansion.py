@@ -74,6 +74,7 @@ def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> li
     for node in nodes:
         if not node.output:
             continue  # nothing reads it
+        # what a node makes gets a new name, unless an equal node makes it already
         rename_uses([node], names)
         outputs = list(node.output)
         del node.output[:]
@@ -93,6 +94,7 @@ def learn(tape: Tape, nodes: Sequence[NodeProto]) -> None:
     if names.inference is None:
         opset = [helper.make_opsetid("", tape.opset)]
         names.inference = SizeInference(ModelProto(ir_version=10, opset_import=opset), 1)
+    # the types of what it reads, then numbers for small tensors
     for node in nodes:
         given = {name: _state(tape, name) for name in every_read(node) if name}
         try:

@@ -242,6 +242,7 @@ class Tape:
 
     def tensor(self, tensor: TensorProto) -> Term:
         """Return a constant; one that is in a file stays there."""
+        # equal tensors are one constant, whatever their names
         nameless = copied(tensor)
         nameless.ClearField("name")
         key = nameless.SerializeToString(deterministic=True)
@@ -274,6 +275,7 @@ class Tape:
         self, op_type: str, outputs: int, *inputs: Operand, **attributes: Attribute
     ) -> list[Term]:
         """Add a node with several outputs; an equal one that exists is used instead."""
+        # numbers get the dtype of the first term
         first = next(term for term in inputs if isinstance(term, Term))
         node = NodeProto(op_type=op_type, input=[self._name(given, first) for given in inputs])
         node.attribute.extend(
@@ -411,6 +413,7 @@ class Tape:
         Args:
             given: what is known of the term's shape.
         """
+        # axes whose sizes are not known are compared when the model runs
         wanted = self.shape(value.name)
         if given is None or wanted is None or len(given) < len(wanted):
             return self._summed_at_run(term, value)
@@ -418,12 +421,14 @@ class Tape:
         pairs = list(zip(given[missing:], wanted, strict=True))
         if any(w != 1 and not _equal(g, w) for g, w in pairs):
             return self._summed_at_run(term, value)
+        # first axes of size 1, which stay, then axes that the value does not have
         kept = [missing + i for i, (g, w) in enumerate(pairs) if w == 1 and g != 1]
         return self.sum(self.sum(term, kept, True), range(missing))
 
     def _summed_at_run(self, term: Term, value: Term) -> Term:
         """Sum over the axes that differ when the model runs."""
         wanted, given = self.dims(value), self.shape_of(term)
+        # the shape with ones in front: it differs along the axes to sum over
         lengths = [self.shape_of(shape) for shape in (given, wanted)]
         one = dtypes.from_array(np.ones(1, np.int64))
         front = self.op("ConstantOfShape", lengths[0] - lengths[1], value=one)

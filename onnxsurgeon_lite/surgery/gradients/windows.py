@@ -46,6 +46,7 @@ class Window:
         if len(pads) != 2 * count or any(len(numbers) != count for numbers in listed):
             raise s.refused("its attributes and inputs have different ranks")
         window = cls(*sizes, list(kernel), strides, dilations, pads[:count], pads[count:])
+        # padding that follows from the sizes; the odd element is at the end, or at the begin for SAME_LOWER
         auto = s.text("auto_pad", "NOTSET")
         shaped = "output_shape" in s.attributes
         if auto == "NOTSET" and not shaped:
@@ -94,6 +95,7 @@ class Window:
             "dilations": self.dilations,
             "group": group,
         }
+        # elements that no window reaches get zeros behind, those that windows reach beyond the end are cut off
         if self.known:
             sizes = zip(self.sizes(self.large), self.before, self.spans, strict=True)
             left = [size + pad - span for size, pad, span in sizes]
@@ -119,6 +121,7 @@ class Window:
             padding: count the padding, too.
         """
         t = like.tape
+        # known sizes give numbers; others are counted by a convolution of ones
         if self.known:
             rows = [self._counted(axis, padding) for axis in range(len(self.kernel))]
             product = reduce(np.multiply.outer, rows)
@@ -130,6 +133,7 @@ class Window:
 
     def _counted(self, axis: int, padding: bool) -> NDArray[np.int64]:
         size, places = self.sizes(self.large)[axis], self.sizes(self.small)[axis]
+        # [places, kernel]: the index of each element that a window reads
         low = -self.before[axis] if padding else 0
         high = size + self.after[axis] if padding else size
         first = np.arange(places) * self.strides[axis] - self.before[axis]

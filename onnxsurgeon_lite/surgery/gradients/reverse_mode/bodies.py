@@ -38,6 +38,7 @@ def through_if(
             for output, term in zip(branch.output, given, strict=False)
             if term is not None
         ])  # fmt: skip
+        # both branches have all outputs: a value that one of them does not read has zeros there
         found = inner(body, nodes, seeds, wanted)
         terms = [found.get(value) or _zeros(body, tape.value(value)) for value in wanted]
         made.attribute.append(helper.make_attribute(name, _graph(body, [], terms)))
@@ -90,6 +91,7 @@ class _Iteration:
             rest = outputs[1 + len(states) :]
             writes = tuple(_Rows(name, slot=len(states) + i) for i, name in enumerate(rest))
             return cls(body, states, (), writes, count, going)
+        # a Scan: its first inputs are states, the last ones are read row by row
         number = next(a.i for a in node.attribute if a.name == "num_scan_inputs")
         first = len(node.input) - number
         states = tuple(zip(node.input[:first], inputs, outputs, strict=False))
@@ -159,6 +161,7 @@ def through_loop(
             *(tape.value(name).dtype for name in (*(state[0] for state in smooth), *captures)),
         )
     )
+    # the loop runs once more in its gradient, from its saved states
     back = _Backwards(body, number, body.op("Squeeze", count) - 1 - number, going)
     names = back.formals(loop, saved)
     nodes = _written(body, loop.body, names)
@@ -173,10 +176,12 @@ def through_loop(
     def made(name: str) -> Term:
         return found.get(name) or _zeros(body, body.value(name))
 
+    # what the body captures is a state that sums up
     sums = zip(carried[len(smooth) :], captures, strict=True)
     totals = [total + found[name] if name in found else total for total, name in sums]
     results = [going, *map(made, formals), *totals, *map(made, inner_rows)]
     graph = _graph(body, [number, going] + carried, results)
+    # a state begins with the gradient of its last value, a sum with zeros
     starts = [first[state] or _zeros(tape, tape.value(state[0])) for state in smooth]
     starts += [_zeros(tape, tape.value(name)) for name in captures]
     trips, on = tape.op("Squeeze", count), tape.array(np.array(True))
@@ -190,6 +195,7 @@ def through_loop(
         Term(tape, name, tape.value(value).dtype)
         for name, value in zip(outputs, values, strict=True)
     ]
+    # rows are stacked in the order of the reversed loop
     stacked = len(terms) - len(rows)
     terms[stacked:] = [_in_order(tape, *pair) for pair in zip(terms[stacked:], rows, strict=True)]
     yield from (pair for pair in zip(values, terms, strict=True) if pair[0] in wanted)
@@ -253,6 +259,7 @@ def _saved(tape: Tape, node: NodeProto, loop: _Iteration) -> tuple[list[Term], T
     _require_shapes(body, node, loop, names)
     kept = [names[formal] for _, formal, _ in loop.states]
     kept += [names[loop.count]] if loop.count else []
+    # the same node with more outputs: each state, and the number of the iteration
     again = NodeProto(op_type=node.op_type, input=node.input)
     for attribute in map(copied, node.attribute):
         if attribute.name == "body":

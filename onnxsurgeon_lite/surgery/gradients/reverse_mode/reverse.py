@@ -41,6 +41,7 @@ class Reverse:
             EditError: a node on the path has no rule.
         """
         self.nodes = without_sequences(self.tape, self.nodes)
+        # only values that change with what is asked for carry a gradient
         active = self._active(to)
         found: dict[str, list[Term]] = defaultdict(list)
         for name, term in seeds.items():
@@ -97,6 +98,7 @@ class Reverse:
     ) -> Iterator[tuple[str, Term]]:
         """Yield a gradient for each input that wants one."""
         self.tape.stage = f"gradient/{node.name or node.op_type}"
+        # a rule of the operator, else the nodes that define it
         step = GradientStep(self.tape, node, given)
         rule = RULES.get(node.op_type) if is_standard(node) else None
         if rule is None or (any(given[1:]) and node.op_type not in SEVERAL):
@@ -116,6 +118,7 @@ class Reverse:
         self, node: NodeProto, given: Sequence[Term | None], wanted: Sequence[str]
     ) -> Iterator[tuple[str, Term]]:
         """Yield gradients through the nodes that define an operator."""
+        # bodies first, then operators that are written here, then what ONNX defines by nodes
         through = BODIES.get(node.op_type) if is_standard(node) else None
         if through is not None:
             yield from through(

@@ -68,6 +68,7 @@ class _WithoutSequences:
 
     def split(self, s: GradientStep) -> list[str] | None:
         """Write a Split, and Squeezes where the axis goes."""
+        # the sizes of the parts must be known
         axis, given = s.axis(0), s.numbers(1)
         size = (s.tape.shape(s.node.input[0]) or [])[axis]
         if not isinstance(size, int) or (s.has(1) and given is None):

@@ -69,6 +69,7 @@ def _image_blocks(s: GradientStep) -> Term:
     pads = s.integers("pads") or [0] * 2 * count
     strides = s.integers("strides") or [1] * count
     dilations = s.integers("dilations") or [1] * count
+    # the number of each element of a block in the padded image, axis by axis
     padded = [int(n) + pads[i] + pads[i + count] for i, n in enumerate(image)]
     at: NDArray[np.int64] = np.zeros((1, 1), np.int64)
     for size, length, stride, step in zip(padded, block, strides, dilations, strict=True):

@@ -65,6 +65,7 @@ def _einsum(s: GradientStep) -> Term:
     if len(set(mine)) < len(mine):
         raise s.refused("an input repeats a letter")
     others = [term for slot, term in enumerate(inputs) if slot != s.slot]
+    # letters of this input alone were summed over: their gradient is the same all along
     lone = [letter for letter in mine if letter not in output and letter not in "".join(others)]
     kept = "".join(letter for letter in mine if letter not in lone)
     terms = [s.dy, *(s.input(slot) for slot in range(len(inputs)) if slot != s.slot)]
@@ -79,6 +80,7 @@ def _letters(s: GradientStep) -> tuple[list[str], str]:
     equation = s.text("equation").replace(" ", "")
     left, arrow, output = equation.partition("->")
     inputs = left.split(",")
+    # letters that the equation does not have stand for its dots
     free = [letter for letter in ascii_letters if letter not in equation]
     widths = [
         s.tape.rank(s.input(i)) - len(term.replace("...", "")) for i, term in enumerate(inputs)
@@ -102,6 +104,7 @@ def _determinant(s: GradientStep) -> Term:
     dy = t.op("Unsqueeze", s.dy, [-2, -1])
     if size == 1:
         return dy
+    # each row and each column left out once
     rest = t.array(np.array([[i for i in range(size) if i != row] for row in range(size)]))
     first, last = s.rank - 2, s.rank - 1
     minors = t.op("Gather", t.op("Gather", s.a, rest, axis=last), rest, axis=first)

@@ -127,6 +127,7 @@ _CELLS = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
 def _direction(s: GradientStep, x: Term, number: int, backwards: bool) -> list[Term]:
     """Write one direction; return all hidden states, the last one and, for LSTM, the last cell."""
     t = s.tape
+    # a Scan reads a row for each step, and keeps the states
     weights = _weights(s, x, number)
     slots = [_HIDDEN, _CELL] if s.node.op_type == "LSTM" else [_HIDDEN]
     starts = [_start(s, slot, x, number, weights.size) for slot in slots]
@@ -135,6 +136,7 @@ def _direction(s: GradientStep, x: Term, number: int, backwards: bool) -> list[T
     *states, row = (Term(body, t.names.fresh(), x.dtype) for _ in (*starts, weights.rows))
     runs = [Term(body, t.names.fresh(), term.dtype) for term in read[1:]]
     later = _CELLS[s.node.op_type](weights, row, states)
+    # behind the end of a sequence the states stay, and the output is zero
     seen = later[0]
     for on in runs:
         later = [on.where(new, old) for new, old in zip(later, states, strict=True)]
@@ -188,6 +190,7 @@ def _weights(s: GradientStep, x: Term, number: int) -> _Weights:
     turned = t.transposed(recurrence, [1, 0])
     clip, coupled = s.number("clip"), bool(s.integer("input_forget"))
     parts = _Weights(size, rows, turned, None, peepholes, functions, before_reset, clip, coupled)
+    # the half of the bias that is added to the inputs is in their product
     if bias is None:
         return parts
     inner = replace(parts, rows=rows + parts.gate(bias, 0, width))

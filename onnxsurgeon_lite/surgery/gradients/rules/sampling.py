@@ -43,6 +43,7 @@ class _Images:
         t = self.flat.tape
         flat, weight = None, None
         for tap, size in zip(corner, self.sizes, strict=True):
+            # the number of the element in a flat image, and the product of the weights
             index, inside = self._padded(tap.index, size)
             flat = index if flat is None else flat * size + index
             for factor in filter(None, (tap.weight, inside)):
@@ -58,6 +59,7 @@ class _Images:
         """Return an index inside, and a weight of 0 for what is outside."""
         t = index.tape
         if self.padding == "reflection":
+            # a reflection has a period of two images
             double = (size - 1) * 2 if self.aligned else size * 2
             turned = t.op("Mod", index, t.op("Max", double, 1))
             other = double - turned if self.aligned else double - 1 - turned
@@ -83,6 +85,7 @@ def _cubic(at: Term) -> list[_Tap]:
     part, index = at - below, below.cast(TensorProto.INT64)
     taps = []
     for place in range(-1, 3):
+        # Keys' cubic: one polynomial for the two nearest neighbors, another for the others
         far = part - place if place < 1 else place - part  # the distance
         if place in (0, 1):
             weight = ((_CUBIC + 2) * far - (_CUBIC + 3)) * far * far + 1
@@ -109,6 +112,7 @@ def grid_sample(s: GradientStep) -> list[Term]:
     """Write GridSample; the last axis of the grid has the places, the last spatial axis first."""
     t, count = s.tape, s.rank - 2
     aligned = bool(s.integer("align_corners"))
+    # -1 .. 1 are the ends of the image, or the centers of its last elements
     sizes = [_scalar(s, s.a, axis) for axis in range(2, s.rank)]
     flat = t.op("Reshape", s.a, [0, 0, -1])
     images = _Images(flat, sizes, s.text("padding_mode", "zeros"), aligned)
@@ -134,10 +138,12 @@ def deformed(s: GradientStep) -> list[Term]:
     dilations, groups = s.integers("dilations") or [1, 1], s.integer("offset_group", 1)
     count, number, offset = sizes[0] * sizes[1], t.integers([sizes[0] * sizes[1]]), s.input(2)
     out = [t.dim(offset, 2), t.dim(offset, 3)]
+    # [batch, groups, elements of the kernel, two axes, height, width]
     by_group = t.concat([0, groups], number, [2], *out)
     offsets = t.op("Reshape", offset, by_group)
     taps = []
     for axis in range(2):
+        # where an element of the kernel would be, moved by its offset
         inner = t.array(np.indices(sizes)[axis].reshape(-1, 1, 1) * dilations[axis])
         size = t.op("Squeeze", out[axis])
         outer = t.op("Range", size.of(0), size, size.of(1)) * strides[axis] - pads[axis]
@@ -154,6 +160,7 @@ def deformed(s: GradientStep) -> list[Term]:
     if s.has(4):
         mask = t.op("Reshape", s.input(4), t.concat(batch, [groups, 1], number, out[0] * out[1]))
         made = made * mask
+    # a product of matrices: the kernel, and what it meets at each place
     parts = s.integer("group", 1)
     columns = t.op("Reshape", made, t.concat(batch, [parts, -1], out[0] * out[1]))
     rows = t.op("Reshape", s.b, t.concat([parts, -1], t.dim(s.b, 1) * count))
@@ -166,6 +173,7 @@ def aligned_regions(s: GradientStep) -> list[Term]:
     t, ratio = s.tape, s.integer("sampling_ratio")
     if ratio < 1 or s.text("mode", "avg") != "avg":
         raise s.refused("sampling_ratio is 0" if ratio < 1 else "mode is 'max'")
+    # `ratio` places in each part of a region, along both axes
     half = s.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     corners = s.b * s.number("spatial_scale", 1.0) - (0.5 if half else 0.0)
     counts = [s.integer("output_height", 1), s.integer("output_width", 1)]
@@ -186,6 +194,7 @@ def aligned_regions(s: GradientStep) -> list[Term]:
     up, left = (t.op("Unsqueeze", mask, [axis]) for mask, axis in zip(inside, (2, 1), strict=True))
     mask = t.op("Reshape", up * left, [0, 1, -1])
     made = images.sampled([_linear(at) for at in places]) * mask
+    # the mean of each part
     shape = [0, 0, counts[0], ratio, counts[1], ratio]
     return [t.sum(t.op("Reshape", made, shape), [3, 5]) / (ratio * ratio)]
 

@@ -16,6 +16,7 @@ def _moved(s: GradientStep) -> Term:
 def _concat(s: GradientStep) -> Term:
     """Return the part of the output that this input is."""
     t, axis = s.tape, s.axis(0)
+    # this input begins where those before it end
     sizes = [t.dim(s.input(slot), axis) for slot in range(s.slot + 1)]
     known = [t.shape(s.input(slot).name) for slot in range(s.slot + 1)]
     numbers = [shape[axis] for shape in known if shape is not None and isinstance(shape[axis], int)]
@@ -46,6 +47,7 @@ def _around(s: GradientStep) -> list[int] | None:
         return None
     if isinstance(axes, Term) or isinstance(steps, Term) or any(n != 1 for n in steps or ()):
         return None
+    # what the slice leaves out, as Python counts it
     before, behind = [0] * len(shape), [0] * len(shape)
     for axis, first, last in zip(axes or range(len(starts)), starts, ends, strict=True):
         size = shape[axis]

@@ -19,10 +19,12 @@ def _dft(s: GradientStep) -> Term:
         return _onesided_back(s, axis)
     given = t.dim(s.a, axis)
     length = t.op("Reshape", s.b, [1]) if s.has(1) else given
+    # a transform in the other direction, of all bins
     full = _grown(s.dy, axis, length - t.dim(s.y, axis), s.rank) if onesided else s.dy
     made = transformed(full, length, axis, s.rank, 1 - inverse)
     count = t.op("Squeeze", length).cast(made.dtype)
     made = made / count if inverse else made * count
+    # a length that is given cuts the input off, or fills it up with zeros
     if s.has(1):
         kept = t.op("Slice", made, [0], given, [axis])
         made = _grown(kept, axis, t.op("Max", given - length, 0), s.rank)
@@ -81,6 +83,7 @@ def stft(s: GradientStep) -> list[Term]:
     frame = s.input(3) if s.has(3) else t.op("Squeeze", t.dim(s.input(2), 0))
     length = t.op("Squeeze", t.dim(s.a, 1))
     count = (length - frame.cast(TensorProto.INT64)) / step.cast(TensorProto.INT64) + 1
+    # [frames, places in a frame]: which element each is
     starts = _range(count) * step.cast(TensorProto.INT64)
     places = t.op("Unsqueeze", starts, [1]) + _range(frame.cast(TensorProto.INT64))
     frames = t.op("Gather", s.a, places, axis=1)
