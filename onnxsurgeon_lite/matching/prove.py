@@ -117,6 +117,7 @@ class _Proof:
 
     def run(self, changing: Sequence[Symbol]) -> list[str]:
         index = GraphIndex.of(self.changed)
+        # the original runs first, all samples of a case in parts of its own size
         cases = self._cases(changing)
         feeds = [self._feeds(index, case) for case in cases]
         self.runtime.open(self.original)
@@ -138,6 +139,7 @@ class _Proof:
                     off = self._off(case, name, actual[name], value, places)
                     if off:
                         raise self._differing(case, name, off, places, chunk, given)
+        # what could be compared is proved; what only runs is said apart
         agreeing = [_text(case.sizes) for case in cases if case.comparable]
         running = [_text(case.sizes) for case in cases if not case.comparable]
         lines = [f"agrees with the original at {'; '.join(agreeing)}"] if agreeing else []
@@ -151,6 +153,7 @@ class _Proof:
 
     def _cases(self, changing: Sequence[Symbol]) -> list[_Case]:
         """Return a case at the original or requested sizes, then cases that change one dimension."""
+        # all dimensions at the sizes of the original, or as requested
         base = {_key(s): (s.own or 1) if s.name else s.sizes[-1] for s in changing}
         comparable = all(
             self._is_batch(s) or base[_key(s)] == (s.own or base[_key(s)]) for s in changing
@@ -159,6 +162,7 @@ class _Proof:
         for symbol in changing:
             if not symbol.name:
                 continue
+            # one dimension at a time: an error is that of this one
             others = SAMPLES if self._is_batch(symbol) else (2 * (symbol.own or 1),)
             for size in others:
                 if size != base[_key(symbol)]:
@@ -187,6 +191,7 @@ class _Proof:
         """Split the feeds into (samples, feeds) chunks of the original's batch size."""
         if not case.comparable:
             return []
+        # as many parts as the largest batch needs; at the end samples begin anew
         batches = [s for s in self.plan.symbols if self._is_batch(s) and _key(s) in case.sizes]
         count = max((-(-case.sizes[_key(s)] // (s.own or 1)) for s in batches if s.own), default=1)
         for symbol in batches:
@@ -218,6 +223,7 @@ class _Proof:
             raise ShapeError(
                 f"not proved: output {name!r} is not a tensor", "cut it off first: onnxdbg extract"
             )
+        # the samples that this run of the original has computed
         part = self._samples(case, name, actual, places)
         if part is None:
             raise ShapeError(
@@ -256,6 +262,7 @@ class _Proof:
     ) -> str:
         """Return which value is the first whose samples differ."""
         one, two = GraphIndex.of(self.original), GraphIndex.of(self.changed)
+        # only values with a dimension that follows the request can show it
         states = self.plan.scopes[0].states
         sized = {name: states[name].sizes() or () for name in one.producer if name in states}
         names = [
@@ -283,6 +290,7 @@ class _Proof:
         axes = state.axes if state is not None else None
         if axes is None or len(axes) != actual.ndim:
             return None
+        # each axis as its factors: those that count samples are taken from
         shape: list[int] = []
         picked: list[tuple[int, list[int]]] = []
         for axis, size in zip(axes, actual.shape, strict=True):
@@ -373,6 +381,7 @@ class StepProof:
 
     def _without_failing(self, step: Simplify) -> PassResult:
         """Add one step at a time, and leave out those after which the outputs differ."""
+        # each step on top of those that are proved
         every = [one.name for one in step.steps()]
         left_out = list(step.without)
         notes = []

@@ -84,6 +84,7 @@ def compare_sets(
         if name in reference:
             value = actual.read(name) if isinstance(actual, ReferenceSet) else actual[name]
             _compare_named(result, name, value, reference, rule, see)
+    # feeds alone are equal by themselves
     fed = {name for name, entry in reference.entries.items() if entry.is_input}
     if len(fed) < len(reference) and fed.issuperset(name for name in names if name in reference):
         result.compared.clear()  # equal inputs prove nothing of what was computed
@@ -174,6 +175,7 @@ def compared(
     inside, rule = known(index, reference), rule.beside(reference)
     result = SetComparison(left_over=[*reference.left_over], exchanged=reference.exchanged)
     for name, value in values:
+        # an output that the runtime left out is missing, another value is none
         is_wanted = name in reference and (name in fetch or name in inside)
         if is_wanted and (value is not None or name in index):
             _compare_named(result, name, value, reference, rule, see)

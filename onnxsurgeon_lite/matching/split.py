@@ -69,6 +69,7 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
     for name in selection.names:
         if name not in index.producer:
             raise CutError(f"no node produces {name!r}: nothing lies before it to split off")
+    # nodes by the part that they belong to, parts in an order in which they run
     owner = _owners(index, frozenset(selection.names))
     groups = defaultdict[int, list[int]](list)
     for position in index.order:
@@ -78,6 +79,7 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
     parts = [part for part in parts if part.outputs]
     made = {name for part in parts for name in part.outputs}
     read = {name for part in parts for name in part.inputs}
+    # no input is lost, and values that cross parts unnamed are said
     unread = [n for n in index.inputs if n not in read and n not in index.initializers]
     parts[:1] = [replace(part, inputs=(*part.inputs, *unread)) for part in parts[:1]]
     crossing = tuple(n for n in index.rank if n in made & read and n not in selection.names)
@@ -94,6 +96,7 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
     models = [model_of(index, part) for part in found.parts]
     graphs = [model.proto.graph for model in models]
     ends = {value.name for graph in graphs for value in (*graph.input, *graph.output)}
+    # what `merge` needs to make the model whole again
     whole = json.dumps(
         {
             "inputs": [name for name in index.inputs if name in ends],
@@ -114,6 +117,7 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
 def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtime) -> Split:
     """Run the parts one after another and compare their outputs with the whole model's."""
     reference = run(index, feeds, runtime)
+    # a value is kept as long as a part is to read it
     waiting = Counter(name for part in found.parts for name in part.inputs)
     values = {name: value for name, value in feeds.items() if name not in index.producer}
     actual: dict[str, RunValue] = {}
@@ -146,6 +150,7 @@ def _owners(index: GraphIndex, at: frozenset[str]) -> dict[int, int]:
     owner: dict[int, int] = {}
     of_node: dict[int, frozenset[str]] = {}
     for position in index.order:
+        # which of the named values a node depends on; None for what depends on no input
         sources = [behind.get(name) for name in index.reads[position]]
         known = [source for source in sources if source is not None]
         depends = frozenset[str]().union(*known) if known else None
@@ -155,6 +160,7 @@ def _owners(index: GraphIndex, at: frozenset[str]) -> dict[int, int]:
             continue
         of_node[position] = depends
         owner[position] = position
+        # nodes that depend on the same and read each other are one part
         for name in index.reads[position]:
             producer = index.producer.get(name)
             if producer in of_node and of_node[producer] == depends:
@@ -186,6 +192,7 @@ def _runnable(
     }
     ordered = []
     while left:
+        # the first part that reads from no part that is left
         root = next(root for root in left if not needs[root] & left.keys())
         ordered.append(left.pop(root))
     return ordered
@@ -208,6 +215,7 @@ def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Par
         for name in filter(None, index.nodes[position].output):
             if name in index.outputs or not own.issuperset(index.users(name)):
                 outputs[name] = None
+    # inputs of the model keep their order
     declared = iter([name for name in index.inputs if name in inputs])
     ordered = [next(declared) if name in index.inputs else name for name in inputs]
     return Part(tuple(ordered), tuple(outputs), tuple(f"@{position}" for position in sorted(nodes)))

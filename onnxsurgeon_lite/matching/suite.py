@@ -104,6 +104,7 @@ def read_suite(path: Path | None, only: Sequence[str] = ()) -> list[SuiteCheck]:
     Raises:
         UsageError: the file cannot be read, holds no checks, or a check is not understood.
     """
+    # a file that was found here, not named, may be a stranger's
     is_found, path = path is None, path or CONFIG
     if not os.path.lexists(path):
         raise UsageError(
@@ -115,6 +116,7 @@ def read_suite(path: Path | None, only: Sequence[str] = ()) -> list[SuiteCheck]:
         raise UsageError(f"{str(path)!r} holds no checks", _EXAMPLE)
     place = partial(found_path, hint=_NAMED) if is_found else path.parent.joinpath
     checks = [_check(path, number, given, place) for number, given in enumerate(found, 1)]
+    # names must be unique, and fit what is asked for
     names = [check.name for check in checks]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(
@@ -132,6 +134,7 @@ def _check(path: Path, number: int, given: object, place: Callable[[str], Path])
     if not isinstance(given, dict):
         raise UsageError(f"{where} is no table", "write [[check]]")
     known = {*_TEXTS, *KINDS, "tolerance"}
+    # what is not understood is an error, as a typing mistake would check nothing
     if unknown := sorted(given.keys() - known):
         raise UsageError(f"{where} has {unknown[0]!r}", f"it may have {', '.join(sorted(known))}")
     for name in _TEXTS:

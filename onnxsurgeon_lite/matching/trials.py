@@ -136,6 +136,7 @@ class _Drawing:
         Args:
             ranked: the model, with a rank for every input.
         """
+        # sizes above 1 first: at size 1 a broadcast hides errors
         *drawn, smallest = _sizes(ranked)
         wider = [sizes for sizes in drawn if _is_small(ranked, sizes)]
         for sizes in wider:
@@ -178,6 +179,7 @@ class _Drawing:
     ) -> bool:
         """Run the model with a seed and sizes; return whether any feed was made."""
         recipe, held = self.recipe, self.held
+        # what is asked for comes before what is guessed
         made, told = make_feeds(
             ranked,
             Recipe(
@@ -190,6 +192,7 @@ class _Drawing:
         fitted = {n: v for n, v in fitted.items() if not np.array_equal(v, made[n])}
         feeds = {**(defaults or {}), **made, **fitted, **self.known}
         self.trials.append(Trial(feeds, self.once(feeds)))
+        # how each feed was made, once for all seeds
         for line in told:
             text, _, seed = line.partition(", seed ")
             name = next((name for name in fitted if text.startswith(f"{name}: ")), None)
@@ -209,6 +212,7 @@ def _with_ranks(index: GraphIndex) -> Iterator[GraphIndex]:
     if not unranked:
         yield index
         return
+    # one rank for all of them, then one of them a scalar
     ranks = [dict.fromkeys(unranked, rank) for rank in _RANKS]
     if len(unranked) > 1:
         ranks += ({**ranks[0], name: 0} for name in unranked[:_SCALARS])
@@ -225,6 +229,7 @@ def _as_held(value: Array | list[Array], data_type: int) -> Array | list[Array]:
     if not is_array(value):
         return value
     kind = dtypes.numpy_dtype(data_type)
+    # floats between -1 and 1 would be 0 as integers
     numbers = np.greater(value, 0) if kind == np.bool_ else value
     if dtypes.is_float(value.dtype) and kind.kind in "iu":
         limits = np.iinfo(str(kind))
@@ -235,6 +240,7 @@ def _as_held(value: Array | list[Array], data_type: int) -> Array | list[Array]:
 
 def _sizes(index: GraphIndex) -> list[dict[str, int]]:
     """Return sizes of the symbolic dimensions, the most telling first, and at last size 1 for all."""
+    # sizes that a caller may choose, in the order of the inputs
     symbols: dict[str, bool] = {}  # name -> whether it is always the first dimension
     fixed = cache_sizes(index)
     places: dict[str, tuple[int, int]] = {}  # name -> the rank and the axis where it stands first
@@ -245,6 +251,7 @@ def _sizes(index: GraphIndex) -> list[dict[str, int]]:
             if known_size(dim) is None and is_free:
                 symbols[dim.dim_param] = not axis and symbols.get(dim.dim_param, True)
                 places.setdefault(dim.dim_param, (len(dims), axis))
+    # distinct sizes show most; models that do not run so want some of them equal, or sums
     distinct = {name: number for number, name in enumerate(symbols, 2)}
     wide = {name: n if symbols[name] else n * _WIDE for name, n in distinct.items()}
     numbers = {place: number for number, place in enumerate(dict.fromkeys(places.values()), 2)}

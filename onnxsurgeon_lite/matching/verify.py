@@ -49,6 +49,7 @@ def verify(
         ReferenceSetError: the models have no common output.
         RuntimeFailure: the runtime cannot run the edited model.
     """
+    # each way to pair the inputs, and for its results each way to pair the outputs: the first that agrees
     once = opened(after, runtime)
     results = []
     for inputs in _pairings(before.inputs, after.inputs):
@@ -97,6 +98,7 @@ def feeds_of_edited(before: GraphIndex, after: GraphIndex, feeds: Feeds, inputs:
         if name in inputs and constant(after, inputs[name]) is None
     }
     for name in required_inputs(after):
+        # a constant of the original that is an input now
         promoted = constant(before, name)
         if promoted is not None:
             found.setdefault(name, before.model.array(promoted))
@@ -114,6 +116,7 @@ def _fitted(
     """Return a feed in the dtype that the edited model takes, if it holds the same numbers."""
     if not is_array(value) or declared is None:
         return value
+    # the dtype may differ, the numbers may not
     given = helper.make_tensor_type_proto(dtypes.data_type_of_numpy(value.dtype), value.shape)
     known = declared.type.tensor_type
     if not known.elem_type or not contradicts(declared.type, given):

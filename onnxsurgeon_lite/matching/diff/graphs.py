@@ -93,6 +93,7 @@ class GraphDiff:
     ) -> None:
         self.context = context
         self.scopes = first, second = scopes
+        # what a body captures corresponds as in the graph around it
         needed = (
             set(chain.from_iterable(map(first.needs, range(len(first.reads))))) if outer else set()
         )
@@ -107,6 +108,7 @@ class GraphDiff:
             yield unpaired(first, position, "removed")
         for position in self.alignment.added:
             yield unpaired(second, position, "added")
+        # nodes without a partner, then what differs in pairs
         pairs = sorted(self.alignment.nodes.items())
         for a, b in pairs:
             changes = tuple(self._node(a, b))
@@ -135,6 +137,7 @@ class GraphDiff:
         ):
             if not self.wiring.corresponds(name, value):
                 yield Change(f"input {slot}", quoted(name), quoted(value))
+        # new names are renames, as long as the same outputs are there
         if node == other:
             return
         for slot, (name, value) in enumerate(
@@ -160,6 +163,7 @@ class GraphDiff:
                         self.context.rename("tensors", one.t.name, two.t.name)
                         yield from self._tensor(one.t, two.t, f"attribute {name}")
                     continue
+            # other values, or an attribute that one side lacks
             texts = (attribute_texts(n).get(name, "") for n in (node, other))
             yield Change(f"attribute {name}", *texts)
 
@@ -206,6 +210,7 @@ class GraphDiff:
             self.context.rename(f"{kind}s", name, other)
             if changes:
                 yield Difference("changed", kind, self._subject(name), name, other, tuple(changes))
+        # an input that became an initializer is reported with those
         reported = set(chain.from_iterable(self.wiring.replaced))
         for left, status in ((mine, "removed"), (theirs, "added")):
             for name, info in left.items():
@@ -237,6 +242,7 @@ class GraphDiff:
             if name not in pairs and other in free:
                 pairs[name] = other
                 del free[other]
+        # outputs that nothing else pairs, in their order
         left = [name for name in mine if name not in pairs and name not in values]
         new = [name for name in free if name not in self.wiring.back]
         if len(left) == len(new) and kind == "output":
@@ -317,6 +323,7 @@ class GraphDiff:
         mine, theirs = (by_name(g.value_info) for g in (first, second))
         renamed = {**self.alignment.values, **dict(list(self.wiring.constants))}
         pairs = {name: renamed.get(name, name) for name in mine}
+        # values under both names, whichever side declares them
         known = set(pairs.values())
         pairs |= {name: other for name, other in renamed.items() if other in theirs}
         known |= set(pairs.values())

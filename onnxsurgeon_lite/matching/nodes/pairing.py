@@ -123,6 +123,7 @@ class _Matcher:
 
     def _pair_inputs_by_use(self) -> None:
         """Pair renamed inputs whose downstream is the same."""
+        # nodes are labelled by all that follows from them, with the contents of constants
         labels = self._label_whole()
 
         def users(side: int, name: str) -> Hashable:
@@ -154,6 +155,7 @@ class _Matcher:
 
     def _label_rest(self) -> tuple[Labels, Labels]:
         """Label unpaired nodes relative to paired ones; constants by dtype and shape alone."""
+        # paired nodes are leaves, the same number on both sides
         numbers = [
             {a: number for number, a in enumerate(self.result.nodes)},
             {b: number for number, b in enumerate(self.result.nodes.values())},
@@ -228,6 +230,7 @@ class _Matcher:
             others = theirs.get(found)
             if not others:
                 continue
+            # names decide among equal nodes, then the order in which they are read
             named = {self._named(1, b): b for b in others}
             same_name = [(a, named[self._named(0, a)]) for a in group if self._named(0, a) in named]
             for a, b in same_name:
@@ -258,6 +261,7 @@ class _Matcher:
         """Collect the paired values around unpaired nodes."""
         self.spreading = True
         first, second = self.sides
+        # the ends of both graphs, then all pairs beside nodes that are free
         outputs = [list(side.index.outputs) for side in self.sides]
         for name, other in common(*outputs, by_place=first.positional):
             self._reach(name, other)
@@ -278,6 +282,7 @@ class _Matcher:
 
     def _spread(self, *levels: Key, start: int = 0) -> None:
         """Pair neighbors of paired nodes; try a looser key only after the stricter ones find nothing."""
+        # each level has its own place in the frontier, and goes back to the strictest after a pair
         done = [start] * len(levels)
         level = 0
         while level < len(levels) and all(self.free):
@@ -295,6 +300,7 @@ class _Matcher:
         before = len(self.result.nodes)
         a, b = first.index.producer.get(name), second.index.producer.get(other)
         if a in self.free[0] and b in self.free[1] and a is not None and b is not None:
+            # the node that makes the value must make it at the same output
             same_slot = first.makes[a].index(name) == second.makes[b].index(other)
             if same_slot and key(0, a) == key(1, b) is not None:
                 self.pair(a, b)
@@ -333,6 +339,7 @@ class _Matcher:
         constants = [self.labeler.constants(side, contents=False) for side in self.sides]
 
         def key(side: int, node: int) -> Hashable:
+            # inputs as side a names them; constants by their dtype and shape
             wires: list[Hashable] = []
             for name in self.sides[side].reads[node]:
                 value = name if side == 0 else self.back.get(name, name and None)
