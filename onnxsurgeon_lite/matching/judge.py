@@ -36,6 +36,12 @@ LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float8e4m3fn"
 _END = 0.99  # of the largest number of a dtype: it stands for Inf, also with a score added
 _ABSENT = np.empty((0,), dtype=object)
 _SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
+Values = RunValues
+Pairs = Iterable[tuple[Values, Values]]
+MetricFunction = (
+    Callable[[Values, Values], float] | Callable[[Iterator[tuple[Values, Values]]], float]
+)
+"""(reference outputs, outputs) -> error; or with one parameter, an iterator of these of all samples -> error."""
 
 
 @cache
@@ -253,14 +259,6 @@ def _masked_as(actual: Array, reference: Array) -> Array:
     ends = (np.abs(actual) >= end) & (np.abs(reference) >= end)
     masked = ends & (np.isinf(actual) != np.isinf(reference))
     return np.where(masked & (np.sign(actual) == np.sign(reference)), actual, reference)
-
-
-Values = RunValues
-Pairs = Iterable[tuple[Values, Values]]
-MetricFunction = (
-    Callable[[Values, Values], float] | Callable[[Iterator[tuple[Values, Values]]], float]
-)
-"""(reference outputs, outputs) -> error; or with one parameter, an iterator of these of all samples -> error."""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ _COARSE = 2  # rounds before the error must depend on the number
 _FLAT = 0.7  # of the error one step away: where a number explains it, the error there is a third of that
 _NOISE = 1e-6  # relative error that no number makes smaller
 _SURE = 7.0  # bits by which references must say more than a choice among what was tried
+_APART = "\x02"
 
 
 @dataclass(frozen=True)
@@ -291,9 +292,6 @@ def refused(place: Place, copy: Model, same: Container[bytes]) -> bool:
     except (native.RejectedError, RuntimeFailure):
         return True
     return False
-
-
-_APART = "\x02"
 
 
 @dataclass

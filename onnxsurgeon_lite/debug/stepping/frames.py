@@ -21,6 +21,10 @@ _LONGEST = 256  # nodes that are computed together
 _SOON = 0.5  # seconds that they should take, so that a slow one can be named when it is interrupted
 _KNOWN = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _NUMBERS = count()
+_MUCH = 1e10  # multiplications: a tenth of a second and more
+_CONTRACTIONS = {
+    "MatMul", "Gemm", "Einsum", "MatMulInteger", "Conv", "ConvTranspose", "ConvInteger",
+}  # fmt: skip
 
 
 @dataclass
@@ -236,12 +240,6 @@ class Frame:
     def forget(self) -> None:
         """Let go of every value."""
         self.observer.forget(list(self.observer.kept))
-
-
-_MUCH = 1e10  # multiplications: a tenth of a second and more
-_CONTRACTIONS = {
-    "MatMul", "Gemm", "Einsum", "MatMulInteger", "Conv", "ConvTranspose", "ConvInteger",
-}  # fmt: skip
 
 
 def takes_long(index: GraphIndex, position: int) -> bool:

@@ -46,6 +46,7 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.comparison import EXACT, Tolerance, compare
 
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+_BLOCK = 1 << 20  # bytes
 
 
 @dataclass
@@ -380,9 +381,6 @@ class GraphDiff:
     def _subject(self, name: str) -> str:
         path = self.scopes[0].path
         return f"{name!r} in {path}" if path else repr(name)
-
-
-_BLOCK = 1 << 20  # bytes
 
 
 def compare_contents(

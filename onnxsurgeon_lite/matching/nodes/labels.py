@@ -23,6 +23,10 @@ _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 Leaves = dict[str, int]
 """Name -> label of a value that no node of the scope produces."""
+T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
+Key = Callable[[int, int], Hashable]
+"""(side, node) -> the key that two nodes must share to be paired."""
 
 
 @dataclass
@@ -190,12 +194,6 @@ def _sample(raw: bytes) -> bytes:
         return raw
     middle = len(raw) // 2
     return raw[:_SAMPLE] + raw[middle : middle + _SAMPLE] + raw[-_SAMPLE:]
-
-
-T = TypeVar("T")
-H = TypeVar("H", bound=Hashable)
-Key = Callable[[int, int], Hashable]
-"""(side, node) -> the key that two nodes must share to be paired."""
 
 
 def keys(labels: tuple[Labels, Labels]) -> tuple[Key, Key, Key, Key]:

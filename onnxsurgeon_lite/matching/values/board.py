@@ -18,6 +18,8 @@ SAME, AROUND, BESIDE, ELSEWHERE = 3, 2, 1, 0
 FOLD_INTO = ("Conv", "ConvTranspose")
 """A BatchNorm after them may be folded into them and give them its module."""
 _INSERTED = 8  # longest chain of nodes that counts as an insertion
+_Items = Mapping[int, set[str]]
+"""Item number -> digests of its weights."""
 
 
 @dataclass
@@ -216,10 +218,6 @@ def _rewrapped(scope: str, way: tuple[str, str]) -> str:
     drop, put = way
     whole = f"{scope}." if scope else ""
     return f"{put}{whole.removeprefix(drop)}"[:-1] if whole.startswith(drop) else scope
-
-
-_Items = Mapping[int, set[str]]
-"""Item number -> digests of its weights."""
 
 
 def renumbered(

@@ -28,6 +28,7 @@ _PART = re.compile(r"(#\d+)?(\[.*\])?")
 _MEASURES = ("Shape", "Size")
 _KEEP = ("Identity", "Transpose")
 """They keep the numbers of a weight."""
+_DOMAIN = "com.microsoft.nchwc"
 
 
 @dataclass
@@ -253,9 +254,6 @@ def _digests(index: GraphIndex) -> dict[str, tuple[int, str]]:
             raw = index.model.raw(tensor)
             digests[name] = size, dtypes.unordered_digest(raw, tensor.data_type)
     return digests
-
-
-_DOMAIN = "com.microsoft.nchwc"
 
 
 def blocked_values(index: GraphIndex) -> Collection[str]:

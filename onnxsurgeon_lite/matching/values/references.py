@@ -38,6 +38,8 @@ from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
 _SHOWN = 5  # values in one note
 _COUNTED = re.compile(r"val_\d+|\d+")  # names that an exporter counts
+_LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "BatchNormalization")
+"""Operators that a quantizer merges with the Relu behind them."""
 
 
 @dataclass(frozen=True)
@@ -475,10 +477,6 @@ def _summary(matching: Matching, references: ReferenceSet, pairs: int) -> str:
     return (
         f"{text}{passed_on}; {doubtful} matched by position alone" if doubtful else text + passed_on
     )
-
-
-_LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "BatchNormalization")
-"""Operators that a quantizer merges with the Relu behind them."""
 
 
 def unquantized(index: GraphIndex) -> GraphIndex:

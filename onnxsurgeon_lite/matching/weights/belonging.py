@@ -11,6 +11,12 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 Parts = tuple[str, ...]
 _Group = tuple[int, Parts]
 """A place in a name, and the other parts of the name."""
+Sense = Literal["out x in", "in x out"]
+"""What a multiplied parameter holds: rows of weights for each output, as a Linear, or for each input."""
+_PASSING = ("Identity", "Cast", "DequantizeLinear")
+_ROWS = ("Gather", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN")
+"""They use a weight as the checkpoint stores it."""
+_FEW = 0.25  # share of the other weights that say nothing of all
 
 
 class Belonging:
@@ -217,15 +223,6 @@ def _heads(names: Iterable[str]) -> list[str]:
 def _moved(name: str, way: tuple[str, str]) -> str:
     drop, put = way
     return f"{put}{name.removeprefix(drop)}" if name.startswith(drop) else name
-
-
-Sense = Literal["out x in", "in x out"]
-"""What a multiplied parameter holds: rows of weights for each output, as a Linear, or for each input."""
-
-_PASSING = ("Identity", "Cast", "DequantizeLinear")
-_ROWS = ("Gather", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN")
-"""They use a weight as the checkpoint stores it."""
-_FEW = 0.25  # share of the other weights that say nothing of all
 
 
 def usual_senses(index: GraphIndex, weights: Collection[tuple[str, Sequence[int]]]) -> set[Sense]:

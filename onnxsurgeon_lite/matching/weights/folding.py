@@ -24,6 +24,7 @@ _USUAL_EPSILONS = (1e-5, 1e-3, 1e-6, 1e-4, 1e-12)
 _NOISE = 32.0  # rounding errors of a factor that are none of epsilon
 _RELATED = 0.1  # largest relative error of the median channel's factor
 _CLOSE = 1e-3  # difference of two such errors that tells nothing
+RAISED = "folded as 1 + it"
 
 
 @dataclass(frozen=True)
@@ -152,9 +153,6 @@ def _factor(norm: BatchNorm, epsilon: float) -> Floats:
 
 def _floats(checkpoint: ReferenceSet, name: str) -> Floats:
     return np.asarray(checkpoint.read(name)).astype(np.float64).reshape(-1)
-
-
-RAISED = "folded as 1 + it"
 
 
 def may_be_raised(parameter: str, array: Array) -> bool:

@@ -26,6 +26,7 @@ from onnxsurgeon_lite.surgery.exposing.wires import NewNodes, Wire, element_type
 
 BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 """The operators whose inner values can be exposed."""
+_OPSET = 13  # the first in which If and Loop pass sequences; Identity does so one later
 
 
 @dataclass
@@ -81,9 +82,6 @@ class Demand:
     def needs_table(self) -> bool:
         """True if the order of the tensors does not tell their iterations."""
         return any(kind != "If" for kind in self.kinds[:-1])
-
-
-_OPSET = 13  # the first in which If and Loop pass sequences; Identity does so one later
 
 
 def expose_inner(index: GraphIndex, names: Collection[str]) -> Exposed:
