@@ -186,7 +186,8 @@ class Bisecting:
         if self.job.carry and self.other is not None:
             self.job = replace(self.job, feeds=self._steps(*self.other))
         first = first_sample(self.call, self.index, self.job)
-        allowed = self.call.allowed_beside_noise(self.index, first[1], self.index.producer)
+        given = self.search.tolerance, self.index, first[1], self.index.producer
+        allowed = self.call.allowed_beside_noise(*given)
         self.search = replace(self.search, tolerance=allowed)
         self.job = replace(self.job, tolerance=allowed)
         if not self.job.several and self.job.metric is None:

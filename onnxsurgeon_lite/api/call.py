@@ -376,14 +376,18 @@ class Call:
         return tolerance_of(said, self.limit())
 
     def allowed_beside_noise(
-        self, index: "GraphIndex", feeds: "Feeds", names: Container[str]
+        self,
+        asked: "Tolerance | None",
+        index: "GraphIndex",
+        feeds: "Feeds",
+        names: Container[str],
     ) -> "Tolerance | None":
-        """Return what was given to decide, widened by the noise of values where that is asked for."""
+        """Return what was asked for, widened by the noise of values with `noise`."""
         if not self.noise:
-            return self.allowed()
+            return asked
         from onnxsurgeon_lite.matching.noise import with_noise
 
-        allowed, said = with_noise(index, feeds, self.options("none"), names, self.allowed())
+        allowed, said = with_noise(index, feeds, self.options("none"), names, asked)
         self.notes += said
         return allowed
 

@@ -471,7 +471,7 @@ def _compared(
         if not job.several and job.metric is None:
             see = call.see(index)
             judged = index.producer if every else index.outputs
-            rule = ValueRule.of(index, call.allowed_beside_noise(index, fed, judged))
+            rule = ValueRule.of(index, call.allowed_beside_noise(allowed, index, fed, judged))
             result = sets.compare_model(index, first, fed, runtime, rule, every, see)
             require_used(allowed, result.compared)
             _clear_ties(index, first, fed, runtime, result, allowed)
