@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from kit import packages
+from kit.versions import STURDY_ATTENTION
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import FeedsError, UsageError
 
@@ -42,6 +43,7 @@ def test_a_model_decodes_the_tokens_that_it_gives_without_a_cache():
     assert len(set(tokens)) > 1
 
 
+@STURDY_ATTENTION
 def test_the_first_token_that_differs_is_named_with_its_margin_and_what_it_was_fed(tmp_path):
     wrong = decoder(scale=2.0)
 

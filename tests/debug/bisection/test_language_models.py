@@ -6,6 +6,7 @@ import pytest
 import onnxsurgeon_lite as osl
 from kit import packages
 from kit.causes import model, numbers
+from kit.versions import STURDY_ATTENTION
 
 STEP = """<ir_version: 10, opset_import: ["" : 21]>
 step (float[1, n, 4] x, float[1, 2, p, 2] past) => (float[1, 2, m, 2] y, float[1, 2, m, 2] present)
@@ -103,6 +104,7 @@ def test_a_dict_that_a_module_returns_has_no_order(tmp_path):
     assert osl.bisect(right, tmp_path / "refs").verdict == "agrees"
 
 
+@STURDY_ATTENTION
 def test_a_repair_is_proved_on_fresh_inputs_though_a_cache_in_a_file_is_empty(tmp_path):
     right, wrong = packages.decoder(packages.checkpoint()), packages.decoder(packages.checkpoint())
     for node in wrong.proto.graph.node:
@@ -131,6 +133,7 @@ def test_weights_of_two_layers_that_are_exchanged_in_half_precision_are_no_matte
     assert "'one' of MatMul (@0) and 'two' are exchanged" in found.culprits[0].causes[0].sentence
 
 
+@STURDY_ATTENTION
 def test_the_cache_of_another_layer_is_named_where_the_other_model_reads_its_own(tmp_path):
     right, wrong = packages.decoder(packages.checkpoint()), packages.decoder(packages.checkpoint())
     for node in wrong.proto.graph.node:

@@ -7,6 +7,9 @@ import pytest
 import onnxsurgeon_lite as osl
 from kit import packages
 from kit.planted import FAULTS
+from kit.versions import STURDY_ATTENTION
+
+pytestmark = STURDY_ATTENTION
 
 CACHE = [f"{layer}.{part}" for layer in (0, 1) for part in ("key", "value")]
 HOW = {"decode": {"logits": "input_ids"}, "sequence": {"present.*": "past_key_values.*"}}

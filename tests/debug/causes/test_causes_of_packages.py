@@ -5,6 +5,9 @@ from onnx import helper
 
 import onnxsurgeon_lite as osl
 from kit import packages
+from kit.versions import STURDY_ATTENTION
+
+pytestmark = STURDY_ATTENTION
 
 DIMS = {"past_sequence_length": 5, "sequence_length": 4, "total_sequence_length": 9}
 
