@@ -33,14 +33,14 @@ _WRITING = "extract", "expose", "split", "build", "merge", "convert", "record", 
 _OUTPUTS = {"output", "save", "html", "node_data", "trace", "step_feeds", "repair"}
 _WITHHELD = {
     "help", "runtime", "ops", "ops_library", "cluster", "versions", "command", "factory", "allow_scripts",
-    "update", "in_place", "undo", "journal", "resume", "dry_run",
+    "update", "python", "in_place", "undo", "journal", "resume", "dry_run",
 }  # fmt: skip
 """Parameters that run what is no model, or write elsewhere."""
 _CODE = re.compile(r"\.py(:|$)|(^|[,=])(runtime|python|version)=|^hf:")
 _AWAY = re.compile(r"(optimized(=\w+)?:)?(?!optimized)[a-z][a-z0-9+.-]+:/")
 _MAY_BE_CODE = (
     "model", "actual", "first", "second", "a", "b", "feeds", "reference", "against", "metric", "find", "fails",
-    "config", "fill", "text",
+    "config", "fill", "text", "noise",
 )  # fmt: skip
 _KINDS = {"boolean": "boolean", "integer": "integer", "float": "number"}
 _LONGEST = 100_000  # characters of an answer

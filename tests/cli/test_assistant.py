@@ -122,6 +122,7 @@ def test_code_is_refused_where_a_folder_is_written_too(tmp_path):
 
     for tool, given in [
         ("record", {"model": "evil.py:factory", "output": "refs"}),
+        ("record", {"model": "m.onnx", "output": "refs", "python": "./evil"}),
         ("reduce", {"model": "m.onnx", "fails": "evil.py:fails"}),
         ("reduce", {"model": "m.onnx", "command": "evil"}),
         ("edit_apply", {"model": "m.onnx", "recipe": "r.toml", "allow_scripts": True}),
