@@ -13,7 +13,6 @@ from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
-from onnxsurgeon_lite.runtime.session import Stream
 from onnxsurgeon_lite.tensors.comparison import OWN, Tolerance, apart
 from onnxsurgeon_lite.tensors.dtypes import is_array, is_float
 from onnxsurgeon_lite.tensors.statistics import magnitude
@@ -37,8 +36,8 @@ def with_noise(
     Returns:
         What was asked for, widened where the noise is larger; a line for each output.
     """
-    ranked = sorted(index.rank, key=index.rank.__getitem__)
-    order = [name for name in ranked if name in names and index.dense(name) is None]
+    order = [name for name in index.rank if name in names and index.dense(name) is None]
+    order.sort(key=index.rank.__getitem__)
     threads = replace(plain, threads=1 if plain.threads != 1 else 2)
     base, wider, said = asked or OWN, list[tuple[str, Tolerance]](), list[str]()
     with ExitStack() as stack:
@@ -48,13 +47,13 @@ def with_noise(
             for way in (plain, plain, threads, replace(plain, opt="all"))
         )
         wide = computed_wide(index, feeds, asking.runtime, order)
-        exact: Stream = (made for made in wide if made[0] in index.rank)
+        exact = (made for made in wide if made[0] in index.rank)
         for observer in observers:
             observer.feed(feeds)
         sides = [observer.sweep(order) for observer in observers]
         for (name, value), *others in zip(*sides, exact, strict=False):
-            alike = {other for other, _ in others} == {name}
-            if not alike or not is_array(value) or not is_float(value.dtype):
+            alike = all(name == other for other, _ in others)
+            if not (alike and is_array(value) and is_float(value.dtype)):
                 continue
             moved, how = max(zip((apart(value, other) for _, other in others), _WAYS, strict=True))
             usual = base.of(name).resolved(value.dtype)

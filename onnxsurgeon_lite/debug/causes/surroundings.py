@@ -313,7 +313,11 @@ class Surroundings:
         return tuple(dim.dim_value for dim in dims_of(self.index.types.get(name)))
 
     def _below(self, culprit: Culprit) -> set[str]:
-        """Return a culprit's values, and all that is computed from them."""
+        """Return a culprit's values, what it is seen at, and all that is computed from these."""
         index = self.index
-        makers = {index.producer[name] for name in culprit.outputs if name in index.producer}
+        makers = {
+            index.producer[name]
+            for name in (*culprit.outputs, *culprit.seen)
+            if name in index.producer
+        }
         return index.made_by(set[int]().union(*map(index.descendants, makers)))
