@@ -131,6 +131,7 @@ test --config suite.toml LIMITS
 rank MODEL --against ORIGINAL --by output LIMITS
 rank MODEL --fp16-risk LIMITS
 profile MODEL --runs 1 LIMITS
+inspect MODEL --placement LIMITS
 match MODEL ORIGINAL --save map.json LIMITS
 match recorded MODEL LIMITS
 weights MODEL --against weights.npz

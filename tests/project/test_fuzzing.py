@@ -50,7 +50,7 @@ def test_every_command_is_attacked(monkeypatch):
     }
 
     attacked = {line[: 2 if line[0] in ("data", "edit") else 1] for line in lines}
-    assert sorted(names - attacked) == [("demo",)]  # which takes no file
+    assert sorted(names - attacked) == [("demo",), ("mcp",)]  # which take no file
 
 
 def test_inputs_that_coverage_led_to_are_read_or_refused(monkeypatch, tmp_path):
