@@ -1,8 +1,8 @@
 """Weights of onnxruntime's operators that hold integers of a few bits, with a scale for each block of them."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import NodeProto
@@ -14,6 +14,8 @@ from onnxsurgeon_lite.tensors.grid import Grid
 
 PRODUCT, ROWS = "MatMulNBits", "GatherBlockQuantized"
 _BITS = (2, 4, 8)
+_MATRIX = 2  # axes
+_TOGETHER = 1 << 21  # numbers
 NAMES = {PRODUCT: (1, 2, 3), ROWS: (0, 2, 3)}
 """Operator -> the inputs with its integers, its scales and its zero points."""
 
@@ -35,7 +37,25 @@ class Blocks:
 
     def numbers(self) -> Array:
         """Return the numbers that the integers mean."""
-        return self.grid.numbers(self.integers).astype(self.dtype)
+        made = np.empty(self.integers.shape, self.dtype)
+        for rows in self.parts():
+            part = self.part(rows)
+            made[rows] = part.grid.numbers(part.integers)
+        return made
+
+    def parts(self) -> Iterator[slice]:
+        """Yield rows that are computed together: float64 takes 16 times the memory of 4 bits."""
+        whole = self.integers.ndim != _MATRIX or not self.grid.axis % 2
+        step = max(1, len(self.integers) if whole else _TOGETHER // max(1, self.integers.shape[1]))
+        yield from (slice(at, at + step) for at in range(0, len(self.integers), step))
+
+    def part(self, rows: slice) -> "Blocks":
+        """Return some rows; the blocks must lie within rows."""
+        grid, within = self.grid, self.grid.axis % 2 and self.integers.ndim == _MATRIX
+        if not within:
+            return self
+        grid = replace(grid, scale=grid.scale[rows], zero=grid.zero[rows])
+        return replace(self, integers=self.integers[rows], grid=grid)
 
 
 def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:

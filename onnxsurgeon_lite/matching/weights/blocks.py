@@ -1,7 +1,7 @@
 """Find the parameters that weights in blocks were rounded from, and the blocks that were not."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -46,7 +46,10 @@ class BlockWeight:
 
     blocks: Blocks
     parameters: tuple[str, ...]
-    stored: Wide
+    stored: Array
+
+    def part(self, rows: slice) -> "BlockWeight":
+        return replace(self, blocks=self.blocks.part(rows), stored=self.stored[rows])
 
 
 def block_nodes(index: GraphIndex) -> dict[str, NodeProto]:
@@ -74,19 +77,20 @@ def find_blocks(
 ) -> BlockWeight | None:
     """Return the parameters whose numbers are nearest to the rows of a weight; None if there are none."""
     # parameters joined by rows, each recognized by its largest row, the nearest first
-    numbers = blocks.numbers().astype(np.float64)
-    if numbers.ndim != _MATRIX:
+    if blocks.integers.ndim != _MATRIX:
         return None
+    count, width = blocks.integers.shape
+    row = _rows_of(blocks)
 
     @cache
     def joined(start: int, most: int = _JOINED) -> list[str] | None:
-        if start == len(numbers):
+        if start == count:
             return []
         near = []
         for each, head in heads.items() if most else ():
             end = start + head.shape[0]
-            if head.shape[1] == numbers.shape[1] and end <= len(numbers):
-                alike = _cosine(numbers[start + head.place], head.row)
+            if head.shape[1] == width and end <= count:
+                alike = _cosine(row(start + head.place), head.row)
                 near += [(-round(alike, 3), bool(belonging.rival(name, each)), each)]
         for alike, _, each in sorted(near):
             rest = joined(start + heads[each].shape[0], most - 1) if -alike > _ALIKE else None
@@ -97,23 +101,36 @@ def find_blocks(
     parameters = joined(0)
     if not parameters:
         return None
-    stored = np.concatenate([read(each).astype(np.float64) for each in parameters])
+    stored = np.concatenate([read(each) for each in parameters])
     return BlockWeight(blocks, tuple(parameters), stored)
+
+
+def _rows_of(blocks: Blocks) -> Callable[[int], Wide]:
+    """Return what gives a row of the numbers."""
+    if blocks.grid.axis % 2:
+        return lambda at: np.asarray(blocks.part(slice(at, at + 1)).numbers()[0], np.float64)
+    whole = blocks.numbers()
+    return lambda at: np.asarray(whole[at], np.float64)
 
 
 def block_finding(weight: BlockWeight) -> str:
     """Return which blocks are not rounded from the parameter, and what of them is wrong; '' if none."""
     # rounded one by one, no number is off by more than half a quantum
-    parts = _Parted.of(weight)
-    error = np.abs(parts.error)
-    bad = (error > parts.allowed).any(-1)
+    every = [_Parted.of(weight.part(rows)).judged for rows in weight.blocks.parts()]
+    bad, size = (np.concatenate(each) for each in zip(*every, strict=True))
     if bad.mean() > _USUAL:  # not rounded one by one: a block is bad by what is usual here
-        size = np.sqrt(np.square(error).mean(-1))
         bad = size > max(_OUTLIER * float(np.median(size)), 1.0)
         if np.median(size) > 1.0:
             return f"half of its blocks are more than {np.median(size):.3g} quanta off"
     places = np.argwhere(bad).tolist()
-    return first([parts.named(row, block) for row, block in places], _SHOWN)
+    said = [_named(weight, row, block) for row, block in places[: _SHOWN + 1]]
+    return first([*said, *[""] * (len(places) - len(said))], _SHOWN)
+
+
+def _named(weight: BlockWeight, row: int, block: int) -> str:
+    if weight.blocks.grid.axis % 2:
+        return _Parted.of(weight.part(slice(row, row + 1))).named(0, block, row)
+    return _Parted.of(weight).named(row, block, row)
 
 
 @dataclass(frozen=True)
@@ -149,14 +166,21 @@ class _Parted:
         return np.asarray(self.integers - self.stored / self.scale[..., None])
 
     @property
+    def judged(self) -> tuple[Array, Wide]:
+        """Return which blocks are worse than rounding, and the usual error of each, in quanta."""
+        error = np.abs(self.error)
+        size = np.sqrt(np.square(error).mean(-1))
+        return np.asarray((error > self.allowed).any(-1)), np.asarray(size, np.float64)
+
+    @property
     def allowed(self) -> Wide:
         return np.where(self.is_end, _CUT, _ROUNDED)
 
-    def named(self, row: int, block: int) -> str:
+    def named(self, row: int, block: int, title: int) -> str:
         """Say what of a block is wrong: its zero point, its scale, or its integers."""
         integers, stored = self.integers[row, block], self.stored[row, block]
         scale, allowed = self.scale[row, block], self.allowed[row, block]
-        where = f"block {block} of row {row}"
+        where = f"block {block} of row {title}"
         # a whole shift is another zero point, a factor another scale
         shift = float(np.rint(np.median(integers - stored / scale)))
         if shift and (np.abs(integers - shift - stored / scale) <= allowed).all():
