@@ -117,14 +117,14 @@ def block_finding(weight: BlockWeight) -> str:
     """Return which blocks are not rounded from the parameter, and what of them is wrong; '' if none."""
     # rounded one by one, no number is off by more than half a quantum
     every = [_Parted.of(weight.part(rows)).judged for rows in weight.blocks.parts()]
-    bad, size = (np.concatenate(each) for each in zip(*every, strict=True))
+    bad, size = (np.concatenate([part[n] for part in every]) for n in (0, 1))
     if bad.mean() > _USUAL:  # not rounded one by one: a block is bad by what is usual here
         bad = size > max(_OUTLIER * float(np.median(size)), 1.0)
         if np.median(size) > 1.0:
             return f"half of its blocks are more than {np.median(size):.3g} quanta off"
     places = np.argwhere(bad).tolist()
     said = [_named(weight, row, block) for row, block in places[: _SHOWN + 1]]
-    return first([*said, *[""] * (len(places) - len(said))], _SHOWN)
+    return first(said + [""] * (len(places) - len(said)), _SHOWN)
 
 
 def _named(weight: BlockWeight, row: int, block: int) -> str:
