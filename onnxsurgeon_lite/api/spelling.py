@@ -89,17 +89,18 @@ def bound(
     Raises:
         UsageError: one is missing, unknown or too many, no choice, or a number or None where none is meant.
     """
-    words = ", ".join(signature.parameters)
     try:
         given = signature.bind(*args, **named)
     except TypeError as error:
-        raise UsageError(f"{name}: {error}", f"it takes {words}; help(osl.{name})") from error
+        takes = f"it takes {', '.join(signature.parameters)}; help(osl.{name})"
+        raise UsageError(f"{name}: {error}", takes) from error
     for key, value in given.arguments.items():
         kind = signature.parameters[key].annotation
         known = get_args(kind) if get_origin(kind) is Literal else (value,)
         if value not in known:
-            choices = ", ".join(map(repr, known))
-            raise UsageError(f"{key}={value!r} has no meaning", f"give {choices}")
+            raise UsageError(
+                f"{key}={value!r} has no meaning", f"give {', '.join(map(repr, known))}"
+            )
         meant = inspect.formatannotation(kind)
         is_number = isinstance(value, int | float) and not _NUMBERS.search(meant)
         if is_number or (value is None and not _NOTHING.search(meant)):

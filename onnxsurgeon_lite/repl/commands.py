@@ -322,11 +322,20 @@ def _values(session: PromptSession, rest: str) -> str:
 
 
 def _assigned(session: PromptSession, rest: str, usage: str) -> "tuple[str, object]":
-    places = outside(rest, "=", session.names.every)
-    name, value = (rest[: places[0]], rest[places[0] + 1 :]) if places else ("", "")
-    if not (name.strip() and value.strip()):
+    places = outside(rest, "=", session.names.every) or [len(rest)]
+    name, value = rest[: places[0]].strip(), rest[places[0] + 1 :].strip()
+    if not (name and value):
         raise UsageError(f"{usage.partition(' ')[0]} {rest!r} has no value", f"write {usage}")
-    return name.strip(), eval(value.strip(), session.namespace)
+    # a value is no name of Python, and `27 * 2` are numbers
+    nodes = [*ast.walk(ast.parse(value, mode="eval").body)]
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    words = names - session.namespace.keys() if names else {*map(ast.unparse, nodes)}
+    if value != name in words:
+        raise UsageError(
+            f"{value!r} does not read the value {name!r}",
+            f"write {usage.partition(' ')[0]} {name} = dbg[{name!r}] ...",
+        )
+    return name, eval(value, session.namespace)
 
 
 GROUPS: dict[str, dict[str, PromptCommand]] = {

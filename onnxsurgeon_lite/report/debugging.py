@@ -106,8 +106,7 @@ def _place(stop: Stop) -> str:
         case "end":
             return "at the end"
         case "breakpoint" if stop.breakpoints:
-            numbers = ", ".join(map(str, stop.breakpoints))
-            return f"breakpoint {numbers} at {stop.node}{scope}"
+            return f"breakpoint {', '.join(map(str, stop.breakpoints))} at {stop.node}{scope}"
         case "over":
             return f"at {stop.node}{scope}; step does not go into its body: it was run at once"
         case "returned":

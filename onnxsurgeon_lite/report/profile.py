@@ -191,8 +191,7 @@ def _changed(title: str, what: str, found: Sequence[TimeChange]) -> Rows[TimeCha
 def ratio(found: ProfileComparison) -> str:
     """Say how many times as long a run takes after."""
     before = found.before.seconds
-    after = found.after.seconds
-    return f" ({after / before:.2f}x)" if before else ""
+    return f" ({found.after.seconds / before:.2f}x)" if before else ""
 
 
 def milliseconds(seconds: float) -> str:

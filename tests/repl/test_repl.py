@@ -331,6 +331,8 @@ def test_python_works_on_the_same_objects(said):
         ("next 0", "'0' is not a number of times"),
         ("run 3", "run takes nothing after it, and was given '3'\n  write run"),
         ("undo 2", "undo takes nothing after it"),
+        ("set 31 = 31*0", "'31*0' does not read the value '31'\n  write set 31 = dbg['31'] ..."),
+        ("set v = v*0", "'v*0' does not read the value 'v'\n  write set v = dbg['v'] ..."),
         ("break if out", "break 'if out' has no node"),
         ("brek 25", "no command 'brek' (it has"),
         ("help brek", "closest names: 'break'"),
@@ -527,3 +529,9 @@ def test_what_is_completed_at_the_prompt_runs_nothing(hostile, tmp_path, text):
 
     assert not (tmp_path / "PWN").exists()
     assert all(name.isprintable() for name in offered)
+
+
+def test_a_number_that_is_also_a_value_s_name_may_stand_in_what_python_makes(said):
+    said(
+        "set 25 = np.full((1, 3, 20, 20), 25, 'float32')", "set 25 = 25", "set 25 = dbg['25'] * 25"
+    )

@@ -201,8 +201,7 @@ class Diagnosis:
             return None
         positions = self._positions(culprit)
         own = [p for p in positions if f"@{p}" in culprit.region]
-        constant = self.space.constant
-        given = culprit.value, referenced, expected, self.judge, constant
+        given = culprit.value, referenced, expected, self.judge, self.space.constant
         return Region(self.observer, positions, own, *given).explained(culprit.lacking)
 
     def _stirred(
@@ -358,8 +357,8 @@ def _rounding(
             return None
         moved = np.maximum(moved, np.abs(other.astype(np.float64) - wide))
     some = moved[moved > 0]
-    typical = 2 * float(np.median(some)) if some.size else 0.0  # a mask of -1e38 is not typical
-    return np.maximum(moved, typical)
+    # a mask of -1e38 is not typical
+    return np.maximum(moved, 2 * float(np.median(some)) if some.size else 0.0)
 
 
 def _nearly(actual: Array, reference: Array) -> bool:

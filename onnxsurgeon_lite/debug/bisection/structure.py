@@ -130,8 +130,7 @@ class Region:
             because = f"reading {other!r} in place of {name!r} gives the reference"
             return Explained("other", because, reader)
         if reader is not None and self._is_made_by(reader, instead):
-            because = f"its value should be the references' {other!r}"
-            return Explained("other", because, reader)
+            return Explained("other", f"its value should be the references' {other!r}", reader)
         near = self._near(name, value, references)
         what = step_between(
             value,

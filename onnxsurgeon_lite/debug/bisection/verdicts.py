@@ -342,8 +342,7 @@ def _amount(e: Evidence, fit: Fit) -> str:
     bias = names[0] if names and not scaled.any() and not e.read(names[0]).any() else ""
     if not scaled.any() and (bias or (not names and e.nodes[-1].op_type in _SCALES)):
         which = f"the bias {bias!r} is lost: it is zero" if bias else "the bias is lost"
-        more = _range(-fit.shift[shifted], "{:+.4g}")
-        return f"{which}, the reference has {more}"
+        return f"{which}, the reference has {_range(-fit.shift[shifted], '{:+.4g}')}"
     if not names:
         return ""
     how = [_range(fit.factor[scaled], "x{:.4g}")] if scaled.any() else []
