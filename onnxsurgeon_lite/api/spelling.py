@@ -92,8 +92,10 @@ def bound(
     try:
         given = signature.bind(*args, **named)
     except TypeError as error:
-        takes = f"it takes {', '.join(signature.parameters)}; help(osl.{name})"
-        raise UsageError(f"{name}: {error}", takes) from error
+        raise UsageError(
+            f"{name}: {error}",
+            f"it takes {', '.join(signature.parameters)}; help(osl.{name})",
+        ) from error
     for key, value in given.arguments.items():
         kind = signature.parameters[key].annotation
         known = get_args(kind) if get_origin(kind) is Literal else (value,)

@@ -38,16 +38,23 @@ def with_noise(
     """
     order = [name for name in index.rank if name in names and index.dense(name) is None]
     order.sort(key=index.rank.__getitem__)
-    threads = replace(plain, threads=1 if plain.threads != 1 else 2)
     base, wider, said = asked or OWN, list[tuple[str, Tolerance]](), list[str]()
     with ExitStack() as stack:
         # a runtime that is asked for parts keeps no values of a sweep
         asking, *observers = (
             Observer(index, stack.enter_context(runtime_of(way)))
-            for way in (plain, plain, threads, replace(plain, opt="all"))
+            for way in (
+                plain,
+                plain,
+                replace(plain, threads=1 if plain.threads != 1 else 2),
+                replace(plain, opt="all"),
+            )
         )
-        wide = computed_wide(index, feeds, asking.runtime, order)
-        exact = (made for made in wide if made[0] in index.rank)
+        exact = (
+            made
+            for made in computed_wide(index, feeds, asking.runtime, order)
+            if made[0] in index.rank
+        )
         for observer in observers:
             observer.feed(feeds)
         sides = [observer.sweep(order) for observer in observers]

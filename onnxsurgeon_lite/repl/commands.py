@@ -327,9 +327,9 @@ def _assigned(session: PromptSession, rest: str, usage: str) -> "tuple[str, obje
     if not (name and value):
         raise UsageError(f"{usage.partition(' ')[0]} {rest!r} has no value", f"write {usage}")
     # a value is no name of Python, and `27 * 2` are numbers
-    nodes = [*ast.walk(ast.parse(value, mode="eval").body)]
+    nodes = list(ast.walk(ast.parse(value, mode="eval").body))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    words = names - session.namespace.keys() if names else {*map(ast.unparse, nodes)}
+    words = names - session.namespace.keys() if names else set(map(ast.unparse, nodes))
     if value != name in words:
         raise UsageError(
             f"{value!r} does not read the value {name!r}",
