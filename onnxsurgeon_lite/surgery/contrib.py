@@ -1,5 +1,6 @@
 """Operators of onnxruntime as functions of ONNX's own, written as ONNX text in `contrib.onnxtxt`."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,16 +8,19 @@ from functools import cache
 from pathlib import Path
 from string import Template
 
-from onnx import FunctionProto, NodeProto, TensorProto, TypeProto, helper, parser
+from onnx import FunctionProto, NodeProto, TensorProto, TypeProto, defs, helper, parser
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN, find_schema
+from onnxsurgeon_lite.graph.operators import RUNTIME_DOMAIN, Schema, find_schema
+from onnxsurgeon_lite.graph.schemas import attribute_type
 from onnxsurgeon_lite.model import drop, is_standard
 from onnxsurgeon_lite.surgery.edits import rename_uses
 
 _PLACE = Path(__file__).with_name("contrib.onnxtxt")
 LEAST_OPSET = 18  # from which on the operators of these functions have not changed their meaning
 _SIGNATURE = re.compile(r"^(\w+) \(([^)]*)\) => \(([^)]*)\) {\n(.*?)^}", re.DOTALL | re.MULTILINE)
+_HALF_BYTE, _BYTE = 4, 8  # bits
+_REQUIRED = defs.OpSchema.FormalParameterOption.Single
 _NARROW = TensorProto.FLOAT16, TensorProto.BFLOAT16
 _Value = int | float | str | bool
 
@@ -47,6 +51,8 @@ def _written() -> Mapping[str, _Written]:
 
 def is_contrib(node: NodeProto) -> bool:
     """Return whether a node's operator is onnxruntime's, and has a function here."""
+    if not any(node.output):
+        return False
     if node.op_type == "SimplifiedLayerNormalization":
         return node.domain in ("", "ai.onnx", RUNTIME_DOMAIN)
     return node.domain == RUNTIME_DOMAIN and node.op_type in _written()
@@ -68,14 +74,13 @@ def contrib_function(
     kept = []
     for line in written.lines:
         words = line.split()
-        if words[:1] == ["refuse"] and (found := [w for w in words[1:] if facts.get(w)]):
+        if words[:1] == ["refuse"] and (found := [w for w in words[1:] if _holds(facts, w)]):
             raise EditError(f"its {found[0].replace('_', ' ')} has no standard form here")
-        if words[:1] == ["need"] and not any(facts.get(w) for w in words[1:]):
+        if words[:1] == ["need"] and not any(_holds(facts, w) for w in words[1:]):
             raise EditError(f"it is not known to be {' or '.join(words[1:]).replace('_', ' ')}")
         conditions, _, rest = line.partition(" : ") if words[:1] == ["?"] else ("", "", line)
         holds = all(
-            bool(facts.get(w.removeprefix("!"))) != w.startswith("!")
-            for w in conditions.split()[1:]
+            _holds(facts, w.removeprefix("!")) != w.startswith("!") for w in conditions.split()[1:]
         )
         kept += [rest] if holds and words[:1] not in (["refuse"], ["need"]) else []
     body = Template("\n".join(kept)).substitute(facts)
@@ -85,11 +90,19 @@ def contrib_function(
     return _without_identities(parser.parse_function(f"{header} {signature} {{\n{body}\n}}"))
 
 
+def _holds(facts: Mapping[str, _Value], name: str) -> bool:
+    """Return whether a condition holds: what is switched off is 0, negative or NONE; a scale may be negative."""
+    value = facts.get(name, 0)
+    if isinstance(value, str):
+        return value not in ("", "NONE")
+    return value != 0 if name == "scale" else value > 0
+
+
 def _facts(
     node: NodeProto, written: _Written, types: Sequence[TypeProto | None]
 ) -> dict[str, _Value]:
     """Return what the lines of a function may ask about a node."""
-    found = _attributes(node)
+    found = _attributes(node, _schema(node))
     if any(node.input[len(written.inputs) :]):
         raise EditError(f"it has more inputs than {len(written.inputs)}")
     found |= {
@@ -105,34 +118,46 @@ def _facts(
             found["narrow"] = tensor.elem_type in _NARROW
             rank = len(tensor.shape.dim)
             found["other_axis"] = found.get("axis", -1) not in (-1, rank - 1)
-        if name == "zero_points" and tensor is not None:
+        if name == "zero_points" and given:
+            if tensor is None or not tensor.elem_type:
+                raise EditError("the type of its zero points is not known")
             found["packed"] = tensor.elem_type == TensorProto.UINT8
     return found
 
 
-def _attributes(node: NodeProto) -> dict[str, _Value]:
-    """Return a node's attributes with their defaults, 0 and '' for what is not set, and numbers that follow."""
+def _schema(node: NodeProto) -> Schema:
+    """Return the schema of a node's operator, whose inputs the node must have."""
     schema = find_schema(node.op_type, 1 if not is_standard(node) else 21, node.domain)
     if schema is None:
         raise EditError("onnxruntime, which knows its defaults, is not installed")
+    for slot, formal in enumerate(schema.inputs):
+        is_given = slot < len(node.input) and node.input[slot]
+        if formal.option == _REQUIRED and not is_given:
+            raise EditError(f"it has no {formal.name}")
+    return schema
+
+
+def _attributes(node: NodeProto, schema: Schema) -> dict[str, _Value]:
+    """Return a node's attributes with their defaults, 0 and '' for what is not set, and numbers that follow."""
     given = {a.name: a for a in node.attribute}
     found: dict[str, _Value] = {}
     for name, attribute in schema.attributes.items():
         proto = given.get(name, attribute.default_value)
+        if proto.name and proto.type != attribute_type(schema, name):
+            raise EditError(f"its {name} is of another type than the operator's")
         value = helper.get_attribute_value(proto) if proto.name else 0
-        plain = value.decode() if isinstance(value, bytes) else value
-        found[name] = (
-            plain if isinstance(plain, str) else max(plain, 0) if name != "axis" else plain
-        )
-    found |= {name: "" for name, value in found.items() if value == "NONE"}
+        if isinstance(value, float) and not math.isfinite(value):
+            raise EditError(f"its {name} is {value}")
+        found[name] = value.decode(errors="replace") if isinstance(value, bytes) else value
     if "kv_num_heads" in found:
         heads, own = int(found["num_heads"]), int(found["kv_num_heads"])
         found |= {"all_heads": heads + 2 * own, "group": heads // max(1, own)}
         found["attention_to_all"] = not found.get("causal", 1)
     if "bits" in found:
-        bits = int(found["bits"])
-        found |= {"four": bits == 4, "eight": bits == 8, "middle": float(1 << bits - 1)}
+        four = found["bits"] == _HALF_BYTE
+        found |= {"four": four, "eight": found["bits"] == _BYTE, "middle": 8.0 if four else 128.0}
     found["another_scale"] = found.get("scale", 0) not in (0, 1)
+    found["other_axis"] = found.get("axis", -1) != -1
     return found
 
 

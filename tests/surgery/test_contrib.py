@@ -1,6 +1,7 @@
 """Operators of onnxruntime as ONNX's own: each computes what onnxruntime's kernel does, on random inputs."""
 
 import numpy as np
+import onnx
 import pytest
 
 import onnxsurgeon_lite as osl
@@ -214,6 +215,29 @@ def test_a_package_in_standard_operators_has_gradients():
         for each, sign in ((moved, 1), (given, -1))
     )
     assert gain == pytest.approx(float(osl.run(found, given)[slope].sum()) * 1e-2, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ('y = com.microsoft.QuickGelu <alpha = "1} evil"> (x)', "alpha is of another type"),
+        ("y = com.microsoft.QuickGelu <alpha = [1, 2]> (x)", "alpha is of another type"),
+        ("y = com.microsoft.BiasGelu (x)", "it has no B"),
+        ("y = com.microsoft.MatMulNBits <K = 16, N = 2, bits = 0, block_size = 16> (x, x, x)", "not known to be four"),
+        ("y = SimplifiedLayerNormalization <axis = 0> (x, x)", "its other axis"),
+    ],
+)  # fmt: skip
+def test_a_node_that_is_not_as_its_operator_says_stays(node, said):
+    text = f"""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+    g (float[2, 16] x) => (float[2, 16] y) {{ {node} }}"""
+
+    with pytest.raises(osl.SurgeonError, match=said):
+        osl.standardize(osl.Model(onnx.parser.parse_model(text)))
+
+
+def test_a_negative_slope_or_scale_is_kept():
+    given = {"x": random(2, 16)}
+    held(net("y = com.microsoft.QuickGelu <alpha = -1.5> (x)", [("y", "float32", 2)], given), given)
 
 
 def test_a_node_without_a_standard_form_stays_and_is_named():
