@@ -27,8 +27,9 @@ class Standardize:
     the nodes that compute them; weights stay as they are. A node that has no standard form stays, and is named.
 
     Example:
-        >>> package = osl.build("g (float[4] x) => (float[4] y) { y = com.microsoft.QuickGelu (x) }")
-        >>> osl.standardize(package).changes
+        >>> imports = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>'
+        >>> graph = "g (float[4] x) => (float[4] y) { y = com.microsoft.QuickGelu (x) }"
+        >>> osl.standardize(osl.build(imports + graph)).changes
         ('1 QuickGelu in standard operators',)
     """
 

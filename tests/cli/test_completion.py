@@ -32,7 +32,7 @@ NO_NAMES = {
     "op_type", "op",  # operators, of any opset
     "name", "names", "node_name", "new_value", "count", "prefix",  # names that are not there yet
     "reduce fails", "reduce command", "reduce says",  # conditions, programs, what programs print
-    "record scope",  # of a PyTorch program
+    "record scope", "record python",  # of a PyTorch program
 }  # fmt: skip
 """Parameters that are text, but mean nothing in the model on the line."""
 

@@ -153,10 +153,10 @@ def test_quit_leaves_at_once(session, said):
 
 
 def test_every_command_is_at_the_prompt(session):
-    commands = {name_of(info.callback) for info in app.registered_commands}
+    commands = {info.name or name_of(info.callback) for info in app.registered_commands}
     groups = {info.name for info in app.registered_groups}
 
-    assert commands | groups == {*session.verbs.names, "repl"}
+    assert commands | groups == {*session.verbs.names, "repl", "mcp"}
     assert not ALIASES.keys() & (session.verbs.names.keys() | COMMANDS.keys())
 
 
