@@ -1,5 +1,9 @@
 """One judge: every command gives one answer for one pair of models; what decides can be chosen."""
 
+import json
+import re
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -74,6 +78,12 @@ PAIRS = {
 }
 
 
+def state_of(page: Path) -> str:
+    """The verdict of a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text())
+    return json.loads(found[1])["verdict"]["state"]
+
+
 @pytest.mark.parametrize("pair", PAIRS)
 def test_all_commands_give_one_answer(pair, tmp_path):
     pytest.importorskip("plotly")
@@ -89,6 +99,9 @@ def test_all_commands_give_one_answer(pair, tmp_path):
     page = tmp_path / "page.html"
     bisected = osl.bisect(model, tmp_path / "refs", html=page, cause=False, force=True)
 
+    compared = tmp_path / "compared.html"
+    osl.compare_sets(model, tmp_path / "refs", html=compared)
+
     answers = {
         "compare": osl.compare_sets(model, tmp_path / "refs").match,
         "compare with a model": osl.compare_sets(model, other, feeds).match,
@@ -100,9 +113,14 @@ def test_all_commands_give_one_answer(pair, tmp_path):
         == "agrees",
         "test": osl.test(tmp_path / "onnxdbg.toml").match,
         "prompt": not session.mismatch,
+        "page": state_of(page) == "agrees",
+        "page of compare": state_of(compared) == "agrees",
     }
     if "rows" in pair and agrees:  # values alone do not say what they were selected by
-        answers = {how: answers[how] for how in ("compare", "test", "bisect", "bisect samples")}
+        answers = {
+            how: answers[how]
+            for how in ("compare", "test", "bisect", "bisect samples", "page", "page of compare")
+        }
     assert set(answers.values()) == {agrees}, answers
 
 
