@@ -24,7 +24,7 @@ def guarded(*arguments: str, memory_limit: int = 0, python: str = "", place: str
         place: of a `Meeting`: the script's first argument is the number of the connection.
     """
     start = [python] if python else [sys.executable, "-P"]  # which came with 3.11
-    return [*start, __file__, str(os.getpid()), str(memory_limit), place, *arguments]
+    return start + [__file__, str(os.getpid()), str(memory_limit), place] + list(arguments)
 
 
 def guard(parent: int, memory_limit: int) -> None:

@@ -54,7 +54,7 @@ class Shown:
 
     def with_told(self, notes: list[str]) -> Self:
         """Add what the call had to say."""
-        object.__setattr__(self, "told", (*notes, *self.told))
+        object.__setattr__(self, "told", tuple(notes) + self.told)
         return self
 
     def contract(self) -> object:
@@ -101,5 +101,5 @@ def versions() -> dict[str, str]:
 
     loaded = {name: getattr(sys.modules.get(name), "__version__", "") for name in _DEPENDENCIES}
     return {
-        name: loaded.get(name) or version(name) for name in ("onnxsurgeon-lite", *_DEPENDENCIES)
+        name: loaded.get(name) or version(name) for name in ("onnxsurgeon-lite",) + _DEPENDENCIES
     }

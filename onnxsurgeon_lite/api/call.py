@@ -185,7 +185,7 @@ class Call:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.stack.close()
         if isinstance(error, SurgeonError):
-            error.told = (*self.notes, *error.told)
+            error.told = tuple(self.notes) + error.told
 
     def child(self) -> "Child":
         """Start the runtime's process, so that it gets ready while the rest is imported."""

@@ -174,7 +174,7 @@ def _guarded(guard: "Guard") -> "Conversion":
     from onnxsurgeon_lite.debug.conversion.convert import converted
 
     chosen, excess, measured = guard.kept()
-    result = converted(guard.model, guard.to, (*guard.keep, *sorted(chosen)), guard.io)
+    result = converted(guard.model, guard.to, guard.keep + tuple(sorted(chosen)), guard.io)
     met, text = guard.goal.judged(excess, measured)
     try:
         with TemporaryFolder() as folder:

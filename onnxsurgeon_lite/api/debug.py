@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack, cast
@@ -287,7 +288,7 @@ def _reduce(result: "BisectResult", runtime: Sequence[str], timeout: float | Non
     words = ["onnxdbg", "reduce", str(model), "--feeds", str(data), "--fails", fails]
     words += ["--opt", opt] if opt != "all" else []
     words += [] if timeout is None else ["--timeout", f"{timeout:g}"]
-    result.further = [*words, *runtime]
+    result.further = words + list(runtime)
     if runtime:
         return
     with suppress(SurgeonError):
@@ -345,7 +346,7 @@ def require_optimizers(
             raise UsageError(f"{side.runtime} has no optimizers to disable", "leave out disabled=")
     options = replace(a if a.runtime == ORT else b, opt="all", disabled=())
     known = known_optimizers(index, call.runtime_of(options))
-    for name in (*a.disabled, *b.disabled):
+    for name in chain(a.disabled, b.disabled):
         if name not in known:
             raise UsageError(
                 f"disabled={name}: the runtime has no such optimizer", f"it has {', '.join(known)}"

@@ -68,13 +68,13 @@ def demo(folder: str | PathLike[str] | None = None) -> None:
             out(f"$ {command('onnxdbg', *words)}")
             sys.stdout.flush()
             subprocess.run(
-                [sys.executable, "-m", "onnxsurgeon_lite", *words], cwd=place, check=False
+                [sys.executable, "-m", "onnxsurgeon_lite"] + words, cwd=place, check=False
             )
 
 
 def _model() -> ModelProto:
     model = parser.parse_model(_GRAPH)
-    for node in (*model.graph.node,):
+    for node in tuple(model.graph.node):
         for names in (node.input, node.output):
             names[:] = [name.removeprefix("v") for name in names]
     model.graph.output[0].name = "31"

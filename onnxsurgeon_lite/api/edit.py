@@ -206,12 +206,12 @@ def _verified(
         )
     compared = verifying.verify(*sides, trials, runtime, turned=done.turned)
     call.notes += (
-        f"{name!r} of the original was transposed by {[*order]}: the edit gave it another layout"
+        f"{name!r} of the original was transposed by {list(order)}: the edit gave it another layout"
         for name, order in done.turned.items()
         if list(order) != sorted(order)
     )
     call.notes += unmoved_notes(compared.unmoved)
-    return replace(result, ran=(*result.ran, *call.notes), verified=compared)
+    return replace(result, ran=result.ran + tuple(call.notes), verified=compared)
 
 
 @spelled

@@ -125,7 +125,7 @@ def _placement(model: "Model", call: Call) -> "Placement":
     index.require_sound()
     options = call.options()
     require_ort("inspect --placement", options, any_python=True)
-    runtime = call.runtime_of(replace(options, settings=(*options.settings, RECORD)))
+    runtime = call.runtime_of(replace(options, settings=options.settings + (RECORD,)))
     if (found := placement(index, runtime)) is not None:
         return found
     return placement_of(index, profile(index, call.feeds(index, None), runtime, 1))
@@ -328,7 +328,7 @@ def _with_refused(found: "CheckResult", model: "Model", call: Call) -> "CheckRes
     runtime = call.started()
     more = refused(index, runtime, lambda: call.feeds(index, None))
     problem = found.problem or (f"{runtime.title}: {more[0].message}" if more else "")
-    return replace(found, valid=not problem, problem=problem, findings=(*more, *found.findings))
+    return replace(found, valid=not problem, problem=problem, findings=tuple(more) + found.findings)
 
 
 @spelled

@@ -120,7 +120,7 @@ def reduce(
             right = ask.stored(first) if isinstance(ask, conditions.Condition) else {}
             asked = named, command, says, code, sides, runs, call.allowed()
             kept = Journal.at(Path(journal), digest(first.key.encode(), asked, right), resume)
-        asks = [ask, *(conditions.another(ask) for _ in range(1, jobs))]
+        asks = [ask] + [conditions.another(ask) for _ in range(1, jobs)]
         questions = asking.Questions(asks, reason, runs, runs)
         seen.any_fit = first.blind or first.extent.bytes > MANY and _any_fit(call, questions, first)
         search = shrinking.Shrinking(questions, reason, seen, kept, first, call.progress)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
@@ -231,7 +232,7 @@ def record(
         selected = select_values(index, [value] if isinstance(value, str) else value, inner=True)
         if inner:
             names, left = exposable(index)
-            selected.names = list(dict.fromkeys([*(selected.names or index.producer), *names]))
+            selected.names = list(dict.fromkeys(chain(selected.names or index.producer, names)))
             selected.notes += left
         call.notes += selected.notes
         runtime = call.started(child, "none")

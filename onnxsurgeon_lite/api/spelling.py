@@ -69,7 +69,7 @@ def spelled(function: Callable[P, R]) -> Callable[P, R]:
     own = dict(signature.parameters)
     if "how" in own:
         shared = get_args(own.pop("how").annotation)[0].__annotations__
-        signature = signature.replace(parameters=[*own.values(), *options(shared)])
+        signature = signature.replace(parameters=list(own.values()) + options(shared))
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -128,7 +128,7 @@ def documented(doc: str, parameters: Iterable[str], **more: str) -> str:
     said = _MEANING | _arguments(sections)
     sections["Args"] = "\n".join(f"    {name}: {said[name]}" for name in parameters if name in said)
     named = (name for name in ("Args", "Returns", "Raises", "Example") if sections.get(name))
-    return "\n\n".join([about, *(f"{name}:\n{sections[name].rstrip()}" for name in named)])
+    return "\n\n".join([about] + [f"{name}:\n{sections[name].rstrip()}" for name in named])
 
 
 def explained(doc: str) -> tuple[str, dict[str, str]]:

@@ -148,7 +148,7 @@ class Tools:
         with tempfile.TemporaryDirectory() as scratch:
             if self.folder is None and tool == "bisect":  # its reproducer
                 words.insert(1, f"--output={scratch}/reproducer")
-            program = [sys.executable, "-c", _PROGRAM, *words]
+            program = [sys.executable, "-c", _PROGRAM] + words
             code, output = run_to_end(program, _SECONDS, self.folder)
         text = output.decode(errors="replace").rstrip()
         if len(text) > _LONGEST:

@@ -86,7 +86,7 @@ def _read(line: str) -> tuple[list[str], str, str, bool]:
         elif not quote and character in "'\"":
             quote = character
         elif not quote and character.isspace():
-            words = [*words, word] if word else words
+            words = words + [word] if word else words
             word = ""
             active = False
         else:
@@ -166,7 +166,7 @@ def _complete(context: typer.Context, incomplete: str, done: str, ask: Ask) -> l
 
 def _models(context: typer.Context) -> list[Path]:
     """The model on the line, or several; an option that still lacks its value keeps the line from being parsed."""
-    words = [str(context.params.get("model")), *_read(os.environ.get("_ONNXDBG_LINE", ""))[0]]
+    words = [str(context.params.get("model"))] + _read(os.environ.get("_ONNXDBG_LINE", ""))[0]
     files = [Path(word) for word in words if word.endswith(".onnx") and Path(word).is_file()]
     return files if context.command.name == "merge" else files[:1] or [Path(words[0])]
 

@@ -93,7 +93,7 @@ def command(words: Callable[..., object], keep: Keep | None = None) -> Callable[
         _, said = explained(words.__doc__ or "")
         fields = {name: p for name, p in _fields(verb).items() if name in said}
         own = options.parameters(words, fields)
-        foreign = set(own) if verb in (*_PROVED, *_LISTED) else {*own, "unproved"}
+        foreign = set(own) if verb in _PROVED + _LISTED else {*own, "unproved"}
         foreign |= set(_WRITING) if keep else set()
         usual = options.parameters(options.usual)
         run = RunOnFeeds.__annotations__.keys() - own.keys()
@@ -251,7 +251,7 @@ class Edits(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         own = super().list_commands(ctx)
-        return [*own, *(verb for verb in brought(plugins.PASSES)[0] if verb not in own)]
+        return own + [verb for verb in brought(plugins.PASSES)[0] if verb not in own]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
@@ -273,7 +273,7 @@ def _of_package(verb: str) -> Any:
     def words() -> None: ...
 
     words.__name__ = verb.replace("-", "_")
-    words.__doc__ = "\n".join([about, "", "Args:", *lines])
+    words.__doc__ = "\n".join([about, "", "Args:"] + lines)
     info = CommandInfo(name=verb, cls=HelpedCommand, callback=command(words))
     return typer.main.get_command_from_info(
         info, pretty_exceptions_short=False, rich_markup_mode="rich"

@@ -64,7 +64,7 @@ class HelpedCommand(TyperCommand):
         """Write the help; brackets in its texts are no markup."""
         about, _, lines = (self.help or "").partition("\n\n$ ")
         if lines:
-            self.epilog = _plain("\n\n".join(["Examples:", *f"$ {lines}".splitlines()]))
+            self.epilog = _plain("\n\n".join(["Examples:"] + f"$ {lines}".splitlines()))
         self.help = _plain(about)
         for param in self.get_params(ctx):
             param.help = _plain(param.help)

@@ -251,7 +251,7 @@ class LibraryCommand:
     @cached_property
     def added(self) -> list[str]:
         """The usual options that neither of them declares."""
-        return [*(self.shows or "").split(), *(_WRITING if "target" in self.declared else ())]
+        return (self.shows or "").split() + list(_WRITING if "target" in self.declared else ())
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
@@ -268,7 +268,7 @@ class LibraryCommand:
         first, *own = self.declared
         result = partial(self.call, told) if first == "call" else self.call(told)
         if self.shows is not None:
-            wanted = (*self.shows.split(), *_PAGES)
+            wanted = tuple(self.shows.split()) + _PAGES
             shown = {name: told[name] for name in wanted if name in told}
             cast("Callable[..., None]", show)(result, **shown)
         if "target" in own:

@@ -11,7 +11,7 @@ from types import FrameType
 from onnxsurgeon_lite.system import ENDING
 
 _ALARM = getattr(signal, "SIGALRM", None)  # not on Windows
-_ENDING = (*ENDING, *([_ALARM] if _ALARM else []))
+_ENDING = ENDING + tuple([_ALARM] if _ALARM else [])
 _waiting = [int(_ALARM or signal.SIGINT)]  # what the next SIGALRM means; our timer sends one
 ended_by: list[int] = []
 """The signals that ended the command, whatever became of the exception."""

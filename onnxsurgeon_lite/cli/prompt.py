@@ -99,7 +99,7 @@ class PromptVerbs(Verbs):
             if its is not None:
                 here = self._model()
                 guests = cast("list[Path]", given.get("models", []))
-                given[its] = [here, *guests] if its == "models" else here
+                given[its] = [here] + guests if its == "models" else here
             with self._inputs(given):
                 options.whole(function)(**given)
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from onnx import NodeProto, TypeProto
 
@@ -47,7 +48,9 @@ def _refusal(model: Model, runtime: Runtime) -> str | None:
 
 
 def _alone(index: GraphIndex, runtime: Runtime) -> Iterator[LintFinding]:
-    index.learn_types(name for node in index.nodes for name in (*node.input, *node.output) if name)
+    index.learn_types(
+        name for node in index.nodes for name in chain(node.input, node.output) if name
+    )
     known: dict[object, str | None] = {}
     for position in range(len(index.nodes)):
         key = _kind(index, position)
@@ -74,7 +77,7 @@ def _kind(index: GraphIndex, position: int) -> object:
             index.types.get(name, TypeProto()).SerializeToString(deterministic=True),
             tensor.SerializeToString() if (tensor := constant(index, name)) is not None else b"",
         )
-        for name in (*node.input, *node.output)
+        for name in chain(node.input, node.output)
     ]
     return operator.SerializeToString(deterministic=True), len(node.input), tuple(values)
 
@@ -87,7 +90,7 @@ def _refusal_of(index: GraphIndex, position: int, runtime: Runtime) -> str | Non
     outputs = tuple(name for name in index.nodes[position].output if name)
     if any(name not in index.types for name in inputs):
         return None
-    nodes = sorted({position, *(index.producer[n] for n in fixed if n in index.producer)})
+    nodes = sorted({position}.union(index.producer[n] for n in fixed if n in index.producer))
     part = submodel(index, Cut(inputs, outputs, tuple(nodes), ()))
     for node, place in zip(part.proto.graph.node, nodes, strict=True):
         node.name = node.name or index.node_id(place)  # the message names it

@@ -7,7 +7,7 @@ from itertools import chain
 from onnxsurgeon_lite.graph.index import GraphIndex
 
 _ARRANGING = {"Constant", "Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze"}
-_STORED = {*_ARRANGING, "DequantizeLinear"}
+_STORED = _ARRANGING | {"DequantizeLinear"}
 
 
 class Space:
@@ -64,7 +64,7 @@ class Space:
         """Map each value to its last direct user among the items and their ancestors."""
         items = list(items)
         uses: dict[str, int] = {}
-        for item in sorted(self.ancestors(items) | {*items}):
+        for item in sorted(self.ancestors(items) | set(items)):
             for name in self.index.reads[self.position(item)]:
                 uses[name] = item
         return uses

@@ -73,6 +73,6 @@ def require_same_sizes(
             return
     differ = ", ".join(f"{symbol} = {size}, not {sizes[symbol]}" for symbol, size in others.items())
     raise ReferenceSetError(
-        f"reference {name!r} has shape {[*stored.shape]}, the feeds give {[*actual.shape]}: it has {differ}",
+        f"reference {name!r} has shape {list(stored.shape)}, the feeds give {list(actual.shape)}: it has {differ}",
         "give the feeds that the references were recorded with, or record them again: onnxdbg record",
     )

@@ -60,7 +60,7 @@ class Blocks:
 
 def blocks_of(index: GraphIndex, node: NodeProto) -> Blocks | str:
     """Return the weight of a node that has one in blocks, or why it is not known."""
-    slots, names = NAMES.get(node.op_type), [*node.input, *[""] * 6]
+    slots, names = NAMES.get(node.op_type), list(node.input) + ([""] * 6)
     if slots is None:
         return "its weight has no blocks"
     given = [constant_of(index, names[slot]) if names[slot] else None for slot in slots]

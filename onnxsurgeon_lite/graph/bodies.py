@@ -7,6 +7,7 @@ on inwards. `@12/body/q[3]` is its value at iteration 3; nested loops have one n
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from onnx import (
     FunctionProto,
@@ -127,7 +128,7 @@ def _a_call(index: GraphIndex, function: str) -> str:
     """
     check_functions(index.model.proto)
     key = next(function_key(f) for f in index.model.proto.functions if function_path(f) == function)
-    for body in (Body(MAIN, index.nodes), *index.inner_bodies):
+    for body in chain([Body(MAIN, index.nodes)], index.inner_bodies):
         for position, node in enumerate(body.nodes):
             if call_key(node) == key:
                 caller, inside, deeper = body.path.partition("/@")
@@ -231,7 +232,7 @@ def inner_values(index: GraphIndex, positions: Iterable[int] | None = None) -> I
     for position in range(len(index.nodes)) if positions is None else positions:
         for body in bodies(index, position):
             inner = InnerGraph.of(index, position, body).index
-            for name in (*inner.producer, *inner_values(inner)):
+            for name in chain(inner.producer, inner_values(inner)):
                 yield f"@{position}/{body}/{name}"
 
 
@@ -315,7 +316,7 @@ def put_back(graph: GraphProto, function: FunctionProto) -> None:
     del function.node[:], function.value_info[:]
     for tensor in constants:
         tensor.attribute[0].t.ClearField("name")
-    function.node.extend((*constants, *graph.node))
+    function.node.extend(chain(constants, graph.node))
     function.value_info.extend(graph.value_info)
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 
 from onnxsurgeon_lite.graph.bodies import inner_values
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex, function_path
@@ -30,7 +30,7 @@ class Completions:
         found = (
             self._selectors(typed) or self._inside(typed) or _starting(self.index.node_names, typed)
         )
-        return list(dict.fromkeys([*found, *_starting(self._values, typed)]))[:_MOST]
+        return list(dict.fromkeys(chain(found, _starting(self._values, typed))))[:_MOST]
 
     def inputs(self, typed: str) -> list[str]:
         """Complete graph inputs, constants excluded."""
@@ -94,8 +94,10 @@ class Completions:
         proto = self.index.model.proto
         names.update(*((*function.input, *function.output) for function in proto.functions))
         for graph in walk.graphs(proto):
-            names.update(value.name for value in (*graph.input, *graph.output, *graph.initializer))
-        return frozenset({*names, *map(str.strip, names)} - {""})
+            names.update(
+                value.name for value in chain(graph.input, graph.output, graph.initializer)
+            )
+        return frozenset(names.union(map(str.strip, names)) - {""})
 
     @cached_property
     def _values(self) -> list[str]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
@@ -228,7 +229,7 @@ class _Graph:
         schema = schema_of(self.index, node)
         known = schema.attributes if schema else {}
         usual = [known[name].default_value for name in names if name in known]
-        for attribute in (*node.attribute, *usual):
+        for attribute in chain(node.attribute, usual):
             value = helper.get_attribute_value(attribute) if attribute.name in names else None
             if isinstance(value, int | float):
                 return float(value)
@@ -502,4 +503,4 @@ def _text(value: Found) -> str:
     if len(set(numbers)) == 1:
         return numbers[0]
     middle = ["..."] if len(numbers) > _SHOWN else []
-    return f"[{', '.join([*numbers[: _SHOWN - 1], *middle, *numbers[_SHOWN - 1 :][-1:]])}]"
+    return f"[{', '.join(chain(numbers[: _SHOWN - 1], middle, numbers[_SHOWN - 1 :][-1:]))}]"

@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from onnxsurgeon_lite.errors import CutError, GraphError, OpenCutError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -38,7 +39,7 @@ def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> C
         CutError: an output is also an input, as it is not in the graph itself, or lies upstream of the inputs.
         OpenCutError: the inputs do not determine the outputs.
     """
-    for name in (*inputs, *outputs):
+    for name in chain(inputs, outputs):
         index.require(name)
     for name in outputs:
         if name in inputs and not (name in index.inputs and name in index.outputs):
@@ -170,7 +171,7 @@ def _open_cut(
     return OpenCutError(
         f"the inputs do not determine {', '.join(map(repr, outputs))}: "
         f"{', '.join(map(repr, missing))} also needed, by {' -> '.join(shown)}",
-        f"add --auto-inputs, or try: {_extract_command(index, [*inputs, *missing], outputs)}",
+        f"add --auto-inputs, or try: {_extract_command(index, list(inputs) + missing, outputs)}",
         missing,
         path,
     )

@@ -47,7 +47,7 @@ def dangling(model: ModelProto) -> Iterator[Dangling]:
     while pending:
         path, graph, outer = pending.pop()
         own = _own(graph)
-        visible = (own, *outer)
+        visible = (own,) + outer
         body = Body(path, graph.node)
         for position, node in enumerate(graph.node):
             missing = [name for name in node.input[:] if name and name not in own]

@@ -11,6 +11,7 @@ from collections import UserDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import overload
 
 from onnx import (
@@ -459,7 +460,7 @@ class GraphIndex:
     def values(self) -> Iterator[str]:
         """Yield every value of the graph itself: inputs, initializers, outputs of nodes."""
         around = self.model.enclosing.names
-        for name in dict.fromkeys((*self.inputs, *self.initializers, *self.producer)):
+        for name in dict.fromkeys(chain(self.inputs, self.initializers, self.producer)):
             if name not in around:
                 yield name
 

@@ -71,4 +71,4 @@ def _add_outputs(
 
 def _ends(path: str) -> list[int]:
     """Return where the path of each enclosing module, and of the module itself, ends."""
-    return [0, *(i for i, c in enumerate(path) if c == "."), len(path)] if path else [0]
+    return [0] + [i for i, c in enumerate(path) if c == "."] + [len(path)] if path else [0]

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from io import BufferedRWPair
+from itertools import chain
 from pathlib import Path
 from typing import NoReturn
 
@@ -177,7 +178,7 @@ def _reliable(model: bytes) -> bytes:
         return model
     part = _model(model)
     for number, graph in enumerate(walk.graphs(part)):
-        for info in (*graph.input, *graph.output, *graph.value_info):
+        for info in chain(graph.input, graph.output, graph.value_info):
             open_sizes(info.type, names=number > 0)
     return _encoded(part)
 
@@ -446,7 +447,7 @@ def _asked(
 ) -> _Fork:
     """Ask a fork for work; one that died does not answer."""
     with contextlib.suppress(OSError):
-        fork.ask(pickle.dumps((work, arguments, *limits)), limits[0])
+        fork.ask(pickle.dumps((work, arguments) + limits), limits[0])
     return fork
 
 

@@ -116,12 +116,12 @@ _RULES: Mapping[str, Mapping[int, Rule]] = {
         ("SkipSimplifiedLayerNormalization", "SkipLayerNormalization"),
         {0: _LIKE_FIRST, 3: _LIKE_FIRST},
     ),
-    "MatMulNBits": {0: (0, lambda node: [*node.sizes(0)[:-1], _size(node.number("N"))])},
+    "MatMulNBits": {0: (0, lambda node: node.sizes(0)[:-1] + [_size(node.number("N"))])},
     "GroupQueryAttention": dict(enumerate(_ATTENTION)),
-    "MultiHeadAttention": {0: (0, lambda node: [*node.sizes(0, 3)[:2], node.sizes(2, 3)[2]])},
+    "MultiHeadAttention": {0: (0, lambda node: node.sizes(0, 3)[:2] + [node.sizes(2, 3)[2]])},
     "GatherBlockQuantized": {0: (2, _gathered)},
     "EmbedLayerNormalization": {
-        0: (2, lambda node: [*node.sizes(0, 2), node.sizes(2, 2)[1]]),
+        0: (2, lambda node: node.sizes(0, 2) + [node.sizes(2, 2)[1]]),
     },
     "DequantizeLinear": {0: (1, lambda node: node.sizes(0))},
 }

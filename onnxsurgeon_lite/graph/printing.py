@@ -58,7 +58,7 @@ def _identifier(name: str) -> str:
 
 
 def _nodes(model: ModelProto) -> Iterator[NodeProto]:
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+    for nodes in (model.graph.node,) + tuple(function.node for function in model.functions):
         yield from walk.with_inner(nodes)
 
 

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.model.wire import Messages, fields
 
 _INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
 _NAMES = _INPUT, _OUTPUT
-_READ = frozenset((*_NAMES, _OPERATOR, _ATTRIBUTE, _DOMAIN))
+_READ = frozenset(_NAMES + (_OPERATOR, _ATTRIBUTE, _DOMAIN))
 FEW = 256
 """Nodes that protobuf reads as fast."""
 
@@ -303,7 +303,7 @@ class NodeTable:
     @property
     def domains(self) -> frozenset[str]:
         """The domains of operators, '' for ONNX's own."""
-        return frozenset({"", *map(plain_domain, self._distinct(_DOMAIN))})
+        return frozenset({""}.union(map(plain_domain, self._distinct(_DOMAIN))))
 
     def _distinct(self, number: int) -> frozenset[str]:
         """Return the strings in the fields of a number."""
@@ -329,7 +329,7 @@ class NodeTable:
         seen = dict[tuple[int | bytes, ...], int]()
         for node, held in attributes.items():
             seen.setdefault((kinds[node].item(), *held), node)
-        return sorted((*found, *seen.values()))
+        return sorted(chain(found, seen.values()))
 
     def _hashed(self, number: int) -> _Numbers:
         """Return for each node the number of the string in a field that it has at most once."""

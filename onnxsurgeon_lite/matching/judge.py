@@ -159,7 +159,7 @@ class ValueRule:
         """Pair the tensors to compare; what only one side has is paired with nothing."""
         ours, theirs = (arrays_in(self.seen(name, value)) for value in (actual, reference))
         count = max(len(ours), len(theirs))
-        sides = [[*side, *[_ABSENT] * (count - len(side))] for side in (ours, theirs)]
+        sides = [side + ([_ABSENT] * (count - len(side))) for side in (ours, theirs)]
         pairs = [(a, _in_range_of(a, r)) for a, r in zip(*sides, strict=True)]
         return pairs if name in self.outputs else [(a, _masked_as(a, r)) for a, r in pairs]
 

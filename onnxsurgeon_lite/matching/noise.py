@@ -71,4 +71,4 @@ def with_noise(
                 )
             if name in index.outputs:
                 said.append(f"noise of {name!r}: {moved:.3g} by {how}; {allowed:.3g} is allowed")
-    return replace(base, named=(*wider, *base.named)) if wider else asked, said
+    return replace(base, named=tuple(wider) + base.named) if wider else asked, said

@@ -5,6 +5,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import inf
 
 import numpy as np
@@ -240,7 +241,7 @@ class SampleComparing:
     ) -> Sequence[Values]:
         place, carry = (id(index), way, tuple(fetch)), self.job.carry
         if place not in self._sessions:
-            every = dict.fromkeys((*fetch, *carry.values()))
+            every = dict.fromkeys(chain(fetch, carry.values()))
             self._sessions[place] = OpenModel.of_many(index, way, list(every))
             self._carried[place] = Carried(carry)
         session, carried = self._sessions[place], self._carried[place]

@@ -167,7 +167,7 @@ class _Proof:
             for size in others:
                 if size != base[_key(symbol)]:
                     same = comparable and self._is_batch(symbol)
-                    cases.append(_Case({**base, _key(symbol): size}, same))
+                    cases.append(_Case(base | {_key(symbol): size}, same))
         return cases
 
     def _is_batch(self, symbol: Symbol) -> bool:
@@ -375,7 +375,7 @@ class StepProof:
         """
         if self._failure(result.model) is not None:
             result = self._without_failing(step)
-        notes = (*result.notes, *unmoved_notes(unmoved(self.trials)))
+        notes = result.notes + tuple(unmoved_notes(unmoved(self.trials)))
         line = f"agrees with the original in {counted(len(self.trials), 'run')}"
         return replace(result, notes=notes), line
 
@@ -394,7 +394,7 @@ class StepProof:
             else:
                 left_out.append(name)
                 notes.append(f"left out {name!r}, which is not proved: {failure}")
-        return replace(result, notes=(*notes, *result.notes))
+        return replace(result, notes=tuple(notes) + result.notes)
 
     def _failure(self, model: Model) -> str | None:
         """Return how a model differs from the original; None if it agrees."""

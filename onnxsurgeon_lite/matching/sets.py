@@ -75,7 +75,7 @@ def compare_sets(
     result = SetComparison(
         only_actual=[name for name in names if name not in reference],
         only_reference=[name for name in reference if name not in names],
-        left_over=[*reference.left_over],
+        left_over=list(reference.left_over),
     )
     rule = ValueRule(tolerance, outputs=names).beside(reference)
     if isinstance(actual, ReferenceSet):
@@ -173,7 +173,7 @@ def compared(
 ) -> SetComparison:
     """Compare the values that were fetched with their references."""
     inside, rule = known(index, reference), rule.beside(reference)
-    result = SetComparison(left_over=[*reference.left_over], exchanged=reference.exchanged)
+    result = SetComparison(left_over=list(reference.left_over), exchanged=reference.exchanged)
     for name, value in values:
         # an output that the runtime left out is missing, another value is none
         is_wanted = name in reference and (name in fetch or name in inside)

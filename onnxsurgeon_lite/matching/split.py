@@ -4,6 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from onnxsurgeon_lite.atomic import NewFolder
@@ -81,9 +82,9 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
     read = {name for part in parts for name in part.inputs}
     # no input is lost, and values that cross parts unnamed are said
     unread = [n for n in index.inputs if n not in read and n not in index.initializers]
-    parts[:1] = [replace(part, inputs=(*part.inputs, *unread)) for part in parts[:1]]
+    parts[:1] = [replace(part, inputs=part.inputs + tuple(unread)) for part in parts[:1]]
     crossing = tuple(n for n in index.rank if n in made & read and n not in selection.names)
-    notes = [*selection.notes, *(f"{name!r} crosses parts too" for name in crossing)]
+    notes = selection.notes + [f"{name!r} crosses parts too" for name in crossing]
     notes += (
         f"no part makes {n!r}: it depends on no input" for n in index.outputs if n not in made
     )
@@ -95,7 +96,7 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
     written = []
     models = [model_of(index, part) for part in found.parts]
     graphs = [model.proto.graph for model in models]
-    ends = {value.name for graph in graphs for value in (*graph.input, *graph.output)}
+    ends = {value.name for graph in graphs for value in chain(graph.input, graph.output)}
     # what `merge` needs to make the model whole again
     whole = json.dumps(
         {

@@ -165,7 +165,7 @@ def _tolerance(where: str, given: Mapping[str, object]) -> Tolerance | None:
     every = {name: given[name] for name in KINDS if name in given}
     tables = own | ({"*": every} if every else {})
     for table in tables.values():
-        if not isinstance(table, dict) or not table or table.keys() - {*KINDS}:
+        if not isinstance(table, dict) or not table or table.keys() - set(KINDS):
             raise UsageError(
                 f"a tolerance of {where} is not understood", "{ rtol = 1e-3, atol = 1e-5 }"
             )

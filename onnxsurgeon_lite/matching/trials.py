@@ -215,7 +215,7 @@ def _with_ranks(index: GraphIndex) -> Iterator[GraphIndex]:
     # one rank for all of them, then one of them a scalar
     ranks = [dict.fromkeys(unranked, rank) for rank in _RANKS]
     if len(unranked) > 1:
-        ranks += ({**ranks[0], name: 0} for name in unranked[:_SCALARS])
+        ranks += (ranks[0] | {name: 0} for name in unranked[:_SCALARS])
     for each in ranks:
         model = index.model.copy()
         for info in model.proto.graph.input:
@@ -258,12 +258,12 @@ def _sizes(index: GraphIndex) -> list[dict[str, int]]:
     alike = {name: numbers[place] for name, place in places.items()}
     free = [name for name, is_first in symbols.items() if not is_first]
     sums = [  # a mask is as long as the past and what is new
-        {**distinct, whole: distinct[part] + distinct[rest]}
+        distinct | {whole: distinct[part] + distinct[rest]}
         for whole in free
         for part, rest in combinations([name for name in free if name != whole], 2)
     ]
     most = sums if len(sums) <= _SUMS else []
-    return [distinct, wide, alike, *most, dict.fromkeys(symbols, 2), {}] if symbols else [{}]
+    return [distinct, wide, alike] + most + [dict.fromkeys(symbols, 2), {}] if symbols else [{}]
 
 
 def _is_small(index: GraphIndex, sizes: Mapping[str, int]) -> bool:

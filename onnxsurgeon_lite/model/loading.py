@@ -175,7 +175,9 @@ def _parse(data: bytes, path: Path) -> ModelProto:
         )
     imports = [*proto.opset_import, *(o for f in proto.functions for o in f.opset_import)]
     odd = [
-        v for v in (proto.ir_version, *(o.version for o in imports)) if not -_INT32 <= v < _INT32
+        v
+        for v in (proto.ir_version,) + tuple(o.version for o in imports)
+        if not -_INT32 <= v < _INT32
     ]
     if odd:
         raise ModelFileError(

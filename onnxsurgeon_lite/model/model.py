@@ -155,7 +155,7 @@ class Model:
         if external:
             self.fill(filter(is_external, walk.attribute_tensors(proto)))
             self.fill(t for t in external_tensors(proto) if not self.span(t)[0].is_verbatim)
-        on_disk = [(tensor, *self.span(tensor)) for tensor in filter(is_external, external)]
+        on_disk = [(tensor,) + self.span(tensor) for tensor in filter(is_external, external)]
         used = {file for _, file, *_ in on_disk}
         for file in used.union(file for file in self.files.values() if not file.is_missing):
             file.verify()

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from google.protobuf.message import DecodeError
@@ -108,7 +109,7 @@ def has_own_name(location: str, model: Path) -> bool:
 
 
 def _model_files(folder: Path) -> Iterator[Path]:
-    for place in (folder, *folder.parents):
+    for place in chain([folder], folder.parents):
         yield from (path for path in _files(place) if _looks_like_model(path))
     for below, _, names in os.walk(folder):
         if below != str(folder):
@@ -166,7 +167,7 @@ def _is_text(start: bytes) -> bool:
 def _has_contents(file: DataFile, used: Iterable[tuple[int, int]]) -> bool:
     """Return whether unused bytes of a file are anything but padding."""
     position = 0
-    for start, stop in (*used, (file.size, file.size)):
+    for start, stop in chain(used, [(file.size, file.size)]):
         gap = file.blocks(position, start - position) if start > position else ()
         if any(block != zeros(len(block)) for block in gap):
             return True

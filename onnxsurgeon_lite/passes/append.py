@@ -81,9 +81,9 @@ class Append:
         _take_places(done.model, index, set(gone))
         freed = rename_results(done.model, results)
         notes = (
-            *done.notes,
-            *no_outputs(gone),
-            *(f"value {old!r} is {new!r} now" for old, new in freed),
+            done.notes
+            + tuple(no_outputs(gone))
+            + tuple(f"value {old!r} is {new!r} now" for old, new in freed)
         )
         return PassResult.of(model, done.model, done.changes, notes)
 

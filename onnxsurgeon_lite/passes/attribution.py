@@ -234,7 +234,7 @@ def _scanned(
         )
     graph.output.add(name=total.name, type=graph.input[0].type)
     start = tape.zeros(tape.dims(value), value.dtype)
-    reads = [start.name, *(term.name for term in scanned)]
+    reads = [start.name] + [term.name for term in scanned]
     node = helper.make_node("Scan", reads, [], body=graph, num_scan_inputs=len(scanned))
     return Term(tape, tape.add(node, 1)[0], value.dtype)
 

@@ -110,7 +110,7 @@ class BatchOutputs:
                 f"the groups have different numbers of images: {shown}",
                 "list one output of each image in every group",
             )
-        for name in (*groups, self.count):
+        for name in chain(groups, [self.count]):
             if name in index:
                 raise UsageError(
                     f"value {name!r} exists already", "choose another name: NEW=OUTPUT,OUTPUT"

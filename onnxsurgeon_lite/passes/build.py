@@ -1,6 +1,7 @@
 """Build a model from ONNX text syntax, with initializers from arrays on disk."""
 
 from collections.abc import Mapping
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def add_initializers(model: Model, files: Mapping[str, str | PathLike[str] | Arr
     index = GraphIndex.of(result)
     for name, given in files.items():
         if name not in index.inputs and name not in index.consumers and name not in index.outputs:
-            known = dict.fromkeys((*index.inputs, *index.consumers))
+            known = dict.fromkeys(chain(index.inputs, index.consumers))
             raise UnknownNameError(name, f"graph {graph.name!r}", known)
         if isinstance(given, np.ndarray):
             path, tensor = Path("the array given"), dtypes.from_array(given, name)

@@ -169,7 +169,7 @@ class Builder:
             part.graph.initializer[-1].name = name
 
     def _proto(self) -> ModelProto:
-        opsets = {"": self.opset, **self.domains}
+        opsets = {"": self.opset} | self.domains
         proto = ModelProto(ir_version=self.ir_version, producer_name="onnxsurgeon-lite")
         proto.opset_import.extend(helper.make_opsetid(*opset) for opset in opsets.items())
         return proto

@@ -62,7 +62,9 @@ class Dedupe:
 
 def _kind(tensor: TensorProto) -> Key:
     """Key of tensors whose bytes must be compared."""
-    notes = (tensor.doc_string, *((entry.key, entry.value) for entry in tensor.metadata_props))
+    notes = (tensor.doc_string,) + tuple(
+        (entry.key, entry.value) for entry in tensor.metadata_props
+    )
     return tensor.data_type, tuple(tensor.dims), notes
 
 

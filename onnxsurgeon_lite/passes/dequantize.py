@@ -46,7 +46,7 @@ _LINEAR = (
     "Add", "Mul", "Sigmoid", "LeakyRelu", "GlobalAveragePool", "AveragePool", "MatMul", "Conv", "Concat", "Softmax",
 )  # fmt: skip
 _PLAIN = {f"QLinear{operator}": operator for operator in _LINEAR}
-_PLAIN |= {"QGemm": "Gemm", **PRODUCTS}
+_PLAIN |= {"QGemm": "Gemm"} | PRODUCTS
 """Operator on integers -> the one on the numbers that they stand for."""
 _QUANTIZED = {*QUANTIZERS, *_PLAIN}
 _FEW = 3  # nodes that a message names
@@ -131,7 +131,7 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) 
         if made and made[-1].output[0] == node.output[0]:
             nodes += made
         else:
-            nodes += [*made, node]
+            nodes += made + [node]
     del graph.node[:]
     graph.node.extend(nodes)
     graph.initializer.extend(dtypes.from_array(a, n) for n, a in found.weights.items())
@@ -193,7 +193,7 @@ def _drop_unread(graph: GraphProto, replaced: Set[str]) -> None:
         if not gone:
             break
         for place in gone:
-            freed.update((*graph.node[place].input, *graph.node[place].output))
+            freed.update(chain(graph.node[place].input, graph.node[place].output))
         drop_at(graph.node, gone)
     drop(graph.initializer, lambda tensor: tensor.name in freed and tensor.name not in read)
     made = set(walk.outputs(graph.node))

@@ -198,7 +198,7 @@ def _newer(model: Model, notes: list[str]) -> Model:
     if version >= OLDEST:
         return model.copy()
     done = Opset(OLDEST).apply(model)
-    notes.extend((f"opset {version} -> {OLDEST}, which gradients need", *done.notes))
+    notes.extend((f"opset {version} -> {OLDEST}, which gradients need",) + done.notes)
     return done.model
 
 

@@ -51,7 +51,7 @@ class Expose:
         around = {place: _around(index, place) for place in places if place.startswith(_PARTS)}
         named = [listed([place]) for place in places if place not in around]
         selection = select_values(index, self.values if self.all_values else named, inner=True)
-        wanted = [*selection.names, *chain.from_iterable(around.values())]
+        wanted = selection.names + list(chain.from_iterable(around.values()))
         wanted += index.producer if self.all_values and not self.values else ()
         hidden = [value for value in dict.fromkeys(wanted) if value not in index.outputs]
         if not hidden:
@@ -67,7 +67,7 @@ class Expose:
         exposed = set(hidden)  # outputs must not be in value_info too
         drop(result.proto.graph.value_info, lambda info: info.name in exposed)
         untyped = [v.name for v in declarations if not (v.HasField("type") and has_shape(v.type))]
-        notes = [*selection.notes, *(f"the type of {name!r} is unknown" for name in untyped)]
+        notes = selection.notes + [f"the type of {name!r} is unknown" for name in untyped]
         return PassResult(result, changed=True, notes=tuple(notes))
 
 

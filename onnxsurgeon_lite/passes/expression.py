@@ -7,6 +7,7 @@ is a node: names of attributes and of inputs are its keywords. `+ - * / ** @ < >
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
@@ -110,7 +111,7 @@ class _Writer:
     def _input(self, name: str, kind: TypeProto | None) -> str:
         if kind is None:
             graph = self.like.proto.graph
-            known = few([info.name for info in (*graph.input, *graph.output)])
+            known = few([info.name for info in chain(graph.input, graph.output)])
             raise BuildError(
                 f"nothing says what {name!r} is",
                 f"declare it: {name}: float[N, 3, 224, 224]; the model has {known}",

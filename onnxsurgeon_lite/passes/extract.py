@@ -80,7 +80,7 @@ class Extract:
                 raise
             added = missing_inputs(index, wanted_inputs, wanted_outputs)
             notes.append(f"added to the inputs to close the cut: {', '.join(map(repr, added))}")
-            cut = close(index, (*wanted_inputs, *added), wanted_outputs)
+            cut = close(index, wanted_inputs + tuple(added), wanted_outputs)
 
         index.require_sound(cut.nodes)
         result = submodel(index, cut)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from onnx import (
@@ -93,7 +94,7 @@ class Fix:
             _require_shapes(result.proto)
             require_valid(result)
         except GraphError as error:
-            error.told = (*changes, *error.told)
+            error.told = tuple(changes) + error.told
             raise
         return PassResult.of(model, result, changes)
 
@@ -133,7 +134,7 @@ def _header(proto: ModelProto, graphs: list[GraphProto]) -> Iterable[str]:
     used = set[str]().union(*(NodeTable.of(graph).domains for graph in graphs))
     is_complete = used <= opset_versions(proto.opset_import).keys()
     inner = [] if is_complete else list(walk.nodes(graphs))
-    holders = [(proto, inner), *((f, list(walk.with_inner(f.node))) for f in proto.functions)]
+    holders = [(proto, inner)] + [(f, list(walk.with_inner(f.node))) for f in proto.functions]
     for holder, nodes in holders:
         for domain in sorted({plain_domain(node.domain) for node in nodes} | {""}):
             if domain in opset_versions(holder.opset_import):
@@ -334,10 +335,12 @@ def _stale_inside(result: Model) -> Iterable[str]:
     for path in sorted(filter(None, current), key=lambda path: path.count("/")):
         graph = graph_at(result.proto, path)
         assert isinstance(graph, GraphProto)  # no path of a body leads to a function
-        inferred = infer(current[path].model, {v.name for v in (*graph.value_info, *graph.output)})
+        inferred = infer(
+            current[path].model, {v.name for v in chain(graph.value_info, graph.output)}
+        )
         stale = [
             info
-            for info in (*graph.value_info, *graph.output)
+            for info in chain(graph.value_info, graph.output)
             if info.name in inferred and contradicts(info.type, inferred[info.name])
         ]
         kept = {value.name for value in graph.output} if graph.input else set[str]()
@@ -366,7 +369,7 @@ def _declared(model: Model) -> list[ValueInfoProto]:
     """Return the declarations of what nodes make."""
     graph = model.proto.graph
     given = set(sources(graph))
-    return [info for info in (*graph.value_info, *graph.output) if info.name not in given]
+    return [info for info in chain(graph.value_info, graph.output) if info.name not in given]
 
 
 def _lacks_shape(kind: TypeProto) -> bool:

@@ -74,7 +74,7 @@ class Fold:
             if taken:
                 after = self.edit(GraphIndex.of(result))
                 result, notes = after.model, list(after.notes)
-                changes += [*taken, *after.changes]
+                changes += taken + list(after.changes)
         return PassResult.of(index.model, result, changes, notes, is_told=True)
 
 
@@ -170,7 +170,7 @@ def _fold_graph(
     if found.gone:
         made = _computed(found.index, found, count)
         idle = _idle(found.index, found.gone)
-        for same in (graph, *([] if index.graph is graph else [index.graph])):
+        for same in chain([graph], [] if index.graph is graph else [index.graph]):
             _replace(same, found, made, idle)
         count.folded += len(found.gone)
         count.constants += len(made)
@@ -230,7 +230,7 @@ class _Constants:
         if self.may_decide():
             taken = value_names(self.index)
             self.types, _ = infer_types(self.index)
-            for same in (graph, *([] if self.index.graph is graph else [self.index.graph])):
+            for same in chain([graph], [] if self.index.graph is graph else [self.index.graph]):
                 decided = decide(self.index, same, self.types, set(taken))
         if decided:
             self.index = GraphIndex.of(self.index.model)
@@ -467,7 +467,7 @@ def _replace(
     """Put results in the place of nodes, and remove the constants that are idle then."""
     gone, index = found.gone, found.index
     outputs = index.made_by(gone)
-    drop_at(graph.node, {*gone, *index.makers(idle)})
+    drop_at(graph.node, gone.union(index.makers(idle)))
     drop(graph.initializer, lambda tensor: tensor.name in idle)
     graph.initializer.extend(dtypes.from_array(array, name) for name, array in made.items())
     drop_declarations(graph, outputs - made.keys() | idle)

@@ -6,6 +6,7 @@ gives its original message, and a changed object changes only its own fields of 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -229,7 +230,7 @@ class Bridge:
     def _value_info(
         self, scope: _ImportedGraph, present: dict[str, gs.Tensor], gone: set[str], outer: set[int]
     ) -> Iterator[ValueInfoProto]:
-        ends = {id(tensor) for tensor in (*scope.graph.inputs, *scope.graph.outputs)}
+        ends = {id(tensor) for tensor in chain(scope.graph.inputs, scope.graph.outputs)}
         declared = set(ends)
         for info in scope.proto.value_info:
             tensor = scope.tensors.get(info.name)
@@ -249,7 +250,7 @@ class Bridge:
 
 def _ends(proto: GraphProto, info: ValueInfoProto) -> bool:
     """Return whether the original graph declares an input or output in value_info too."""
-    return any(info.name == value.name for value in (*proto.input, *proto.output))
+    return any(info.name == value.name for value in chain(proto.input, proto.output))
 
 
 def _follow(result: GraphProto, names: dict[str, str], gone: set[str]) -> None:

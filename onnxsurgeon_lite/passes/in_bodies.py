@@ -91,7 +91,7 @@ def outside(step: Pass, path: str, index: GraphIndex, captured: Container[str]) 
         given = split_names(index, getattr(step, field))
         deeper = [name for name in given if _BODY.search(name)]  # these are ids
         ids = chosen_nodes(index, [name for name in given if name not in deeper])
-        found[field] = tuple(f"{path}/{each}" for each in (*ids, *deeper))
+        found[field] = tuple(f"{path}/{each}" for each in chain(ids, deeper))
     return cast(
         "Pass", replace(cast("DataclassInstance", step), **cast("dict[str, object]", found))
     )

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
@@ -117,7 +118,7 @@ def merge_all(
         waiting.setdefault(name, []).append(value)
     merged, notes, changes = models[0], list[str](), list[str]()
     made = set(_names(merged.proto.graph.output))
-    for guest, prefix in zip(models[1:], [*prefixes, *[""] * len(models)], strict=False):
+    for guest, prefix in zip(models[1:], chain(prefixes, [""] * len(models)), strict=False):
         inputs = set(_names(guest.proto.graph.input))
         if guest is models[-1]:
             inputs |= waiting.keys() - set(asked)  # which `merge` says that it has not
@@ -185,7 +186,7 @@ def _restore(merged: Model, whole: Mapping[str, list[str]], outputs: Iterable[st
     gone = [name for name in outputs if name in made - ends]
     if not whole:
         return gone
-    places = {name: n for n, name in enumerate((*whole["inputs"], *whole["outputs"]))}
+    places = {name: n for n, name in enumerate(chain(whole["inputs"], whole["outputs"]))}
     for values in (graph.input, graph.output):
         values.sort(key=lambda value: places.get(value.name, len(places)))
     if ends.issuperset(places):

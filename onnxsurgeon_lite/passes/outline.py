@@ -185,7 +185,7 @@ def _shape_of(function: FunctionProto) -> bytes:
         for field in ("name", "doc_string", "metadata_props"):
             node.ClearField(field)
     made = walk.outputs(function.node)
-    names = {name: f"v{n}" for n, name in enumerate(dict.fromkeys((*function.input, *made)))}
+    names = {name: f"v{n}" for n, name in enumerate(dict.fromkeys(chain(function.input, made)))}
     _rename(plain, names)
     return bytes(plain.SerializeToString(deterministic=True))
 

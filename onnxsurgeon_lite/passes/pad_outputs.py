@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import ClassVar
 
 from onnx import TensorProto, helper
@@ -56,7 +57,7 @@ class PadOutputs:
         """
         index = GraphIndex.of(model)
         names = split(self.outputs, index.outputs)
-        for name in (*names, *self.fill):
+        for name in chain(names, self.fill):
             require_output(index, name)
         require_length(self.most)
         names = names or [name for name in index.outputs if is_ragged(index, name)]
@@ -89,4 +90,4 @@ class PadOutputs:
             info.type.CopyFrom(padded_type(kinds[name], [self.most]))
         graph.output.append(helper.make_tensor_value_info(self.count, TensorProto.INT64, [1]))
         changes = [f"padded output {name!r} to {self.most}" for name in names]
-        return PassResult.of(model, result, [*changes, f"{self.count!r} counts {names[0]!r}"])
+        return PassResult.of(model, result, changes + [f"{self.count!r} counts {names[0]!r}"])

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -80,8 +81,8 @@ def _complete(result: Model, source: Model) -> None:
         before = by_name(source.proto.graph.input)
         declared = {info.name for info in proto.graph.input}
         new = [tensor for tensor in proto.graph.initializer if tensor.name not in declared]
-        kept = {name for node in proto.graph.node for name in (*node.input, *captured(node))}
-        kept.update(value.name for value in (*proto.graph.output, *proto.graph.initializer))
+        kept = {name for node in proto.graph.node for name in chain(node.input, captured(node))}
+        kept.update(value.name for value in chain(proto.graph.output, proto.graph.initializer))
         gone = by_name(source.proto.graph.initializer).keys() - kept
         drop(proto.graph.input, lambda info: info.name in gone)
         proto.graph.input.extend(

@@ -75,7 +75,7 @@ class Appender(NewNodes):
         scalar = _fill_tensor(kind, fill, value)
         dims = dims_of(kind)[1:]
         if all(dim.HasField("dim_value") for dim in dims):
-            shape = self.constant([most, *(dim.dim_value for dim in dims)], f"{value}.filler.shape")
+            shape = self.constant([most] + [dim.dim_value for dim in dims], f"{value}.filler.shape")
         else:
             whole = self.add("Shape", [value], f"{value}.shape")
             places = self.constant(range(1, 1 + len(dims)), f"{value}.dimensions")

@@ -1,6 +1,7 @@
 """Remove nodes and connect their readers to their inputs."""
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from onnxsurgeon_lite.errors import EditError
@@ -130,7 +131,7 @@ def _fits(index: GraphIndex, value: str, other: str) -> bool:
 
 def _who(index: GraphIndex, value: str, readers: dict[str, list[int]]) -> str:
     users = [index.describe(user) for user in readers[value][:4]]
-    return ", ".join([*users, *(["the graph's output"] if value in index.outputs else [])])
+    return ", ".join(chain(users, ["the graph's output"] if value in index.outputs else []))
 
 
 def _require_free(index: GraphIndex, bypass: dict[str, str], outputs: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import MutableSequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from onnx import ValueInfoProto
@@ -59,6 +60,6 @@ def _put(infos: MutableSequence[ValueInfoProto], kind: str, first: list[str]) ->
     if len(set(first)) < len(first):
         raise UsageError(f"an {kind} is named twice", "name each once")
     held = by_name(infos)
-    ordered = [held[name] for name in dict.fromkeys([*first, *held])]
+    ordered = [held[name] for name in dict.fromkeys(chain(first, held))]
     del infos[:]
     infos.extend(ordered)

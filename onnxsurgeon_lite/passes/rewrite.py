@@ -200,7 +200,9 @@ class _Rewriting:
         if any(info.HasField("type") for info in declared.values()):
             index.learn_types(names)
         types = {name: index.types[name] for name in names if name in index.types}
-        key = (id(rule), *(types[n].SerializeToString() if n in types else b"" for n in names))
+        key = (id(rule),) + tuple(
+            types[n].SerializeToString() if n in types else b"" for n in names
+        )
         if key not in self.checked:
             known = _checked(index, rule, nodes, types)
             self.checked[key] = [known.get(name) for name in results]
@@ -355,7 +357,7 @@ def _checked(
     source = index.model.proto
     probe = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
     probe.opset_import.extend(_imports(source, [rule]))
-    probe.functions.extend([*source.functions, *rule.functions])
+    probe.functions.extend(chain(source.functions, rule.functions))
     probe.graph.node.extend(nodes)
     probe.graph.input.extend(ValueInfoProto(name=name, type=types[name]) for name in types)
     part = GraphIndex.of(index.model.with_proto(probe))
@@ -426,7 +428,7 @@ def _replace(
     nodes = [
         node
         for position, old in enumerate(target.node)
-        for node in [*([] if position in gone else [old]), *added.get(position, ())]
+        for node in chain([] if position in gone else [old], added.get(position, ()))
     ]
     del target.node[:]
     target.node.extend(nodes)

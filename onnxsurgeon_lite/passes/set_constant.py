@@ -1,6 +1,7 @@
 """Change the numbers of a constant."""
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from onnx import AttributeProto, NodeProto, TensorProto, TensorShapeProto
@@ -152,7 +153,7 @@ def _put(result: Model, index: GraphIndex, value: str, new: TensorProto) -> None
         graph.initializer[initializer_place(graph, value)].CopyFrom(new)
     else:
         fill(graph.node[index.makers([value])[0]], new)
-    for info in (*graph.input, *graph.value_info):
+    for info in chain(graph.input, graph.value_info):
         if info.name == value and info.type.tensor_type.HasField("shape"):
             _declare(info.type.tensor_type.shape, new)
 

@@ -1,6 +1,7 @@
 """Change the operator of nodes."""
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from onnx import TypeProto
@@ -42,7 +43,7 @@ class SetOp:
         """
         before = GraphIndex.of(model)
         chosen = chosen_nodes(before, self.nodes)
-        touched = {name for node in chosen.values() for name in (*node.input, *node.output)}
+        touched = {name for node in chosen.values() for name in chain(node.input, node.output)}
         known = {name for name in touched if name and name in before} if len(chosen) == 1 else set()
         # inference for one node starts before the model is copied
         before.foresee(known)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -199,7 +200,7 @@ class _Moving:
         if schema is None or not _is_lossless(self.new, self.old):
             return False
         variable = schema.inputs[min(slot, len(schema.inputs) - 1)].type_str
-        others = [p.type_str for p in (*schema.inputs, *schema.outputs)]
+        others = [p.type_str for p in chain(schema.inputs, schema.outputs)]
         return others.count(variable) == 1 and _allows(schema, variable, self.new)
 
 

@@ -22,7 +22,7 @@ _INLINE = 16  # more numbers are not typed
 
 def as_step(step: Pass) -> dict[str, object]:
     """Return a pass as the step of a recipe; many numbers, and models, as what they are."""
-    return {"verb": step.name, **{name: _plain(value) for name, value in given(step).items()}}
+    return {"verb": step.name} | {name: _plain(value) for name, value in given(step).items()}
 
 
 def _plain(value: object) -> object:
@@ -42,7 +42,7 @@ def as_command(steps: Sequence[Pass], path: Path | None) -> list[str]:
     if len(steps) != 1:
         return []
     words = list(_words(steps[0]))
-    return ["onnxdbg", "edit", steps[0].name, str(path or "model.onnx"), *words] if words else []
+    return ["onnxdbg", "edit", steps[0].name, str(path or "model.onnx")] + words if words else []
 
 
 def _words(step: Pass) -> Iterator[str]:
@@ -54,7 +54,7 @@ def _words(step: Pass) -> Iterator[str]:
         case SetOp(nodes, op_type):
             yield from (listed(nodes), op_type)
         case Remove(nodes, bridge):
-            yield from (listed(nodes), *(["--bridge", bridge] if bridge else []))
+            yield from (listed(nodes),) + tuple(["--bridge", bridge] if bridge else [])
         case Rewire(old, new, to, slot):
             yield from (old, new, *_flags("--to", to))
             yield from () if slot is None else ("--slot", str(slot))

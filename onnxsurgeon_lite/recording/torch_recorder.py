@@ -33,6 +33,7 @@ import traceback
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -251,7 +252,7 @@ def _check(module: object, scopes: Sequence[str]) -> None:
                 f"the module has no submodule {pattern!r} (it has {len(paths)})",
                 _closest(pattern, paths),
             )
-    if any(p.is_meta for p in (*module.parameters(), *module.buffers())):
+    if any(p.is_meta for p in chain(module.parameters(), module.buffers())):
         raise RecordError(
             "the module is on the meta device and has no weights", "load them, then record"
         )
@@ -284,7 +285,7 @@ def _evaluating(module: torch.nn.Module) -> Iterator[None]:
 
 def _on_device_of(module: torch.nn.Module, sample: ModuleCall) -> ModuleCall:
     """Move the arguments to the device of the module's weights, if all weights are on one."""
-    devices = {p.device for p in (*module.parameters(), *module.buffers())}
+    devices = {p.device for p in chain(module.parameters(), module.buffers())}
     if len(devices) != 1:
         return sample
     device = devices.pop()
@@ -568,7 +569,7 @@ class _Folder:
             where = self._write(name, tensor)
             self._written[key] = weakref.ref(tensor), tensor._version, where
         self._names.add((self.sample, name))
-        self.entries.append({"name": name, "sample": self.sample, **where, **known})
+        self.entries.append({"name": name, "sample": self.sample} | where | known)
 
     def _write(self, name: str, tensor: torch.Tensor) -> dict[str, object]:
         data = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
@@ -579,7 +580,7 @@ class _Folder:
             except OSError as error:
                 raise self._cannot_write(error) from error
         where = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape)}
-        return {**where, "offset": offset, "length": length}
+        return where | {"offset": offset, "length": length}
 
     def _index(self, name: str) -> str:
         values = ",\n  ".join(map(json.dumps, self.entries))

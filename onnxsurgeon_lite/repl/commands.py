@@ -151,13 +151,13 @@ def _evaluate(session: PromptSession, rest: str) -> object:
     text = _values(session, rest)
     every = session.names.every
     frames = session.dbg.frames
-    known = {**vars(builtins), **session.namespace}
+    known = vars(builtins) | session.namespace
     named = text in every or any(n in text for n in every if not _WORD.fullmatch(n))
     used = None if named else _expression(text)
     held = [name for name in used or () if any(name in frame.index for frame in frames)]
     if used is None or not all(name in held or name in known for name in used):
         return session.dbg.read(text)
-    return eval(text, {**session.namespace, **{name: session.dbg[name] for name in held}})
+    return eval(text, session.namespace | {name: session.dbg[name] for name in held})
 
 
 def _expression(text: str) -> list[str] | None:
@@ -296,7 +296,7 @@ def _help(session: PromptSession, rest: str) -> None:
 def _show_all(session: PromptSession) -> None:
     """Show a line for everything that can be typed."""
     for title, commands in GROUPS.items():
-        plain.out("\n".join([title, *(_line(*each) for each in commands.items())]))
+        plain.out("\n".join([title] + [_line(*each) for each in commands.items()]))
     verbs = {verb: text for verb, text in session.verbs.names.items() if verb not in COMMANDS}
     others = {"Commands of onnxdbg, on this model": verbs, "Python objects": _OBJECTS}
     for title, texts in others.items():
@@ -307,7 +307,7 @@ def _show_all(session: PromptSession) -> None:
 
 
 def _line(word: str, command: PromptCommand) -> str:
-    named = ", ".join([word, *(short for short, long in ALIASES.items() if long == word)])
+    named = ", ".join([word] + [short for short, long in ALIASES.items() if long == word])
     return f"  {named + ' ' + command.usage:<30} {command.help}"
 
 
@@ -409,11 +409,11 @@ GROUPS: dict[str, dict[str, PromptCommand]] = {
 COMMANDS = {word: command for group in GROUPS.values() for word, command in group.items()}
 ALIASES = {
     short: word
-    for word, forms in {
-        **{"break": "b", "delete": "cl clear", "continue": "c cont", "next": "n", "step": "s"},
-        **{"out": "r", "until": "unt", "quit": "q exit", "p": "pp", "display": "watch"},
-        **{"where": "w bt", "up": "u", "down": "d", "list": "l", "help": "h"},
-    }.items()
+    for word, forms in (
+        {"break": "b", "delete": "cl clear", "continue": "c cont", "next": "n", "step": "s"}
+        | {"out": "r", "until": "unt", "quit": "q exit", "p": "pp", "display": "watch"}
+        | {"where": "w bt", "up": "u", "down": "d", "list": "l", "help": "h"}
+    ).items()
     for short in forms.split()
 }
 """Short forms as pdb has them, and other words for the same."""

@@ -62,7 +62,7 @@ class EditedModel:
 
     def __dir__(self) -> list[str]:
         verbs = [verb.replace("-", "_") for verb in passes.PASSES]
-        return [*verbs, "apply", "current", "history", "redo", "undo"]
+        return verbs + ["apply", "current", "history", "redo", "undo"]
 
     def __repr__(self) -> str:
         edits = f", {len(self.history.steps)} edits" if self.history.steps else ""

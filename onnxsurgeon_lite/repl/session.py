@@ -103,7 +103,7 @@ class PromptSession:
         lost = self.dbg.load(self.model.current)
         self._look()
         notes = [f"{point} has no node any more" for point in lost]
-        plain.show_notes(["the model changed: at its start again", *notes])
+        plain.show_notes(["the model changed: at its start again"] + notes)
 
     def tell_made(self) -> None:
         """Say once how inputs were made."""

@@ -51,7 +51,7 @@ def run_shell(session: PromptSession) -> None:
 def install(shell: InteractiveShell, session: PromptSession) -> Preparation:
     """Give a shell the commands, the names, their completion and how results look; another session's end then."""
     before = shell.user_ns.get(_SESSION)
-    names = {**session.namespace, _DO: _doer(session), _SESSION: session}
+    names = session.namespace | {_DO: _doer(session), _SESSION: session}
     shell.push(names, interactive=False)
     session.namespace = session.dbg.names = shell.user_ns
     session.show = _shower(shell)

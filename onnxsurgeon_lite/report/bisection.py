@@ -192,7 +192,7 @@ def _headline(culprit: Culprit) -> str:
     what = f"{culprit.verdict}: {where}{_node(culprit)}"
     made = f"{what} makes {culprit.value!r}"
     if culprit.seen:
-        seen = first(list(map(repr, dict.fromkeys([culprit.value, *culprit.seen]))), _FEW)
+        seen = first(list(map(repr, dict.fromkeys([culprit.value] + culprit.seen))), _FEW)
         made = f"{what}, seen at {seen}"
     compared = _compared(culprit)
     if compared is not None and not compared.match:

@@ -69,7 +69,7 @@ def stop_text(stop: Stop) -> str:
 def reading_text(reading: Reading) -> str:
     """A value: what it is, a corner of its numbers, and how it compares."""
     first, *rest = _lines(reading)
-    lines = [f"{first.lstrip()}; {reading.producer}", *rest]
+    lines = [f"{first.lstrip()}; {reading.producer}"] + rest
     numbers = (text for array in arrays_in(reading.value) for text in _numbers(array))
     return "\n".join([shown_lines(lines), *numbers])
 
@@ -137,7 +137,7 @@ def _statistics(line: Statistics) -> str:
         low, high, mean = map(number_text, (line.min, line.max, line.mean))
         numbers = f": {low} .. {high}, mean {mean}"
     odd = [f"{count} {what}" for count, what in ((line.nan, "NaN"), (line.inf, "Inf")) if count]
-    return ", ".join([f"{line.name} {line.dtype} {list(line.shape)}{numbers}", *odd])
+    return ", ".join([f"{line.name} {line.dtype} {list(line.shape)}{numbers}"] + odd)
 
 
 def _numbers(array: Array) -> list[str]:

@@ -19,7 +19,7 @@ def show_edit(found: ModelDiff | None) -> None:
         return
     count = len(found.differences)
     what = counted(count, "difference") if count else "no difference"
-    say(shown("; ".join([f"diff: {what}", *found.notes])))
+    say(shown("; ".join([f"diff: {what}"] + found.notes)))
     lines = list(_lines(found))
     kept = lines if len(lines) <= _OF_AN_EDIT else lines[: _OF_AN_EDIT - 1]
     say_all(f"  {line}" for line in kept)
@@ -67,7 +67,7 @@ def change_texts(difference: Difference) -> list[str]:
     texts = [change for change in difference.changes if _is_text(change)]
     parts = [change for change in difference.changes if len(texts) == 1 or not _is_text(change)]
     counted = [f"{len(texts)} texts of metadata"] if len(texts) > 1 else []
-    return [*map(_change_text, parts), *counted]
+    return list(map(_change_text, parts)) + counted
 
 
 def only_texts(difference: Difference) -> bool:

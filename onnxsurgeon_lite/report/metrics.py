@@ -119,7 +119,7 @@ def explain(name: str, comparison: Comparison) -> list[str]:
     dtype = comparison.dtypes[0]
     lines = [f"mismatch at value {name!r} ({dtype} {list(comparison.shapes[0])})"]
     if comparison.reason in ("shape", "dtype"):
-        return [*lines, f"  {gap(comparison)}"]
+        return lines + [f"  {gap(comparison)}"]
     if comparison.non_finite is not None:
         where = list(comparison.non_finite)
         lines.append(f"  first non-finite difference at {where}: {gap(comparison)}")

@@ -18,11 +18,7 @@ def show_suite(result: SuiteResult) -> None:
     count = counted(len(result.outcomes), "check")
     say(f"{len(failed)} of {count} failed" if failed else f"{count}: match")
     rows = [
-        (
-            "match" if o.match else "ERROR" if o.error else "MISMATCH",
-            o.name,
-            *_compared(o),
-        )
+        ("match" if o.match else "ERROR" if o.error else "MISMATCH", o.name) + _compared(o)
         for o in result.outcomes
     ]
     show_table(["", "check", "outputs", "max abs"], rows)

@@ -160,7 +160,7 @@ def show_distributions(tensors: Sequence[Distribution]) -> None:
         _show_one(tensors[0])
         return
     rows = [(*_cells(t), _small(t.counts)) for t in tensors]
-    show_table([*_TITLES, "histogram"], rows)
+    show_table(_TITLES + ["histogram"], rows)
 
 
 def _cells(tensor: Distribution) -> list[object]:

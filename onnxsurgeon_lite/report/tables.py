@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Generic, TypeVar
 
 from rich.cells import cell_len
@@ -86,10 +87,10 @@ def table(
     cells = [row + [""] * (len(columns) - len(row)) for row in cells]
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
     layout = _Layout(columns, widths, width() if limit is None else limit)
-    titles, *lines = (layout.row(row) for row in (columns, *cells))
+    titles, *lines = (layout.row(row) for row in chain([columns], cells))
     titles = titles[: len(layout.above) + 1]
-    rule = "─" * max(cell_len(row[len(layout.above)]) for row in (titles, *lines))
-    return [*titles, rule, *itertools.chain.from_iterable(lines)]
+    rule = "─" * max(cell_len(row[len(layout.above)]) for row in chain([titles], lines))
+    return titles + [rule] + list(itertools.chain.from_iterable(lines))
 
 
 @dataclass
@@ -107,7 +108,7 @@ class _Layout:
         while self.limit and self._total() > self.limit and len(self.beside) > 1:
             widest = max(self.beside, key=self.widths.__getitem__)
             if self.widths[widest] > self.limit // 4 and widest != len(self.titles) - 1:
-                self.above = sorted([*self.above, widest])
+                self.above = sorted(self.above + [widest])
                 self.beside.remove(widest)
             else:
                 self.below.insert(0, self.beside.pop())

@@ -62,7 +62,7 @@ class Child:
         self._files = TemporaryFolder() if arguments else None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it is open as long as the child runs
         with Meeting() as meeting:
-            words = str(_SCRIPTS / script), *arguments
+            words = (str(_SCRIPTS / script),) + arguments
             start = functools.partial(
                 subprocess.Popen,
                 guarded(*words, memory_limit=memory_limit, python=python, place=meeting.place),
@@ -227,7 +227,7 @@ class Child:
         if code == -9:  # SIGKILL
             return "killed, most likely because memory ran out"
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return ": ".join([how, *last])
+        return ": ".join([how] + last)
 
 
 @functools.cache

@@ -75,7 +75,7 @@ class Float64:
             (self._convolution, "the definition in float64"),
             (self._in_evaluator, "the ONNX reference evaluator in float64"),
         )
-        for way, name in (*ways[1:], ways[0]) if self.doubted else ways:
+        for way, name in ways[1:] + (ways[0],) if self.doubted else ways:
             found = way(positions, given, output)
             if is_array(found):
                 return found, name
@@ -172,7 +172,7 @@ def convolve(node: NodeProto, x: Array, weight: Array, bias: Array | None = None
     groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
     taps = tuple(range(2 + axes, 2 + 2 * axes))
     made = [
-        np.tensordot(w, k, ((1, *taps), (1, *range(2, 2 + axes))))
+        np.tensordot(w, k, ((1,) + taps, (1, *range(2, 2 + axes))))
         for w, k in zip(np.split(windows, groups, 1), np.split(wide, groups, 0), strict=True)
     ]
     result = np.moveaxis(np.concatenate(made, -1), -1, 1)

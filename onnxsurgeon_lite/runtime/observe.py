@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto
@@ -254,7 +255,7 @@ class Observer:
         index, source = self.index, self.index.model.proto
         outputs = list(dict.fromkeys(outputs))
         reads = (name for position in positions for name in index.reads[position])
-        used = dict.fromkeys((*reads, *outputs))
+        used = dict.fromkeys(chain(reads, outputs))
         produced = index.made_by(positions)
         given = [name for name in used if name in inputs and name not in outputs]
 

@@ -110,12 +110,12 @@ def _with_setting(options: RuntimeOptions, name: str, value: str) -> RuntimeOpti
 
             return replace(options, python=interpreter_of(value))
         case "disabled":
-            return replace(options, disabled=(*options.disabled, value))
+            return replace(options, disabled=options.disabled + (value,))
         case "else" if value == REFERENCE:
             return replace(options, otherwise=value)
         case "opt" | "threads" | "else":
             raise UsageError(f"{name}={value} is no setting", _KNOWN)
-    return replace(options, settings=(*options.settings, (name, value)))
+    return replace(options, settings=options.settings + ((name, value),))
 
 
 def _require_known(options: RuntimeOptions) -> None:
@@ -137,7 +137,7 @@ def words_of(options: RuntimeOptions) -> list[str]:
         return words
     return [
         "--runtime",
-        ":".join([options.runtime, *([listed(settings)] if settings else [])]),
+        ":".join([options.runtime] + ([listed(settings)] if settings else [])),
         *words,
     ]
 
@@ -145,7 +145,7 @@ def words_of(options: RuntimeOptions) -> list[str]:
 def in_full_precision(options: RuntimeOptions) -> RuntimeOptions | None:
     """Return options without the lower precision that a runtime may choose by itself; None if no switch is known."""
     switch = _SWITCHES.get(options.runtime if options.runtime != ORT else options.provider)
-    return replace(options, settings=(*options.settings, switch)) if switch else None
+    return replace(options, settings=options.settings + (switch,)) if switch else None
 
 
 def require_ort(verb: str, *sides: RuntimeOptions, any_python: bool = False) -> None:

@@ -21,7 +21,7 @@ from onnxsurgeon_lite.tensors.references import save_tensors
 CALIBRATIONS = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
 _SECONDS = 600.0
 _TEXT = ("doc_string", "metadata_props")
-_MODEL = ("producer_name", "producer_version", "domain", "model_version", *_TEXT)
+_MODEL = ("producer_name", "producer_version", "domain", "model_version") + _TEXT
 _WORKER = Path(__file__).with_name("quantize_worker.py")
 
 
@@ -93,13 +93,13 @@ def _failed(said: bytes) -> RuntimeFailure:
         text = f"onnxruntime's quantizer needs {name!r}, which is not installed"
         return RuntimeFailure(text, f"pip install {name.replace('_', '-')}")
     last = said.decode(errors="replace").strip().splitlines()[-1:]
-    return RuntimeFailure(": ".join(["onnxruntime's quantizer fails", *last]))
+    return RuntimeFailure(": ".join(["onnxruntime's quantizer fails"] + last))
 
 
 def _carry(source: ModelProto, made: ModelProto) -> None:
     """Give a quantized model what the tool drops: producer, documentation and metadata, also of what it replaced."""
     _describe(source, made, _MODEL)
-    _describe(source.graph, made.graph, ("name", *_TEXT))
+    _describe(source.graph, made.graph, ("name",) + _TEXT)
     for kind in ("input", "output", "initializer"):
         known = by_name(getattr(source.graph, kind))
         for value in getattr(made.graph, kind):

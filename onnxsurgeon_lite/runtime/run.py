@@ -122,7 +122,7 @@ def _keep_only(model: Model, names: Sequence[str]) -> None:
     """Make values the outputs of a model, and drop what they are not computed from."""
     index, graph = GraphIndex.of(model), model.proto.graph
     needed = index.ancestors(names)
-    read = {*names, *(name for position in needed for name in index.reads[position])}
+    read = index.read_by(needed).union(names)
     drop_at(graph.node, set(range(len(graph.node))) - needed)
     drop(graph.initializer, lambda tensor: tensor.name not in read)
     drop(graph.sparse_initializer, lambda tensor: tensor.values.name not in read)

@@ -7,6 +7,7 @@ What it lacks are the operators of a Python file (`ops`), or those that it has n
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from onnx import ModelProto, NodeProto, TypeProto
@@ -132,7 +133,7 @@ class Stages(Runtime):
         observer = Observer(index, self, prefix=_PREFIX)
         self.alias({observer.stored(name): stored for name, stored in feeds.items()})
         observer.kept.update((name, index.inputs[name].type) for name in feeds)
-        wanted = list(dict.fromkeys([*fetch, *keep]))
+        wanted = list(dict.fromkeys(chain(fetch, keep)))
         left = index.ancestors(wanted, stop=observer.kept)
         try:
             for position in index.in_order(left):
@@ -156,7 +157,7 @@ class Stages(Runtime):
         index = observer.index
         done = index.ancestors(names, stop=observer.kept)
         left -= done
-        later = {*wanted, *(name for position in left for name in index.reads[position])}
+        later = index.read_by(left).union(wanted)
         made = (name for position in sorted(done) for name in index.nodes[position].output)
         return observer.fetch(names, [name for name in made if name in later])
 

@@ -22,6 +22,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from io import BufferedRWPair
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -198,7 +199,7 @@ class Worker:
             self.session = ort.InferenceSession(
                 model,
                 options,
-                providers=[*providers[:-1], (providers[-1], settings)] if settings else providers,
+                providers=providers[:-1] + [(providers[-1], settings)] if settings else providers,
                 disabled_optimizers=disabled or None,
             )
         placed = _placed(self.session) if records else None
@@ -237,7 +238,7 @@ class Worker:
         self, feeds: dict[str, str], fetch: list[str], keep: dict[str, str]
     ) -> tuple[Header, list[memoryview]]:
         """Run on stored values (input name -> stored name); hold the fetched values, store the kept ones."""
-        names = list(dict.fromkeys((*fetch, *keep)))
+        names = list(dict.fromkeys(chain(fetch, keep)))
         with _few_pages(self.folder):
             results = self._run({n: self.store[stored] for n, stored in feeds.items()}, names)
         kept = _apart({name: results[name] for name in keep}, len(names))

@@ -70,10 +70,10 @@ def _halves(group: list[int]) -> list[list[int]]:
 
 def _without_each(kept: Mapping[int, Item], pending: Iterable[list[int]]) -> Iterator[list[Item]]:
     """Yield what is left without each group, as if each could not be left out."""
-    pending = [*pending]
+    pending = list(pending)
     while pending:
         group = pending.pop()
-        if rest := [item for place, item in kept.items() if place not in {*group}]:
+        if rest := [item for place, item in kept.items() if place not in set(group)]:
             yield rest
         if len(group) > 1:
             pending += _halves(group)
@@ -88,19 +88,19 @@ def shortest_run(items: Sequence[Item], holds: Callable[[list[Item]], bool]) -> 
     start, beyond = 0, len(items)
     while beyond - start > 1:
         middle = (start + beyond) // 2
-        start, beyond = (middle, beyond) if holds([*items[middle:]]) else (start, middle)
+        start, beyond = (middle, beyond) if holds(list(items[middle:])) else (start, middle)
 
     # double the length until it holds, then halve
     short, count = 0, 1
-    while start + count < len(items) and not holds([*items[start : start + count]]):
+    while start + count < len(items) and not holds(list(items[start : start + count])):
         short, count = count, 2 * count
     count = min(count, len(items) - start)
     while count - short > 1:
         middle = (short + count) // 2
         short, count = (
-            (short, middle) if holds([*items[start : start + middle]]) else (middle, count)
+            (short, middle) if holds(list(items[start : start + middle])) else (middle, count)
         )
-    return [*items[start : start + count]]
+    return list(items[start : start + count])
 
 
 def by_worth(

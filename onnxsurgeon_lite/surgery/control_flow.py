@@ -134,7 +134,7 @@ class _Straight:
         given = {name: name for name in captured_by(body)} | self._hoisted(body)
         inputs, outputs = ([value.name for value in values] for values in (body.input, body.output))
         imports = self.index.model.proto.opset_import
-        ends = [*given, *inputs], outputs
+        ends = list(given) + inputs, outputs
         made = helper.make_function(_DOMAIN, named, *ends, body.node, imports)
         made.value_info.extend(body.value_info)
         self.functions.append(made)
@@ -160,12 +160,12 @@ class _Straight:
         for number in range(count):
             at = self._constant(f"{node.output[0]}_at", np.array(number, np.int64))
             call = copied(body)
-            call.input.extend((at, going, *states))
+            call.input.extend(chain([at, going], states))
             states = list(node.output[: len(states)])
             if number < count - 1:
                 states = [fresh(name or "state", self.taken) for name in states]
             made = [fresh(name or "row", self.taken) for name in stacked]
-            call.output.extend(("", *states, *made))
+            call.output.extend(chain([""], states, made))
             yield call
             for row, name in zip(rows, made, strict=True):
                 row.append(name)

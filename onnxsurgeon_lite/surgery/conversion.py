@@ -3,6 +3,7 @@
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, defs, helper
 
@@ -252,7 +253,7 @@ def _drop_defaults(node: NodeProto, old: int, version: int) -> None:
 
 def _hide(part: ModelProto, nodes: Sequence[NodeProto], index: GraphIndex) -> None:
     """Move nodes to a domain that the converter passes over, and declare the types that it cannot infer any more."""
-    declared = {value.name for value in (*part.graph.value_info, *part.graph.output)}
+    declared = {value.name for value in chain(part.graph.value_info, part.graph.output)}
     names = [name for node in nodes for name in node.output if name in index]
     index.learn_types(names)
     part.graph.value_info.extend(

@@ -6,6 +6,7 @@ capture it, and stops at bodies that define the name themselves. `''` is an omit
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, MutableSequence, Sequence, Set
+from itertools import chain
 
 from onnx import GraphProto, ModelProto, NodeProto
 
@@ -94,7 +95,7 @@ def trained(proto: ModelProto) -> set[str]:
     return {
         binding.key
         for training in proto.training_info
-        for binding in (*training.initialization_binding, *training.update_binding)
+        for binding in chain(training.initialization_binding, training.update_binding)
     }
 
 
@@ -157,7 +158,7 @@ def rename_values(
     if graph is not proto.graph:
         return
     for training in proto.training_info:
-        for binding in (*training.initialization_binding, *training.update_binding):
+        for binding in chain(training.initialization_binding, training.update_binding):
             binding.key = names.get(binding.key, binding.key)
         for capturing in (training.initialization, training.algorithm):
             _rename_captures(capturing, names)
@@ -234,7 +235,7 @@ def clear_bodies(
     for node, body in bodies_of(nodes):
         clashes = {name for name in defined(body) if name in names}
         if plain_domain(node.domain):
-            clashes.difference_update(value.name for value in (*body.input, *body.output))
+            clashes.difference_update(value.name for value in chain(body.input, body.output))
         if clashes:
             taken = names_of(nodes).union(names) if taken is None else taken
             _rename_local(body, clashes, taken)

@@ -194,7 +194,7 @@ def _split_of_sizes(index: GraphIndex, node: NodeProto, version: int) -> Functio
     size = dims[axis].dim_value if -len(dims) <= axis < len(dims) else 0
     parts = ", ".join(f"part{n}" for n in range(count))
     most = -(-size // given["num_outputs"])
-    sizes = [*[most] * (count - 1), size - most * (count - 1)]
+    sizes = ([most] * (count - 1)) + [size - most * (count - 1)]
     known = f"sizes = Constant <value = int64[{count}] {{{', '.join(map(str, sizes))}}}> ()"
     return parser.parse_function(f"""<domain: "{_DOMAIN}", opset_import: ["" : {version}]>
         Split (data) => ({parts}) {{

@@ -5,6 +5,7 @@ Values from outside are inputs or initializers of that model, as they are outsid
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from onnx import (
     FunctionProto,
@@ -223,7 +224,7 @@ def _position(path: str) -> int:
 
 def _sources(graph: GraphProto) -> Iterator[tuple[str, _Source]]:
     """Yield what a graph declares that no node makes, by name."""
-    yield from ((value.name, value) for value in (*graph.input, *graph.initializer))
+    yield from ((value.name, value) for value in chain(graph.input, graph.initializer))
     yield from ((sparse.values.name, sparse) for sparse in graph.sparse_initializer)
 
 

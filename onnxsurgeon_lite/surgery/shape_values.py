@@ -74,5 +74,5 @@ def _slice(data: Elements, operands: list[Elements | None]) -> Elements | None:
     numbers = [int(part.reshape(-1)[0]) for part in operands if part is not None and part.size == 1]
     if len(numbers) != len(operands):
         return None
-    start, end, _, step = (*numbers, *(0, 1)[len(numbers) - 2 :])
+    start, end, _, step = tuple(numbers) + (0, 1)[len(numbers) - 2 :]
     return data[start:end:step] if step > 0 else None

@@ -197,7 +197,9 @@ def _computes_sizes(graph: GraphProto, count: int | None) -> bool:
             read.update(node.input[1:])
         elif operator not in BY_SHAPE_ALONE and operator != "Constant":
             return True
-    read -= {"", *(message.name for kind in (graph.initializer, graph.input) for message in kind)}
+    read -= {""}.union(
+        message.name for kind in (graph.initializer, graph.input) for message in kind
+    )
     if read:
         read.difference_update(
             name for node in nodes if node.op_type == "Constant" for name in node.output

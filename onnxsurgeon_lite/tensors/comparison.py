@@ -164,7 +164,7 @@ def require_used(tolerance: Tolerance | None, names: Collection[str]) -> None:
         if not any(name == glob or fnmatchcase(name, glob) for name in names):
             raise UsageError(
                 f"no tensor is called {glob!r}, as a tolerance says",
-                f"compared were {few([*names])}",
+                f"compared were {few(list(names))}",
             )
 
 
@@ -628,7 +628,7 @@ def _index(flat: int, shape: Shape) -> Shape:
 def titles(every: bool = False) -> list[str]:
     """Return the titles of the columns: the usual ones, or every one."""
     usual = ["max abs", "allowed", "over"]
-    return [*usual, *(METRICS[name].title for name in SHOWN)] if every else usual
+    return usual + [METRICS[name].title for name in SHOWN] if every else usual
 
 
 def texts(comparison: Comparison, every: bool = False) -> list[str]:
@@ -638,7 +638,7 @@ def texts(comparison: Comparison, every: bool = False) -> list[str]:
         return [c.reason]
     usual = [number_text(c.max_abs, 4), number_text(c.allowed, 3), f"{100 * c.share_over:.3g}%"]
     more = SHOWN if every else ()
-    return [*usual, *(number_text(c.metrics.get(name), METRICS[name].digits) for name in more)]
+    return usual + [number_text(c.metrics.get(name), METRICS[name].digits) for name in more]
 
 
 def verdict(comparison: Comparison) -> str:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -48,7 +49,9 @@ class Block:
         x, y = self.x, self.y
         finite = np.isfinite(x) & np.isfinite(y)
         self.finite = int(finite.sum())
-        self.counts = [int(hits.sum()) for hits in (*map(np.isnan, (x, y)), *map(np.isinf, (x, y)))]
+        self.counts = [
+            int(hits.sum()) for hits in chain(map(np.isnan, (x, y)), map(np.isinf, (x, y)))
+        ]
         self.bad = ~finite & ~((x == y) | (np.isnan(x) & np.isnan(y)))
         self.x, self.y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
         self.power = self._power()

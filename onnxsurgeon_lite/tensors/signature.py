@@ -56,7 +56,7 @@ class Signature:
 def unpacked(shape: Sequence[int], half: bool, numbers: Floats) -> Signature:
     """Return the signature that `packed` turned into these numbers."""
     sample = min(math.prod(shape), _SAMPLE)
-    ends = np.cumsum([_SUMS, sample, *(shape if len(shape) <= _MAX_AXES else ())])
+    ends = np.cumsum([_SUMS, sample] + list(shape if len(shape) <= _MAX_AXES else ()))
     sums, elements, *means = np.split(numbers, ends[:-1])
     return Signature(tuple(shape), sums, elements, tuple(means), half)
 
@@ -83,7 +83,7 @@ def signature_of(array: NDArray[np.generic]) -> Signature | None:
 
 
 def _differ(elements: NDArray[np.generic]) -> bool:
-    return len({*elements[:64].tolist()}) >= _MIN_DISTINCT
+    return len(set(elements[:64].tolist())) >= _MIN_DISTINCT
 
 
 @lru_cache(maxsize=64)

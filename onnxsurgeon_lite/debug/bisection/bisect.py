@@ -283,7 +283,7 @@ class _Bisection:
         lines = [
             f"origin: {c.op_type} {c.name!r} ({c.id}), value {c.value!r}: "
             + ", ".join(finding.verdict for finding in c.findings)
-            for c in [*self.result.culprits, *self.result.cleared]
+            for c in chain(self.result.culprits, self.result.cleared)
         ]
         if self.walk is not None:
             lines.append(self.walk.range())
@@ -303,7 +303,7 @@ class _Bisection:
             shown = ", ".join(map(repr, sorted(behind))) or "nothing"
             note = f"the crashing node has no reference: not compared, but replayed: {shown}"
             self.result.notes.append(note)
-        return [*behind, *(name for name in crashed.outputs if name in known)]
+        return behind + [name for name in crashed.outputs if name in known]
 
     def _crash(self, error: RuntimeLost, replay: Sequence[str]) -> Culprit:
         """Return the node that crashes the runtime or never ends; errors as of `crash_of`."""
@@ -341,7 +341,7 @@ class _Bisection:
             found = walk.one(min(bads & upstream), [i for i, good in answers.items() if good])
             culprit = self._diagnosis(walk).culprit(found.bad, found.region)
             self.result.culprits = [culprit]
-            cone = self.space.below(culprit.outputs) | {*culprit.outputs}
+            cone = self.space.below(culprit.outputs) | set(culprit.outputs)
             mismatching = self.space.names(sorted(bads | found.bads))
             self.result.elsewhere = [name for name in mismatching if name not in cone]
         self._count(walk)
@@ -640,7 +640,7 @@ class _Bisection:
         for culprit in found:
             culprit.lacking = []  # the optimized graph lacks most values
             entering = {name: self.result.tensors[name][1] for name in culprit.inputs}
-            inputs = {**self.feeds, **entering}  # shapes that the optimizer folds come of the feeds
+            inputs = self.feeds | entering  # shapes that the optimizer folds come of the feeds
             actual = self.result.tensors[culprit.value][1]
             outcome = compare_with_unoptimized(culprit, original, self.judge, inputs, actual)
             if outcome == "another value":
@@ -693,15 +693,13 @@ class _Bisection:
         """Return inner values that need no comparison; not where random ones would be computed anew."""
         if replay or self.search.agreeing is None:
             return set()
-        return self.search.agreeing() - {*self.targets}
+        return self.search.agreeing() - set(self.targets)
 
     def _journal(self) -> Journal:
         if self.search.journal is None:
             return Journal()
-        asked = (
-            self.judge.references.place,
-            self.search.tolerance,
-            *words_of(self.runtime.options),
+        asked = (self.judge.references.place, self.search.tolerance) + tuple(
+            words_of(self.runtime.options)
         )
         question = digest(self.index.model.encoded(), asked, self.feeds)
         return Journal.at(self.search.journal, question, self.search.resume)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 from onnxsurgeon_lite.debug.judge import AgainstReferences, Finds
 from onnxsurgeon_lite.debug.result import BisectResult, Cause, Culprit
@@ -85,7 +86,7 @@ class BodyRun:
         index = self.graph.index
         steps = tuple(outside(step, self.path, index, self.graph.captured) for step in cause.steps)
         command = as_command(steps, index.model.path)
-        return replace(cause, steps=steps, edits=[*map(as_step, steps)], repair=command)
+        return replace(cause, steps=steps, edits=list(map(as_step, steps)), repair=command)
 
 
 @dataclass
@@ -216,7 +217,7 @@ class BodySearch:
         inner = [name for name in names if name.startswith(f"@0/{body}/")]
         given = ((name, self.given[name]) for name in self._alone.inputs)
         feeds: Feeds = {name: value for name, value in given if value is not None}
-        fetched = list(dict.fromkeys([*own, *inner]))
+        fetched = list(dict.fromkeys(chain(own, inner)))
         if not fetched:
             return None, {}
         actual = run(self._alone, feeds, self.observer.runtime, fetched)

@@ -4,7 +4,7 @@ The runtime's log does not name the node, so a probe fails when the process died
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from onnx import NodeProto
@@ -51,7 +51,8 @@ def crash_of(
     before.feed(feeds)
     for name, value in given.items():
         before.put(name, value, type_of(value))
-    read = before.fetch([*culprit.inputs, *filter(index.initializers.__contains__, node.input[:1])])
+    weights = [name for name in node.input[:1] if name in index.initializers]
+    read = before.fetch(culprit.inputs + weights)
     before.forget(list(before.kept))
     names = {*read, *culprit.outputs}
     known = {name: references.read(name) for name in names if name in references}
@@ -117,9 +118,9 @@ class _Prefix:
 
     def runs(self, count: int) -> bool:
         """Return whether the first `count` nodes run; keep the values that later nodes need."""
-        later = set(self._reads(self.nodes[count:]))
+        later = self.index.read_by(self.nodes[count:])
         made = [n for p in self.nodes[:count] for n in self.index.nodes[p].output if n]
-        read = set(self._reads(self.nodes[:count]))
+        read = self.index.read_by(self.nodes[:count])
         ends = [name for name in made if name in later or name not in read]
         try:
             self.observer.fetch([], keep=ends)
@@ -127,6 +128,3 @@ class _Prefix:
             self._restart()
             return False
         return True
-
-    def _reads(self, nodes: Iterable[int]) -> Iterable[str]:
-        return (name for position in nodes for name in self.index.reads[position])

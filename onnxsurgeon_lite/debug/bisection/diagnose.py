@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypedDict
 
 import ml_dtypes
@@ -75,7 +76,7 @@ class Diagnosis:
         if stored is not None and stored.class_name and not culprit.class_name:
             culprit.scope, culprit.source = stored.scope, stored.source
             culprit.class_name = stored.class_name.rpartition(".")[2]
-        names = list(dict.fromkeys([*culprit.inputs, *culprit.outputs]))
+        names = list(dict.fromkeys(chain(culprit.inputs, culprit.outputs)))
         actual = self.observer.fetch(names, keep=culprit.inputs)
         for name in names:
             reference = self.reference(name)
@@ -290,7 +291,7 @@ def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
     """Return the node that produces a bad value, with the unprobed nodes before it."""
     index, value, position = space.index, space.values[bad], space.position(bad)
     names = space.names(region)
-    positions = sorted({position, *(index.producer[name] for name in names)})
+    positions = sorted({position}.union(index.producer[name] for name in names))
     unknown = [name for name in names if name not in space.stored]
     return Culprit(
         value=value,

@@ -82,7 +82,7 @@ def _culprits(
     space: Space, observer: Observer, judge: Finds, bads: list[int], result: BisectResult
 ) -> Iterator[Culprit]:
     for culprit in (culprit_at(space, bad) for bad in bads):
-        fetched = observer.fetch([culprit.value, *culprit.inputs], keep=culprit.inputs)
+        fetched = observer.fetch([culprit.value] + culprit.inputs, keep=culprit.inputs)
         result.tensors.update((name, (None, value)) for name, value in fetched.items())
         array = fetched[culprit.value]
         if is_array(array):

@@ -74,7 +74,7 @@ def _takes_floats(nodes: Collection[str], space: Space) -> bool:
 
 def _operators(culprit: Culprit, other: Culprit, space: Space) -> list[str]:
     """Return the operators of a region, in order, without those of another, constants and quantizers."""
-    alone = {*culprit.region}.difference(other.region)
+    alone = set(culprit.region).difference(other.region)
     positions = (int(node[1:]) for node in alone if not _is_constant(node, space))
     order = space.index.in_order(positions)
     found = (space.index.nodes[position].op_type for position in order)
@@ -104,7 +104,7 @@ def _merged(fork: Sequence[Culprit], space: Space) -> Culprit:
     first = min(fork, key=lambda culprit: (len(culprit.region), space.number[culprit.value]))
     seen = [culprit.value for culprit in fork if culprit is not first]
     merged = replace(first, seen=sorted(seen, key=space.number.__getitem__))
-    shared = set.intersection(*({*culprit.region} for culprit in fork))
+    shared = set.intersection(*(set(culprit.region) for culprit in fork))
     order = space.index.in_order(int(node[1:]) for node in shared)
     computing = [p for p in order if not _is_constant(f"@{p}", space)]
     if not computing:  # they share a scale, or what is missing before them

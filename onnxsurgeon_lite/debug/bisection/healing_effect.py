@@ -1,6 +1,7 @@
 """Measure how much of the outputs' error healing one culprit removes."""
 
 from collections.abc import Mapping
+from itertools import chain
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def effect_of(
     alone.feed(feeds)
     for name in walk.healed[: walk.replayed]:
         alone.kept[name] = observer.kept[name]
-    for name in (*culprit.outputs, *culprit.seen):
+    for name in chain(culprit.outputs, culprit.seen):
         stored, actual = tensors[name]
         if stored is not None and not unlike(actual, stored):
             value = cast_like(actual, stored)

@@ -171,7 +171,7 @@ def _quantizers_round(
 def _shake(part: ModelProto, index: GraphIndex, positions: Sequence[int], seed: int) -> None:
     """Multiply every float32 value between the nodes by a random factor close to 1."""
     graph = part.graph
-    index.learn_types(name for position in positions for name in index.nodes[position].output)
+    index.learn_types(index.made_by(positions))
     ends = {value.name for value in graph.output}
     nodes = list(graph.node)
     del graph.node[:]
@@ -204,7 +204,7 @@ def blame(
     """
     candidates = optimized.optimizers()
     groups = [name for name in candidates if _GROUP in name]
-    single = [name for name in candidates if _GROUP not in name] + [*RULES] * bool(groups)
+    single = [name for name in candidates if _GROUP not in name] + list(RULES) * bool(groups)
     positions = _covered(culprit, original.index)
     region = original.part(positions, types_of(inputs), [culprit.value])
     part = original.index.model.with_proto(region)

@@ -61,7 +61,7 @@ class _JudgingParts:
         positions = dict.fromkeys(map(space.position, part))
         before = [
             name
-            for name in space.entering([*positions])
+            for name in space.entering(list(positions))
             if name in space.number and judge.can_judge(name)
         ]
         observer = Observer(space.index, self._runtime)
@@ -69,7 +69,7 @@ class _JudgingParts:
         walk = Walk(space, observer, judge.only(space.names(part)), "unoptimized", self._memory)
         walk.replay({name: self._references.read(name) for name in before})
         next(walk.every(lambda items: items), None)
-        observer.forget([*observer.kept])
+        observer.forget(list(observer.kept))
         return [n for known in walk.journal.answers.values() for n, good in known.items() if good]
 
 
@@ -96,4 +96,4 @@ def _alike(sizes: Sequence[int], count: int) -> list[range]:
         if held >= each * len(starts) and place > starts[-1]:
             starts.append(place)
         held += size
-    return [range(*ends) for ends in zip(starts, [*starts[1:], len(sizes)], strict=True)]
+    return [range(*ends) for ends in zip(starts, starts[1:] + [len(sizes)], strict=True)]

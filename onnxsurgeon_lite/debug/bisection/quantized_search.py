@@ -111,7 +111,7 @@ class QuantizedSearch:
         index, left = self.values.index, self.values.left
         nodes = (p for name in left for p in self.values.region(name))
         ops = dict.fromkeys(index.nodes[p].op_type for p in nodes if self.values.rounds_within(p))
-        names = [*dict.fromkeys(map(self.values.known.__getitem__, left))]
+        names = list(dict.fromkeys(map(self.values.known.__getitem__, left)))
         shown = ", ".join(map(repr, names[:_NAMED])) + " ..." * (len(names) > _NAMED)
         result.notes.append(f"not compared, as what {', '.join(ops)} rounds is not known: {shown}")
         result.verdict, result.findings = "inconclusive", []

@@ -134,8 +134,8 @@ def reproducing(
         shows = verify and not runtime and (yield from _showing(new.path, _crashes(culprit)))
         words = ["python", str(folder / "repro.py")]
         if not shows:
-            words = [*_compare(result, folder), *runtime]
-            if verify and not _mismatches([*_compare(result, new.path), *runtime]):
+            words = _compare(result, folder) + list(runtime)
+            if verify and not _mismatches(_compare(result, new.path) + list(runtime)):
                 words = []
         made = Reproducer(folder, words, shows)
         write_text(new.path / "report.md", _report(result, culprit, made, place))
@@ -216,7 +216,7 @@ def _crashes(culprit: Culprit) -> bool:
 def _compare(result: BisectResult, folder: Path) -> list[str]:
     """Return the command that compares a reproducer's outputs with the expected ones."""
     words = ["onnxdbg", "compare", str(folder / "model.onnx"), str(folder / "test_data_set_0")]
-    return words if result.look == "optimized" else [*words, "--opt", "none"]
+    return words if result.look == "optimized" else words + ["--opt", "none"]
 
 
 def _mismatches(words: Sequence[str]) -> bool:
@@ -270,13 +270,13 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
         if c is None:
             cells += ["no reference"]
         else:
-            cells += ["yes" if c.match else f"no ({c.reason})", *texts(c, every=True)]
+            cells += ["yes" if c.match else f"no ({c.reason})"] + texts(c, every=True)
             cells += [""] * (3 + len(shown) - len(cells))
             cells += [] if own is None else [texts(own)[0]]
         cells += [""] * (4 + len(shown) - len(cells))
         lines.append(f"| {' | '.join(cells)} |")
     if not made.words:
-        return "\n".join([*lines, "", "Run alone, it does not show the failure.", ""])
+        return "\n".join(lines + ["", "Run alone, it does not show the failure.", ""])
     does = "reproduces it" if made.shows else "compares it"
     options = command(*made.words[4:])
     compared = f"onnxdbg compare model.onnx test_data_set_0 {options}".rstrip()

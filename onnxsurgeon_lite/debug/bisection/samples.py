@@ -61,7 +61,7 @@ def explain_samples(
     bad.sort(key=lambda o: o.number if steps else -o.error)  # earlier steps passed the error on
     failing = [outcome.number for outcome in bad]
     worst = failing[0] if failing else outcomes[0].number
-    beside = [*failing[1:], *(o.number for o in outcomes if o.match and o.number != worst)]
+    beside = failing[1:] + [o.number for o in outcomes if o.match and o.number != worst]
     result = explain(worst, beside[:SEARCHED])
     summary = result.samples = SampleSummary(len(outcomes), sorted(failing), worst, steps=steps)
     if steps and failing and result.verdict == "agrees":
@@ -70,10 +70,10 @@ def explain_samples(
     for number in [] if steps else failing[1:SEARCHED]:
         summary.culprits[number] = [culprit.id for culprit in search(number).culprits]
     ours = [culprit.id for culprit in result.culprits]
-    summary.same = all({*ours}.issuperset(ids) for ids in summary.culprits.values())
+    summary.same = all(set(ours).issuperset(ids) for ids in summary.culprits.values())
     groups = defaultdict[tuple[str, ...], list[int]](list)
     for number, ids in {**({worst: ours} if failing else {}), **summary.culprits}.items():
         groups[tuple(ids)].append(number)
-    found = [CulpritGroup([*ids], sorted(numbers)) for ids, numbers in groups.items()]
+    found = [CulpritGroup(list(ids), sorted(numbers)) for ids, numbers in groups.items()]
     summary.groups = sorted(found, key=lambda group: -len(group.samples))
     return result

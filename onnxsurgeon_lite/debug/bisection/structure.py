@@ -5,6 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter
 from typing import Literal
 
@@ -225,7 +226,7 @@ class Region:
         """Return the references that may be an input: those that the model lacks, then the nearest ones."""
         is_wired = len(self.own) == 1 and name not in self.constant
         nearest = self._near(name, value, references) if is_wired else []
-        return list(dict.fromkeys([*lacking, *nearest]))
+        return list(dict.fromkeys(chain(lacking, nearest)))
 
     def _near(self, name: str, value: Array, references: ReferenceSet) -> list[str]:
         """Return the nearest references of an input's shape that were recorded before the value, the last one first."""

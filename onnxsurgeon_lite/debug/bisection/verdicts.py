@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -310,7 +311,9 @@ def _wrong_constant(e: Evidence) -> str:
         return ""
     if not all(np.isfinite(_wide(array)).all() for array in (e.local, e.reference)):
         return ""  # which no factor and no shift explains
-    sizes = {size for shape in e.constants.values() for size in (*shape, int(np.prod(shape)))} | {1}
+    sizes = {size for shape in e.constants.values() for size in shape + (int(np.prod(shape)),)} | {
+        1
+    }
     return next(filter(None, (_amount(e, fit) for fit in _per_channel(e, e.local, sizes))), "")
 
 
@@ -337,7 +340,7 @@ def _amount(e: Evidence, fit: Fit) -> str:
         if slot.get(node.op_type, len(node.input)) < len(node.input)
     ]
     either = [name for n in e.nodes if n.op_type in _EITHER for name in n.input]
-    names = [name for name in dict.fromkeys([*names, *either]) if name in e.constants]
+    names = [name for name in dict.fromkeys(chain(names, either)) if name in e.constants]
     names = [name for name in names if name not in passed_on]
     bias = names[0] if names and not scaled.any() and not e.read(names[0]).any() else ""
     if not scaled.any() and (bias or (not names and e.nodes[-1].op_type in _SCALES)):
@@ -398,7 +401,7 @@ def _per_channel(e: Evidence, result: Array, sizes: set[int]) -> Iterator[Fit]:
     local, reference = _wide(result), _wide(e.reference)
     if local.shape != reference.shape or not np.isfinite(local).all():
         return
-    for axis in (None, *range(local.ndim)):
+    for axis in chain([None], range(local.ndim)):
         channels = 1 if axis is None else local.shape[axis]
         if channels not in sizes or local.size < _CHANNEL * channels:
             continue

@@ -112,7 +112,7 @@ class Walk:
         targets = {self.space.number[name] for name in self.targets}
         everything = range(len(self.space))
         wave = spread(everything, self.space.parents, self.comparable - targets, _WIDTH)
-        return sorted({*targets, *(wave if self._fits(wave) else ())})
+        return sorted(targets.union(wave if self._fits(wave) else ()))
 
     def one(self, bad: int, good: Collection[int]) -> SearchResult:
         return first_bad(
@@ -128,7 +128,7 @@ class Walk:
         """Compute values from kept ones, and judge each as it arrives."""
         names, state = self.space.names(items), (self.look, *self.healed)
         answers = self.journal.known(state, names)
-        part, values = self._computed([*items])
+        part, values = self._computed(list(items))
         if part.values:
             self.judge.prepare(part.values)
             with self._threads() as pool:
@@ -183,7 +183,7 @@ class Walk:
         """Let the runtime compute the next part while these values are judged: it counts if all are good."""
         if self._uses is None or not self.observer.shelves:
             return values
-        values = [*values]
+        values = list(values)
         start = bisect_right(self._pending, last)
         items = self._pending[
             start : start + max(1, self._room(self._pending[start : start + _MANY]))
@@ -259,7 +259,7 @@ class Walk:
             region = index.ancestors(
                 [min(bad, key=self.space.number.__getitem__)], self.observer.kept
             )
-            needed = {name for position in region for name in index.reads[position]}
+            needed = index.read_by(region)
         else:
             return
         needed.update(self._fed, self.healed)

@@ -205,7 +205,7 @@ def _usual_parts(site: RegionNode) -> Hypotheses:
     size = given.shape[axis]
     # what Python takes says which parts differ at this size
     now = range(size)[begin:end:step]
-    for other in ((-len(now), _TO_THE_END, 1), *MISTAKES["slices"]["parts"]):
+    for other in chain([(-len(now), _TO_THE_END, 1)], MISTAKES["slices"]["parts"]):
         has_step = len(site.input) > 4 or other[2] == 1
         if has_step and range(size)[slice(*other)] != now:
             part, was = _part(*other), _part(begin, end, step)

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -227,7 +228,7 @@ def _padded(site: RegionNode) -> Hypotheses:
     ends, old = now.reshape(2, -1)[:, 2:], np.array(site.ints("dilations") or [1] * kernel.size)
     both = ends.sum(axis=0)
     was = f"dilations of {site.title} is {old.tolist()}, pads of {maker.title} are {now.tolist()}"
-    for dilation in dict.fromkeys((*_STEPS, *_larger(site))) if both.all() else ():
+    for dilation in dict.fromkeys(chain(_STEPS, _larger(site))) if both.all() else ():
         # the ends share the larger pads as they share them now
         total = both + (dilation - old) * (kernel - 1)
         first = np.rint(ends[0] / np.maximum(1, both) * total).astype(now.dtype)

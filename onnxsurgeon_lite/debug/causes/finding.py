@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import cast
 
 import numpy as np
@@ -128,7 +129,9 @@ def _of_nodes(index: GraphIndex, cause: Cause, nodes: str) -> str:
     names = (f" {step.value!r}" for step in cause.steps if isinstance(step, SetConstant))
     titles = (titled(index, position) for position in edited(index, cause.steps))
     sentence = cause.sentence
-    for said, instead in (*((name, "") for name in names), *((title, nodes) for title in titles)):
+    for said, instead in tuple((name, "") for name in names) + tuple(
+        (title, nodes) for title in titles
+    ):
         sentence = sentence.replace(said, instead)
     return sentence
 
@@ -276,7 +279,7 @@ class Finder:
             if steps == cause.steps or not self.proof.agreement(place, steps):
                 continue
             others = [c for c in self.result.culprits if any(own is cause for own in c.causes)]
-            if all(self._still_right(other, steps) for other in (culprit, *others)):
+            if all(self._still_right(other, steps) for other in chain([culprit], others)):
                 of_all = _with(self.index, cause, steps)
                 self.known[number], culprit.causes = of_all, [of_all]
                 for other in others:
@@ -344,7 +347,7 @@ class Finder:
         observer, judge = Observer(self.index, self.case.runtime), self.case.judge
         for site in place.sites:
             made, name = site.made if site.op_type in WINDOWS else None, site.output
-            if made is None or name == place.value or not place.inputs.keys() >= {*site.computed}:
+            if made is None or name == place.value or not place.inputs.keys() >= set(site.computed):
                 continue
             reads = {read: place.inputs[read] for read in site.input if read in place.inputs}
             for step, right in place.lacking.items():
@@ -445,7 +448,7 @@ class Finder:
         for pair in self._pairs():
             if all(culprit.causes for culprit in pair):
                 near = [several for several in found if any(c in several for c in pair)]
-                joined = {id(c) for several in (*near, pair) for c in several}
+                joined = {id(c) for several in chain(near, [pair]) for c in several}
                 found = [several for several in found if several not in near]
                 found.append([c for c in self.result.culprits if id(c) in joined])
         return [
@@ -539,7 +542,7 @@ class Finder:
         if before is None or place is None or not _is_news(before, place):
             return None
         for cause in there._search(place, node, self._families(), ())[0]:
-            steps = tuple(merged((*first, *cause.steps)))
+            steps = tuple(merged(tuple(first) + cause.steps))
             if culprit.value in self.proof.right_after(steps, [culprit]):
                 sentence = f"{cause.sentence}, once the other causes are repaired"
                 return replace(_with(self.index, cause, steps), sentence=sentence, mistake=())
@@ -593,7 +596,7 @@ class Finder:
             return
         for cause in there._search(between, node, (operations, other_operations), ())[0][:1]:
             sentence = cause.sentence.replace(f"the result of {between.maker}", repr(before.value))
-            steps = (apart, *cause.steps)
+            steps = (apart,) + cause.steps
             before.causes = [replace(_with(index, cause, steps), sentence=sentence)]
             before.unexplained = ""
             self.known += before.causes

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,7 +46,7 @@ def _evaluator(name: str) -> "ReferenceEvaluator":
     return ReferenceEvaluator(model)
 
 
-_NAMES = dict.fromkeys((*MISTAKES["operators"]["missing"].split(), *_ACTIVATIONS))
+_NAMES = dict.fromkeys(chain(MISTAKES["operators"]["missing"].split(), _ACTIVATIONS))
 FORMULAS: Mapping[str, Callable[[Wide], Wide]] = {
     name: partial(computed, name)
     for name in _NAMES

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,9 +167,9 @@ class _Mask:
         if self.axes:
             inner = "({}, axes)" if opset >= _AXES_READ else f" <axes = {list(self.axes)}> ({{}})"
             steps.append(f"Unsqueeze{inner}")
-        names = ["x1", *(f"flags{k}" for k, _ in enumerate(steps))]
+        names = ["x1"] + [f"flags{k}" for k, _ in enumerate(steps)]
         made = (f"{end} = {step.format(of)}" for step, of, end in zip(steps, names, names[1:]))  # noqa: B905  one less
-        return " ".join((*made, f"y = Where({names[-1]}, x, low)"))
+        return " ".join(chain(made, [f"y = Where({names[-1]}, x, low)"]))
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def other_masks(place: Place) -> Hypotheses:
         attending = [p for p in readers if place.whole.nodes[p].op_type == "Softmax"]
         if not attending or scores.ndim < 2 or scores.shape[-1] < 2 or not is_float(scores.dtype):
             continue
-        for spot in (*_applied(place, name), *_behind(place, name, attending)):
+        for spot in chain(_applied(place, name), _behind(place, name, attending)):
             for mask in islice(_masks(place, scores, spot.mask), _MOST):
                 yield from spot.masked(place, scores, mask)
 

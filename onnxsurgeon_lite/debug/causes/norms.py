@@ -95,7 +95,7 @@ def _solved(made: Wide, wanted: Wide) -> Iterator[_Norm]:
         several = [
             g for g in (*MISTAKES["attributes"]["num_groups"], channels) if channels % g == 0
         ]
-        kinds += [("BatchNormalization", channels), *(("GroupNormalization", g) for g in several)]
+        kinds += [("BatchNormalization", channels)] + [("GroupNormalization", g) for g in several]
     for op_type, groups in kinds:
         # the epsilon that fits best; a BatchNormalization without a bias is a factor
         norms = [_fitted(op_type, groups, epsilon, made, wanted) for epsilon in _EPSILONS]
@@ -288,8 +288,8 @@ def moved_norms(
         # those here, all of the model, each alone, neighbors
         alike = [move for move in here if move.how == how]
         others = [move for move in every if move.how == how]
-        more = () if narrow else (others, *([move] for move in alike))
-        for several in (alike, *more, *map(list, pairwise(alike))):
+        more = () if narrow else (others,) + tuple([move] for move in alike)
+        for several in (alike,) + more + tuple(map(list, pairwise(alike))):
             made = [move.norm.made for move in several]
             if made not in tried and not (narrow and len(made) == 1):
                 tried.append(made)
@@ -413,7 +413,7 @@ def _composed(index: GraphIndex, root: str, given: str) -> _NormalizedValue | No
     # follow what is computed from the value alone, in the order of the graph
     known, inside = {given}, set[int]()
     found: _NormalizedValue | None = None
-    pending = index.in_order({*index.users(given)})
+    pending = index.in_order(set(index.users(given)))
     while pending and len(inside) < _LARGEST:
         position = pending.pop(0)
         node = index.nodes[position]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import permutations, product
+from itertools import chain, permutations, product
 from types import MappingProxyType
 
 import numpy as np
@@ -123,7 +123,7 @@ def _operators(
 def _candidates(place: Place, number: int, shape: Ints) -> Iterator[tuple[str, Array]]:
     """Yield the values that could be an operand of a node: what enters, what is made before it, what is nearby."""
     before = (name for name in place.values if place.producer.get(name, -1) < number)
-    for name in dict.fromkeys((*before, *place.nearby, *place.beside)):
+    for name in dict.fromkeys(chain(before, place.nearby, place.beside)):
         array = place.nearby[name] if name in place.nearby else place.operand(name)
         if array is None or not is_float(array.dtype) or array.size < 2:
             continue
@@ -233,7 +233,7 @@ def may_round(place: Place) -> bool:
 
 def missing_activation(place: Place, right: Right) -> Hypotheses:
     """Yield operators whose formula gives what is wanted."""
-    left_out = ("Silu", "Gelu (sigmoid)", *(() if may_round(place) else _ROUNDING))
+    left_out = ("Silu", "Gelu (sigmoid)") + tuple(() if may_round(place) else _ROUNDING)
     for title, formula in FORMULAS.items():
         if title not in left_out and right.is_close(formula):
             op_type, _, more = title.partition(" ")
@@ -260,7 +260,7 @@ def _has_bias(place: Place, right: Right, shape: Ints) -> bool:
     first = 2 if site.op_type in _PRODUCTS else -1
     if site.op_type != "Add" and any(map(place.is_constant, site.input[first:])):
         return True
-    added = (each for each in (site, *place.readers(right.name)) if each.op_type == "Add")
+    added = (each for each in chain([site], place.readers(right.name)) if each.op_type == "Add")
     for name in (name for each in added for name in each.input):
         array = place.constant(name)
         if array is not None and fits(shape, np.broadcast_shapes(array.shape, (1,) * len(shape))):
@@ -477,10 +477,10 @@ def composed(
     Args:
         unread: what else the old nodes read.
     """
-    shaped, *more = map(_declared, (made, *unread.values()))
+    shaped, *more = map(_declared, chain([made], unread.values()))
     version = place.index.model.proto.ir_version
     header = f'<ir_version: {version}, opset_import: ["" : {place.opset}]>'
-    read = ", ".join(f"{kind} x{k or ''}" for k, kind in enumerate((shaped, *more)))
+    read = ", ".join(f"{kind} x{k or ''}" for k, kind in enumerate(chain([shaped], more)))
     parsed = parser.parse_model(f"{header} several ({read}) => ({shaped} y) {{ {nodes} }}")
     # the numbers that the nodes read, and no others
     constants = {name for node in parsed.graph.node for name in node.input}
@@ -529,7 +529,7 @@ def _may_be_scaled(place: Place, name: str) -> bool:
 
 def factors(place: Place) -> Iterator[tuple[str, float]]:
     """Yield (as text, factor) of the factors that sizes of the region suggest."""
-    shapes = [value.shape for value in (*place.values.values(), *place.nearby.values())]
+    shapes = [value.shape for value in chain(place.values.values(), place.nearby.values())]
     for size in dict.fromkeys(size for shape in shapes for size in shape if size > 1):
         yield f"1/sqrt({size})", size**-0.5
         yield f"sqrt({size})", size**0.5

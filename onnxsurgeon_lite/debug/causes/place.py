@@ -625,7 +625,7 @@ def makers(value: str, of: Iterable[str], index: GraphIndex) -> list[object]:
     """Return what computes a value from others, with the constants that it reads."""
     nodes = [index.nodes[p] for p in sorted(index.ancestors([value], stop=of))]
     read = (index.initializers.get(n) for node in nodes for n in node.input)
-    return [*nodes, *read]
+    return nodes + list(read)
 
 
 def selected(index: GraphIndex, position: int, several: bool = False) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, permutations, product
+from itertools import chain, islice, permutations, product
 
 import ml_dtypes
 import numpy as np
@@ -96,7 +96,9 @@ def _other_bases(place: Place) -> Hypotheses:
     # exponents of the whole width instead of the half make a base its square
     powers = (waves.base**power for _, waves in found for power in (2, 0.5))
     names = ", ".join(dict.fromkeys(repr(constant.name) for constant, _ in found))
-    for new in dict.fromkeys(float(f"{base:.4g}") for base in (*_BASES, *powers)) if found else ():
+    for new in (
+        dict.fromkeys(float(f"{base:.4g}") for base in chain(_BASES, powers)) if found else ()
+    ):
         same = all(abs(new / waves.base - 1) < _SAME for _, waves in found)
         was = next((waves.was for _, waves in found if waves.was), "")
         if same and not was:
@@ -320,7 +322,7 @@ def _missing_turns(place: Place) -> Hypotheses:
             continue
         if size % _PAIR or not _PAIR < size <= _WIDEST:
             continue
-        if not fits((*known[cos].shape[:-1], 1), array.shape):
+        if not fits(known[cos].shape[:-1] + (1,), array.shape):
             continue
         for turn in _Turn.all_of(size):
             new, to = f"{name}_turned", place.those(readers)

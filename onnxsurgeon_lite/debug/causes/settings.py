@@ -104,7 +104,7 @@ def in_training(place: Place) -> Hypotheses:
     """Yield that each node, or all nodes together, should compute what they do in evaluation."""
     sites = [site for site in place.sites if trains(place.index, site.node)]
     every = [sites] if len(sites) > 1 else []
-    for some in [*([site] for site in sites), *every]:
+    for some in [[site] for site in sites] + every:
         verb = "is" if len(some) == 1 else "are"
         sentence = f"{who(some)} {verb} in training mode; in evaluation"
         edits = tuple(map(_evaluating, some))

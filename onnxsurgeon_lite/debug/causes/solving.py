@@ -62,9 +62,12 @@ _FOLDED = (
 )
 AS_FOLDED = "as by another folded normalization (epsilon, variance or scale)"
 _LAST = ("LayerNormalization", "Gemm")  # their channels are the last axis
-_BIASED = (
-    *_LAST,
-    *("Conv", "ConvTranspose", "BatchNormalization", "InstanceNormalization", "GroupNormalization"),
+_BIASED = _LAST + (
+    "Conv",
+    "ConvTranspose",
+    "BatchNormalization",
+    "InstanceNormalization",
+    "GroupNormalization",
 )
 
 

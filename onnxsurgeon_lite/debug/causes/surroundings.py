@@ -200,7 +200,7 @@ class Surroundings:
     ) -> RegionSample | None:
         """Return what enters a culprit in a sample and what should come out; None if that is not known."""
         references, inputs = known.references, dict[str, RunValue]()
-        known.prefetch([*entering, *culprit.outputs])
+        known.prefetch(list(entering) + culprit.outputs)
         lacking = [n for n in entering if n not in known.names and n not in self.result.tensors]
         computed = known.computed(lacking)
         for name in entering:
@@ -226,7 +226,7 @@ class Surroundings:
         shapes = {value.shape for value in values if is_array(value)}
 
         def may_be_read(shape: Ints) -> bool:
-            broadcast = any(fits(shape, other) for other in (wanted, *shapes))
+            broadcast = any(fits(shape, other) for other in chain([wanted], shapes))
             return shape in shapes or (max(shape, default=0) > 1 and broadcast)
 
         # the nearest values of the graph, without those that depend on the culprit
@@ -317,7 +317,7 @@ class Surroundings:
         index = self.index
         makers = {
             index.producer[name]
-            for name in (*culprit.outputs, *culprit.seen)
+            for name in chain(culprit.outputs, culprit.seen)
             if name in index.producer
         }
         return index.made_by(set[int]().union(*map(index.descendants, makers)))

@@ -275,7 +275,7 @@ def refused(place: Place, copy: Model, same: Container[bytes]) -> bool:
     differs = {n for n, t in index.initializers.items() if n not in stay or stay[n] != t}
     positions = list[int]()
     for position, node in enumerate(index.nodes):
-        changed = node.SerializeToString() not in same or differs & {*index.reads[position]}
+        changed = node.SerializeToString() not in same or differs & set(index.reads[position])
         if changed:
             differs.update(node.output)
         if changed or node.op_type == "Constant":  # its numbers may be sizes

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import combinations, islice, permutations
+from itertools import chain, combinations, islice, permutations
 
 import numpy as np
 
@@ -199,7 +199,7 @@ def fused(place: Place) -> Hypotheses:
     for parts in dict.fromkeys(cut.values()):
         yield from together(place, partial(fused_orders, parts=parts))
     # the values themselves, and what enters: there the parts are still one axis, or two
-    for name in dict.fromkeys((*cut, *place.inputs)):
+    for name in dict.fromkeys(chain(cut, place.inputs)):
         value = place.values.get(name)
         if value is None or not is_float(value.dtype) or name not in place.live:
             continue
@@ -228,7 +228,7 @@ def _reordered(place: Place, name: str, first: int, how: str, order: Order) -> H
     # several axes are one, in which the parts are reordered, and several again
     if len(last) > 1:
         flat, ordered = f"{name}_flat", f"{name}_ordered"
-        merged, again = (np.array([*[0] * first, *end]) for end in ([-1], shape[first:]))
+        merged, again = (np.array(([0] * first) + list(end)) for end in ([-1], shape[first:]))
         edits = (
             Insert(name, "Reshape", constants=(("flat", merged),), to=to, output=flat),
             taken(flat, first, order, output=ordered),

@@ -56,7 +56,7 @@ class Guard:
         chosen = frozenset[str]()
         if self.simulated(chosen)[0] > 1:
             chosen = self._search()
-        return set(chosen), *self.simulated(chosen)
+        return (set(chosen),) + self.simulated(chosen)
 
     @cached_property
     def reference(self) -> Spooled:
@@ -177,7 +177,7 @@ class Guard:
         """Plan the conversion of a copy of the flat model."""
         stay = self._always.union(kept)
         index = GraphIndex.of(model)
-        bodies = [("", index.nodes), *((b.path, list(b.nodes)) for b in index.inner_bodies)]
+        bodies = [("", index.nodes)] + [(b.path, list(b.nodes)) for b in index.inner_bodies]
         ids = {
             f"{path}/@{position}".lstrip("/")
             for path, nodes in bodies

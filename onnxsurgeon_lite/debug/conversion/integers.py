@@ -31,8 +31,7 @@ from onnxsurgeon_lite.shown import Progress
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 from onnxsurgeon_lite.surgery.inlining import inline
 
-_WEIGHTED = (
-    *("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather", "LSTM", "Attention"),
+_WEIGHTED = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather", "LSTM", "Attention") + (
     "EmbedLayerNormalization",
 )
 _STATIC = (

@@ -1,7 +1,7 @@
 """Time a model by the runtime's own profiler, and give each kernel back to the nodes that it stands for."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
@@ -142,9 +142,9 @@ class _Attribution:
         weights = {name: tuple(t.dims) for name, t in self.original.initializers.items()}
         return {name: shape for name, shape in found if shape is not None} | weights
 
-    def _weights(self, covered: Iterable[int]) -> int:
+    def _weights(self, covered: Collection[int]) -> int:
         """Return the bytes of the weights that nodes are the first to read; the trace leaves packed ones out."""
-        read = {name for position in covered for name in self.original.reads[position]}
+        read = self.original.read_by(covered)
         tensors = self.original.initializers
         new = {name for name in read if name in tensors} - self._counted
         self._counted |= new

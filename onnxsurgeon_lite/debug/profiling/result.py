@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from onnxsurgeon_lite.shown import Shown
 
@@ -113,7 +114,7 @@ class Profile(Shown):
 
     def by_module(self) -> dict[str, Cost]:
         """Return module path -> the cost of all in it, parents before children; '' is the whole model."""
-        pairs = [(path, node.cost) for node in self.nodes for path in ("", *node.modules)]
+        pairs = [(path, node.cost) for node in self.nodes for path in chain([""], node.modules)]
         found = _summed(pairs)
         return {path: found[path] for path, _ in pairs}
 
@@ -163,7 +164,7 @@ class ProfileComparison(Shown):
 
 def _changes(before: Mapping[str, Cost], after: Mapping[str, Cost]) -> list[TimeChange]:
     seconds = [{name: cost.seconds for name, cost in side.items()} for side in (before, after)]
-    names = dict.fromkeys((*before, *after))
+    names = dict.fromkeys(chain(before, after))
     found = [TimeChange(name, seconds[0].get(name), seconds[1].get(name)) for name in names]
     return sorted(found, key=lambda change: -abs(change.difference))
 

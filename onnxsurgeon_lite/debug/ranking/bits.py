@@ -159,7 +159,7 @@ def _weights(index: GraphIndex, of: str) -> list[_Weight]:
                 array = index.model.array(tensor)
                 axis = -1 if node.op_type in _LAST else 0
                 bits = [b for b in _CHOICES if b < array.dtype.itemsize * 8]
-                losses = dict.fromkeys([*bits, array.dtype.itemsize * 8], 0.0)
+                losses = dict.fromkeys(bits + [array.dtype.itemsize * 8], 0.0)
                 found[name] = _Weight(name, array, axis, losses)
     if not found:
         raise UsageError(f"{of!r} depends on no float weight with two axes", "name another output")
@@ -194,7 +194,7 @@ def _weigh(
         for _ in range(_PROBES):
             signs = rng.choice([-1, 1], shape).astype(numpy_dtype(kind.tensor_type.elem_type))
             observer = Observer(gradient, runtime)
-            observer.feed({**feeds, _SIGNS: signs})
+            observer.feed(feeds | {_SIGNS: signs})
             for term, slope in observer.sweep(terms):
                 weight = terms[term]
                 squares = np.asarray(slope, np.float64) ** 2 / _PROBES
@@ -210,7 +210,7 @@ def _cheapest(weights: Sequence[_Weight], budget: float) -> list[tuple[_Weight, 
     front: list[tuple[int, float, Shape]] = [(0, 0.0, ())]
     for weight in weights:
         grown = [
-            (size + weight.bytes(bits), loss + more, (*chosen, bits))
+            (size + weight.bytes(bits), loss + more, chosen + (bits,))
             for size, loss, chosen in front
             for bits, more in weight.losses.items()
             if loss + more <= budget

@@ -97,7 +97,7 @@ def _blamed(index: GraphIndex, place: int, parts: Sequence[tuple[float, str]]) -
 
 def _unknown(names: Sequence[str]) -> list[str]:
     why = "what they introduce cannot be computed from references, or is not finite"
-    return [f"no share for {first([*map(repr, names)], _NAMED)}: {why}"] if names else []
+    return [f"no share for {first(list(map(repr, names)), _NAMED)}: {why}"] if names else []
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class _Slopes:
         """Yield each value's gradient times what is introduced there; None if that is not known."""
         runtime = introduced.observer.runtime
         backwards = Observer(GraphIndex.of(self.work.model()), runtime, prefix="\x01backwards/")
-        backwards.feed({**feeds, _WEIGHTS: self.weights})
+        backwards.feed(feeds | {_WEIGHTS: self.weights})
         for part, needed in backwards.parts(self.terms, progress):
             errors = introduced.read([name for term in part for name in self.terms[term]])
             for term, slope in backwards.stream(part, needed):

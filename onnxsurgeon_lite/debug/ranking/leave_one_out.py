@@ -183,7 +183,7 @@ class _Partial:
                     result.graph.initializer.append(tensor)
         kept = set(self.layers) - set(left)
         for behind, source in self.quantizers.sources.items():
-            around = {self.index.producer.get(source, -1), *self.index.users(behind)}
+            around = {self.index.producer.get(source, -1)}.union(self.index.users(behind))
             if not around & kept:
                 self._bypass(result, behind, source)
         return result

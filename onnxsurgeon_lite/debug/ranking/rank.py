@@ -113,7 +113,7 @@ def alone(
         progress(f"{start} of {len(names)} nodes run alone")
         together = names[start : start + _PART]
         part = Isolated(values, observer, together)
-        values.hold([*part.inputs, *together])
+        values.hold(part.inputs + list(together))
         try:
             yield from next(part.run(part.part())).items()
         except RuntimeFailure:

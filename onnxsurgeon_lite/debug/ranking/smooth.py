@@ -33,9 +33,9 @@ def smoothed(index: GraphIndex, quantizers: Quantizers) -> Model | None:
 
 def widened(feeds: Feeds) -> Feeds:
     """Return feeds for a model without half precision."""
-    half = [*map(numpy_dtype, _HALF)]
+    half = list(map(numpy_dtype, _HALF))
     wide = {n: v for n, v in feeds.items() if is_array(v) and v.dtype in half}
-    return {**feeds, **{name: value.astype(np.float32) for name, value in wide.items()}}
+    return feeds | {name: value.astype(np.float32) for name, value in wide.items()}
 
 
 def _clip(model: Model, index: GraphIndex, quantizers: Quantizers) -> None:
@@ -57,7 +57,7 @@ def _widen(model: Model) -> None:
     proto = model.proto
     for graph in walk.graphs(proto):
         casts = [_cast_behind(t) for t in graph.initializer if t.data_type in _HALF]
-        nodes = [*casts, *map(_copy, graph.node)]
+        nodes = casts + list(map(_copy, graph.node))
         del graph.node[:]
         graph.node.extend(nodes)
         _declare((*graph.input, *graph.output, *graph.value_info))

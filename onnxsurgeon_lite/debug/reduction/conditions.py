@@ -216,7 +216,7 @@ class Condition:
         runtime, taken = self._started[options], list[float]()
         for _ in range(_RUNS):
             start = time.perf_counter()
-            runtime.run([*failing.feeds], [*failing.index.outputs])
+            runtime.run(list(failing.feeds), list(failing.index.outputs))
             taken.append(time.perf_counter() - start)
         return min(taken)
 

@@ -155,7 +155,7 @@ def _made(failing: Failing) -> Iterator[Target]:
 
 def _makers(failing: Failing) -> Iterator[tuple[Target, NodeProto]]:
     bodies = ((f"{body.path}/", body.nodes) for body in failing.index.inner_bodies)
-    for path, nodes in (*bodies, ("", failing.index.nodes)):
+    for path, nodes in chain(bodies, [("", failing.index.nodes)]):
         made = [node for node in nodes if any(node.output[:1])]
         yield from (((path + node.output[0],), node) for node in reversed(made))
 
@@ -222,7 +222,7 @@ def _notes(failing: Failing) -> Iterator[Target]:
     """Yield what a model and its nodes say of themselves: (node, fields)."""
     kept = ("ir_version", "graph.name", "opset_import")
     fields = header(failing.model.proto)
-    yield ("", *(name for name in fields if not name.startswith(kept)))
+    yield ("",) + tuple(name for name in fields if not name.startswith(kept))
     nodes = {failing.index.node_id(place): node for place, node in enumerate(failing.index.nodes)}
     for body in failing.index.inner_bodies:
         nodes |= {body.node_id(place): node for place, node in enumerate(body.nodes)}

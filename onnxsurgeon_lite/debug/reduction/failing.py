@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 from onnx import ModelProto, TensorProto
 
@@ -70,7 +71,7 @@ class Failing:
     def extent(self) -> Extent:
         """How large it is."""
         proto = self.model.proto
-        nodes = sum(len(holder.node) for holder in (*walk.graphs(proto), *proto.functions))
+        nodes = sum(len(holder.node) for holder in chain(walk.graphs(proto), proto.functions))
         weights = sum(dtypes.byte_count(t.data_type, t.dims) for t in walk.tensors(proto))
         fed = sum(array.nbytes for value in self.feeds.values() for array in arrays_in(value))
         return Extent(nodes, weights + fed)
@@ -102,13 +103,13 @@ class Failing:
             feeds[name] = value
             if index.inputs[name].type.WhichOneof("value") is None:
                 index.inputs[name].type.CopyFrom(type_of(value))
-        steps = (*self.steps, step, Clean())
+        steps = self.steps + (step, Clean())
         feeds, named = as_declared(index, feeds), self.named or self.names
         return Failing(result.model, feeds, steps, named, self.blind)
 
     def fed(self, name: str, value: Array) -> "Failing":
         """Return the model with another feed."""
-        return replace(self, feeds={**self.feeds, name: value})
+        return replace(self, feeds=self.feeds | {name: value})
 
 
 @dataclass
@@ -152,7 +153,7 @@ class SeenValues:
                 feeds[name] = value
         # fills and sizes may belong to inputs that are not among these
         made = GraphIndex.of(Model(proto))
-        known = {"", *symbols_of(made.inputs.values())}
+        known = {""}.union(symbols_of(made.inputs.values()))
         dims = {name: size for name, size in self.recipe.dims.items() if name in known}
         return feeds | make_feeds(made, Recipe(self.recipe.seed, dims))[0]
 

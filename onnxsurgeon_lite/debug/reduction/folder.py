@@ -321,7 +321,7 @@ def _script(kind: str, ask: Ask, best: Failing) -> str:
     if kind == "invalid":
         return _HEAD + _INVALID
     kind = "stored" if ask.references is not None else kind
-    sides = [ask.usual, *([ask.other] if kind == "mismatch" else [])]
+    sides = [ask.usual] + ([ask.other] if kind == "mismatch" else [])
     if any(side.runtime != ORT or side.settings or side.ops or side.otherwise for side in sides):
         return ""
     limits = dict[str, tuple[float, float]]()

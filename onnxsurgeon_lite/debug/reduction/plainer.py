@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 
 import numpy as np
 from onnx import TensorProto
@@ -36,7 +37,7 @@ def not_plain(failing: Failing) -> Iterator[str]:
     """
     loops = {n.input[0] for n in failing.index.nodes if n.op_type == "Loop" and n.input}
     held = [(name, failing.model.array(each)) for name, each in failing.constants.items()]
-    for name, value in (*held, *failing.feeds.items()):
+    for name, value in chain(held, failing.feeds.items()):
         arrays = arrays_in(value)
         short = name not in loops and all(a.size < 2 and a.dtype.kind in "iub" for a in arrays)
         if not short and not all((a == 0).all() or (a == 1).all() for a in arrays):

@@ -126,7 +126,7 @@ class Shrinking:
             places["cut", made or (failing.index.node_id(place),)] = place
 
         def without(gone: Iterable[Item]) -> Failing:
-            left = places.keys() - {*gone}
+            left = places.keys() - set(gone)
             return keeping(failing, [places[item] for item in left], self.seen, frozen)
 
         return _Row(self, failing, self._unrefused(failing, places), without, places=places)
@@ -239,7 +239,7 @@ class _Row:
             if self._refused(new) or not candidate.extent.nodes:
                 return False
             if self.search.fails(candidate):
-                self.done = {*self.items}.difference(left)
+                self.done = set(self.items).difference(left)
                 return True
             self.search.refused |= new if len(new) == 1 else set()
         return False
@@ -257,7 +257,7 @@ class _Row:
                     yield candidate
 
     def _new(self, candidate: Failing, left: Sequence[Item]) -> set[tuple[Item, int]]:
-        more = {*self.items}.difference(left) - self.done
+        more = set(self.items).difference(left) - self.done
         return {(item, _around(candidate, item)) for item in more}
 
     def _refused(self, new: set[tuple[Item, int]]) -> bool:

@@ -82,7 +82,7 @@ class _FrameBody:
         """
         outer, index = self.outer, self.body.index
         scope = body_scope(outer.index, outer.scope, self.position, self.name)
-        numbers = outer.numbers if number is None else (*outer.numbers, number)
+        numbers = outer.numbers if number is None else outer.numbers + (number,)
         path = f"{outer.path}/@{self.position}/{self.name}".lstrip("/")
         captured = self.body.captured
         inner = Frame(index, outer.machine, path, scope, numbers, outer, self.position, captured)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 from time import monotonic
 
 from onnx import TypeProto
@@ -197,7 +197,7 @@ class Frame:
     def _compute(self, part: Sequence[int], wanted: set[str]) -> None:
         self.machine.working = self, part
         produced = [n for p in part for n in self.index.nodes[p].output if n in wanted]
-        keep = dict.fromkeys(n for p in part for n in (*self.made(p), *produced))
+        keep = dict.fromkeys(n for p in part for n in chain(self.made(p), produced))
         self.observer.fetch([], [name for name in keep if name not in self.observer.kept])
 
     def _affordable(self, part: Sequence[int]) -> int:

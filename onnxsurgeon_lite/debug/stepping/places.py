@@ -62,7 +62,7 @@ class Scopes:
     @cached_property
     def names(self) -> list[str]:
         """The main graph, bodies, functions."""
-        return [MAIN, *(body.path for body in self.index.inner_bodies)]
+        return [MAIN] + [body.path for body in self.index.inner_bodies]
 
     def of(self, scope: str) -> GraphIndex:
         """The index of one of them."""

@@ -114,11 +114,13 @@ def _parsed(text: str) -> list[ast.expr]:
         )
     for node in ast.walk(parsed):
         called = node.func if isinstance(node, ast.Call) else None
-        known = isinstance(called, ast.Name) and called.id in (*_FUNCTIONS, *_OF_VALUES, _OPSET)
+        known = isinstance(called, ast.Name) and called.id in tuple(_FUNCTIONS) + _OF_VALUES + (
+            _OPSET,
+        )
         if not isinstance(node, _ALLOWED) or (called is not None and not known):
             raise UsageError(
                 f"the condition {text!r} uses {ast.unparse(called or node)!r}, which conditions do not have",
-                f"they have {', '.join((*_OF_VALUES, _OPSET, *_FUNCTIONS))}, comparisons and arithmetic",
+                f"they have {', '.join(chain(_OF_VALUES, [_OPSET], _FUNCTIONS))}, comparisons and arithmetic",
             )
     return parsed.elts
 
@@ -201,7 +203,7 @@ class Conditions:
             return
         name, items = ast.unparse(loops[0].target), self._value(loops[0].iter)
         for number in np.ravel(np.asarray(items)).tolist():
-            inner = replace(self, numbers={**self.numbers, name: number})
+            inner = replace(self, numbers=self.numbers | {name: number})
             if all(map(inner._value, loops[0].ifs)):
                 yield from inner._each(item, loops[1:])
 

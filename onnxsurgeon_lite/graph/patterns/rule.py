@@ -63,7 +63,10 @@ class Rule:
     def asks_of_values(self) -> bool:
         """Whether a condition speaks of values, not of attributes alone."""
         function = self.pattern.function
-        values = {*function.input, *(name for n in function.node for name in (*n.input, *n.output))}
+        values = {
+            *function.input,
+            *(name for n in function.node for name in chain(n.input, n.output)),
+        }
         named = chain.from_iterable(map(ast.walk, self.where))
         return any(isinstance(part, ast.Name) and part.id in values for part in named)
 
@@ -293,10 +296,9 @@ def _require_fit(name: str, pattern: PatternGraph, replacement: PatternGraph) ->
 
 def _require_made(name: str, replacement: FunctionProto) -> None:
     """Refuse a replacement that reads what is not made before: its nodes stay in their order."""
-    known = {"", *replacement.input}
-    for reads, makes in [
-        *((n.input, n.output) for n in replacement.node),
-        (replacement.output, ()),
+    known = {""}.union(replacement.input)
+    for reads, makes in [(n.input, n.output) for n in replacement.node] + [
+        (replacement.output, ())
     ]:
         for value in reads:
             if value not in known:

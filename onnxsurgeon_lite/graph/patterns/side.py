@@ -7,6 +7,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 from onnx import FunctionProto, NodeProto
 
@@ -78,7 +79,7 @@ class PatternGraph:
         if all(name == other for name, other in names.items()):
             return self
         function = copied(self.function)
-        for holder in (function, *function.node):
+        for holder in chain([function], function.node):
             holder.input[:] = [names.get(name, name) for name in holder.input]
             holder.output[:] = [names.get(name, name) for name in holder.output]
         again = (ast.parse(ast.unparse(condition), mode="eval").body for condition in self.where)
@@ -171,7 +172,7 @@ def _names(
             same[result] = names[name]
         else:
             names[name] = result
-    taken = {name for node in side.function.node for name in (*node.input, *node.output)}
+    taken = {name for node in side.function.node for name in chain(node.input, node.output)}
     for name in (name for node in own.node for name in node.output if name not in names):
         names[name] = name if name not in taken else f"{call.output[0]}_{name}"
     return names, same

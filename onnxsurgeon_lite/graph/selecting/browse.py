@@ -142,7 +142,7 @@ class Nodes(Sequence[Node]):
     def __repr__(self) -> str:
         lines = [repr(node) for node in self[:_LISTED]]
         more = len(self) - _LISTED
-        return "\n".join([*lines, *([f"and {more:,} more"] if more > 0 else [])]) or "no nodes"
+        return "\n".join(chain(lines, [f"and {more:,} more"] if more > 0 else [])) or "no nodes"
 
 
 class Graph:
@@ -234,7 +234,7 @@ class Graph:
         near = set(self._ends(name, backwards=True)) | set(self._ends(name, backwards=False))
         edge = near
         for _ in range(radius - (name in index)):
-            values = {n for p in edge for n in (*index.reads[p], *index.nodes[p].output) if n}
+            values = {n for p in edge for n in chain(index.reads[p], index.nodes[p].output) if n}
             values -= index.initializers.keys()
             edge = set(chain.from_iterable(map(self._neighbors, values))) - near
             near |= edge
@@ -281,7 +281,7 @@ class Graph:
         """Return the nodes that produce or read a value."""
         producer = self.index.producer.get(name)
         users = self.index.users(name)
-        return users if producer is None else [producer, *users]
+        return users if producer is None else [producer] + users
 
 
 def _has(ordered: Sequence[int], position: int) -> bool:

@@ -153,7 +153,7 @@ class GraphDiff:
 
     def _attributes(self, node: NodeProto, other: NodeProto) -> Iterator[Change]:
         mine, theirs = (by_name(n.attribute) for n in (node, other))
-        for name in dict.fromkeys((*mine, *theirs)):
+        for name in dict.fromkeys(chain(mine, theirs)):
             one, two = mine.get(name), theirs.get(name)
             if one is not None and two is not None:
                 for change in text_changes(one, two):
@@ -279,7 +279,7 @@ class GraphDiff:
             yield Difference(
                 "changed", "initializer", repr(name), name, other, (Change("kind", *kinds),)
             )
-        paired = [{p[i] for p in (*pairs, *self.wiring.replaced)} for i in (0, 1)]
+        paired = [{p[i] for p in chain(pairs, self.wiring.replaced)} for i in (0, 1)]
         for tensors, known, status in ((mine, paired[0], "removed"), (theirs, paired[1], "added")):
             for name, tensor in tensors.items():
                 if name not in known:
@@ -346,7 +346,7 @@ class GraphDiff:
         if self.scopes[0].path:
             self.context.rename("graphs", first.name, second.name)
         elif first.name != second.name:
-            changes = (Change("name", repr(first.name), repr(second.name)), *changes)
+            changes = (Change("name", repr(first.name), repr(second.name)),) + changes
         if changes:
             yield Difference("changed", "metadata", f"graph {first.name!r}", changes=changes)
 
@@ -368,7 +368,7 @@ class GraphDiff:
             renamed.get(name, name): {key: renamed.get(v, v) for key, v in parameters.items()}
             for name, parameters in first.items()
         }
-        for name in dict.fromkeys((*mine, *second)):
+        for name in dict.fromkeys(chain(mine, second)):
             changes = entry_changes("parameter", mine.get(name, {}), second.get(name, {}))
             if changes or (name in mine) != (name in second):
                 yield Difference(

@@ -1,6 +1,7 @@
 """Diff two models: graphs, functions, opsets, metadata."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TypeVar
 
 from onnx import FunctionProto, ModelProto, TrainingInfoProto
@@ -115,7 +116,7 @@ def _function_changes(one: FunctionProto, two: FunctionProto) -> Iterator[Change
         if versions[0] != versions[1]:
             yield Change(f"opset {domain}", *(v or "" for v in versions))
     declared = [
-        {**dict.fromkeys(f.attribute, ""), **{a.name: str(a) for a in f.attribute_proto}}
+        dict.fromkeys(f.attribute, "") | {a.name: str(a) for a in f.attribute_proto}
         for f in (one, two)
     ]
     yield from entry_changes("attribute", *declared)
@@ -177,5 +178,5 @@ def _opsets(holder: ModelProto | FunctionProto) -> dict[str, str]:
 def _pairs(
     mine: Mapping[K, V], theirs: Mapping[K, V]
 ) -> Iterator[tuple[K, tuple[V | None, V | None]]]:
-    for key in dict.fromkeys((*mine, *theirs)):
+    for key in dict.fromkeys(chain(mine, theirs)):
         yield key, (mine.get(key), theirs.get(key))

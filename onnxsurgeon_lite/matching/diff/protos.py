@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
@@ -136,7 +137,7 @@ def entry_changes(what: str, mine: Mapping[str, str], theirs: Mapping[str, str])
             repr(mine[key]) if key in mine else "",
             repr(theirs[key]) if key in theirs else "",
         )
-        for key in dict.fromkeys((*mine, *theirs))
+        for key in dict.fromkeys(chain(mine, theirs))
         if mine.get(key) != theirs.get(key)
     ]
 

@@ -151,7 +151,7 @@ class _TrimmedGraph:
 
     def computed(self) -> set[str]:
         """Return what the kept nodes make of initializers alone."""
-        known = {"", *(name for kind, name in self.leaves if kind == "initializer")}
+        known = {""}.union(name for kind, name in self.leaves if kind == "initializer")
         known -= {name for kind, name in self.leaves if kind == "input"}
         found = set[str]()
         for node in self.left:

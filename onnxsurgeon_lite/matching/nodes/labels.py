@@ -145,7 +145,7 @@ class Labeler:
         if not node.attribute:
             return self.label(tuple(call_key(node)))
         parts = [(a.name, self._attribute(model, a)) for a in node.attribute]
-        return self.label((*call_key(node), *sorted(parts)))
+        return self.label(call_key(node) + tuple(sorted(parts)))
 
     def _attribute(self, model: Model, attribute: AttributeProto) -> int:
         if attribute.type in _GRAPHS:
@@ -216,7 +216,7 @@ def common(
     mine, theirs = dict.fromkeys(names), dict.fromkeys(others)
     pairs = [(name, name) for name in mine if name in theirs]
     left = [n for n in mine if n not in theirs], [n for n in theirs if n not in mine]
-    return [*pairs, (left[0][0], left[1][0])] if len(left[0]) == len(left[1]) == 1 else pairs
+    return pairs + [(left[0][0], left[1][0])] if len(left[0]) == len(left[1]) == 1 else pairs
 
 
 def unique(keyed: Iterable[tuple[H, int]]) -> dict[H, int | None]:

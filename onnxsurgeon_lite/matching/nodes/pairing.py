@@ -7,6 +7,7 @@ the same node first, then the same operator, then another operator with the same
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from onnxsurgeon_lite.matching.nodes.labels import (
     InitialLabels,
@@ -87,7 +88,7 @@ class _Matcher:
         """Pair inputs by name (in a body by position), and values of enclosing graphs."""
         inputs = [[n for n in s.index.inputs if n not in s.index.initializers] for s in self.sides]
         inner = self.sides[0].positional
-        for name, other in (*outside.items(), *common(*inputs, by_place=inner)):
+        for name, other in chain(outside.items(), common(*inputs, by_place=inner)):
             self._pair_end(name, other, f"end {name}")
         self.free_inputs = [
             dict.fromkeys(n for n in names if n not in ends)
@@ -199,9 +200,9 @@ class _Matcher:
         if self.free_inputs[0]:
             self._pair_inputs(a, b)
         if self.spreading:
-            for name, other in (
-                *zip(first.reads[a], second.reads[b], strict=False),
-                *zip(first.makes[a], second.makes[b], strict=False),
+            for name, other in chain(
+                zip(first.reads[a], second.reads[b], strict=False),
+                zip(first.makes[a], second.makes[b], strict=False),
             ):
                 self._reach(name, other)
 

@@ -83,7 +83,7 @@ class Board:
             "structure": bool(a.op) and a.op == b.op and self.inputs_agree(a, b),
             "name": a.name == b.name,
         }
-        found = dict.fromkeys((evidence, *(word for word, holds in also.items() if holds)))
+        found = dict.fromkeys((evidence,) + tuple(word for word, holds in also.items() if holds))
         agrees = True if evidence == "values" else agreeing(a, b)
         blocked = a.blocked or b.blocked
         self.pairs[a.name] = Pair(a.name, b.name, tuple(found), confidence, agrees, axes, blocked)
@@ -210,7 +210,7 @@ def _wrapper(a: Side, b: Side) -> tuple[str, str]:
     ones = {f.scope for f in a.facts.values() if f.known and f.scope}
     others = {f.scope for f in b.facts.values() if f.known and f.scope}
     heads = sorted({f"{scope.split('.')[0]}." for scope in ones | others})
-    ways = [("", ""), *(("", head) for head in heads), *((head, "") for head in heads)]
+    ways = [("", "")] + [("", head) for head in heads] + [(head, "") for head in heads]
     return max(ways, key=lambda way: len({_rewrapped(scope, way) for scope in ones} & others))
 
 

@@ -130,7 +130,9 @@ class Alignment:
         shapes = {name: shape for name, shape in both.items() if shape is not None}
         lost = len(pairs) - len(kept)
         left = f"{lost} of these are of other values at the second sample: not compared"
-        return replace(self, pairs=kept, shapes=shapes, notes=(*self.notes, *[left] * bool(lost)))
+        return replace(
+            self, pairs=kept, shapes=shapes, notes=self.notes + tuple([left] * bool(lost))
+        )
 
 
 def _shapes(feeds: Feeds) -> dict[str, Shape]:
@@ -220,8 +222,7 @@ def named_as_modules(
     read = [
         sum(name in modules for name in names),
         sum(name.partition(".")[2] in modules for name in names),
-        *Counter(head for head, _, rest in parted if rest in names).values(),
-    ]
+    ] + list(Counter(head for head, _, rest in parted if rest in names).values())
     if not names or 2 * max(read) < len(names):
         return references
     paths = {name: replace(references.entries[name], scope=name) for name in names}
@@ -404,12 +405,11 @@ def _of_equal_names(references: ReferenceSet, index: GraphIndex, other: GraphInd
         for name, entry in references.entries.items()
         if name not in index.producer or _alike(index.types.get(name), other.types.get(name))
     }
-    notes = [
-        *_alone_note("the model", _inserted(index, other)),
-        *_alone_note(repr(references.place), _inserted(other, index)),
-    ]
+    notes = _alone_note("the model", _inserted(index, other)) + _alone_note(
+        repr(references.place), _inserted(other, index)
+    )
     is_copy = is_quantized_copy(index, other)  # its quantizers are no news
-    said = references.notes if is_copy else (*references.notes, *notes)
+    said = references.notes if is_copy else references.notes + tuple(notes)
     order = _exchanged(list(other.outputs), list(other.outputs), index)
     return replace(references, entries=alike, notes=said, exchanged=order)
 

@@ -108,7 +108,7 @@ def _by_outputs(board: Board) -> None:
 
 def _of_calls(module: str, calls: int, leaving: Mapping[str, list[Fact]]) -> list[Fact]:
     """Return the values that leave a module that is called several times; TorchScript numbers the further calls."""
-    names = (module, *(f"{module}_{call}" for call in range(1, calls)))
+    names = (module,) + tuple(f"{module}_{call}" for call in range(1, calls))
     return [fact for name in names for fact in leaving.get(name, ())]
 
 

@@ -4,6 +4,7 @@ import os.path
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Literal
 
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -199,7 +200,9 @@ class Places:
         scopes = {origin.scope for origin in self._index.origins if origin.known}
         names = {*self._index.initializers, *scopes}
         known = {*self._parameters, *self._owned}
-        ways = [(drop, put) for drop in ("", *_heads(names)) for put in ("", *_heads(known))]
+        ways = [
+            (drop, put) for drop in chain([""], _heads(names)) for put in chain([""], _heads(known))
+        ]
         return max(ways, key=lambda way: len({_moved(name, way) for name in names} & known))
 
 

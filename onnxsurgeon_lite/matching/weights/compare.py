@@ -203,7 +203,7 @@ class _WeightSearch:
                 if self.in_blocks and array.ndim == _MATRIX:
                     self.heads[name] = Head.of(array)
                 # an exporter may have cast it to a dtype of the model
-                for dtype in {array.dtype, *dtypes}:
+                for dtype in {array.dtype} | dtypes:
                     with np.errstate(over="ignore"):
                         found[digest(array.astype(dtype, copy=False))].append(name)
                 if may_be_raised(name, array):
@@ -403,7 +403,7 @@ class _WeightSearch:
         known = {name: weight for name, weight in self.found.items() if weight.comparison.match}
         runs = {name: w.pieces.runs() for name, w in known.items() if w.pieces is not None}
         packed = {name: runs.get(name) or self.parts.get(name, ()) for name in known}
-        whole = {name: (w.parameter, *w.equal) for name, w in known.items() if not packed[name]}
+        whole = {name: (w.parameter,) + w.equal for name, w in known.items() if not packed[name]}
         for name, finding in self.belonging.misplaced(whole, packed).items():
             weight = known[name]
             weight.finding = "; ".join(filter(None, [finding, weight.finding]))
@@ -481,7 +481,7 @@ class _WeightSearch:
             finding = f"epsilon is {fold.epsilon:.3g}, {self.epsilon:.3g} in the other BatchNorms"
         self.found[name] = Weight(name, parameter, how, comparison, finding, fold=fold, axis=axis)
         parts = ("weight", "bias", "running_mean", "running_var")
-        self.used |= {parameter, *(f"{fold.norm.name}.{part}" for part in parts)}
+        self.used |= {parameter}.union(f"{fold.norm.name}.{part}" for part in parts)
         return True
 
     def _find_turned(self) -> None:

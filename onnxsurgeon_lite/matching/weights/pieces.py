@@ -128,7 +128,7 @@ class PieceTable:
         used, which_used = np.unique(which, return_inverse=True)
         parameters = {names[i]: self._parameters[names[i]] for i in used}
         counts = [int(np.prod(shape)) // length for shape in parameters.values()]
-        fresh = np.cumsum([0, *counts[:-1]])
+        fresh = np.cumsum([0] + counts[:-1])
         return Pieces(parameters, length, places - starts[which] + fresh[which_used], is_turned)
 
     def _table(self, length: int, dtype: DType) -> _Table:

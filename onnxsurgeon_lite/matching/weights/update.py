@@ -213,7 +213,7 @@ class _Update:
             return self._joined(weight.pieces, shape)
         if weight.fold is not None:
             return self._folded(weight, weight.fold)
-        same = (p for p in (weight.parameter, *weight.equal) if p in self.new)
+        same = (p for p in (weight.parameter,) + weight.equal if p in self.new)
         stored = self._read(next(same, weight.parameter))
         if weight.added is not None:
             return raised(stored, weight.added)

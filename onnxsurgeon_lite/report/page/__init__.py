@@ -4,6 +4,7 @@ The page shows a documented JSON (`data`), which is inside it. Plotly draws the 
 """
 
 from dataclasses import replace
+from itertools import chain
 from typing import cast
 
 from onnxsurgeon_lite.report import results
@@ -37,7 +38,7 @@ def page_of(result: Shown, sight: Sight) -> Page:
     return replace(
         page,
         verdict=replace(page.verdict, details=results.text(result).splitlines()),
-        notes=list(dict.fromkeys([*result.told, *page.notes, *sight.notes])),
+        notes=list(dict.fromkeys(chain(result.told, page.notes, sight.notes))),
         versions=versions(),
         result=results.data(result.contract()),
     )

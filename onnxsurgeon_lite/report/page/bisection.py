@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import product
+from itertools import chain, product
 
 from onnxsurgeon_lite.debug.causes.everywhere import edited
 from onnxsurgeon_lite.debug.result import BisectResult, Culprit, ValueReport
@@ -104,9 +104,9 @@ def _named(culprits: Iterable[Culprit], sight: Sight) -> Iterator[data.Mark]:
 def _tensors(result: BisectResult, sight: Sight) -> Iterator[data.TensorPart]:
     """Yield those of the culprits, what they make first, then others."""
     producer = sight.models[0].producer if sight.models else {}
-    made = [name for culprit in result.culprits for name in [culprit.value, *culprit.inputs]]
+    made = [name for culprit in result.culprits for name in [culprit.value] + culprit.inputs]
     compared = {v.name: v.comparison for culprit in result.culprits for v in culprit.values}
-    for name in dict.fromkeys([*(n for n in made if n in result.tensors), *result.tensors]):
+    for name in dict.fromkeys(chain((n for n in made if n in result.tensors), result.tensors)):
         reference, actual = result.tensors[name]
         at = producer.get(name, -1)
         part = tensor_part(0, at, name, actual, reference, compared.get(name))

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 from onnxsurgeon_lite.graph.bodies import InnerGraph, bodies
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -76,11 +77,11 @@ def graph_parts(
         attributes=list(attributes),
         left_out=left_out,
     )
-    known = [typed(), *(texts(place.index) for place in places[1:])]
+    known = [typed()] + [texts(place.index) for place in places[1:]]
     part.value_type.extend(types[known[place].get(name, "")] for place, name in edges.values)
     part.types.extend(types)
     names = [name for _, name in edges.values]
-    return [part, *(_alike_part(part, names, *other) for other in alike)]
+    return [part] + [_alike_part(part, names, *other) for other in alike]
 
 
 def is_alike(one: GraphIndex, other: GraphIndex) -> bool:
@@ -272,8 +273,10 @@ class _Edges:
         near = edge = {node}
         own = range(place.first, place.first + len(place.index.nodes))
         for _ in range(radius):
-            values = {value for each in edge for value in (*self.reads[each], *self.makes[each])}
-            ends = (end for v in values for end in (self.makers.get(v), *self.readers.get(v, ())))
+            values = {value for each in edge for value in chain(self.reads[each], self.makes[each])}
+            ends = (
+                end for v in values for end in chain([self.makers.get(v)], self.readers.get(v, ()))
+            )
             edge = {end for end in ends if end is not None and end in own} - near
             near = near | edge
         return sorted(near, key=lambda each: place.index.places[each - place.first])
@@ -398,7 +401,7 @@ class _Tree:
         if node is None:
             return []
         holder = self.holder[node]
-        return [*self._chain(holder), (holder, ("node", node))]
+        return self._chain(holder) + [(holder, ("node", node))]
 
     def _chain(self, number: int) -> list[tuple[int, Box]]:
         """Return the modules around a module, each with the box that it is in there."""
@@ -408,7 +411,7 @@ class _Tree:
             module = self.modules[number]
             if module.parent >= 0:
                 box: Box = ("node", module.around) if module.around >= 0 else ("module", number)
-                known = [*self._chain(module.parent), (module.parent, box)]
+                known = self._chain(module.parent) + [(module.parent, box)]
             self._chains[number] = known
         return known
 

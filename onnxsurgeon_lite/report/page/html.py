@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from html import escape
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 from onnxsurgeon_lite.atomic import Staging
@@ -31,7 +32,7 @@ _SCRIPTS = [
 def html(page: Page, live: bool = False) -> bytes:
     """Return the file; a live page asks its server for tensors."""
     nonce = os.urandom(16).hex()
-    return b"".join((*_opening(nonce, live), *_rest(page, nonce, live)))
+    return b"".join(chain(_opening(nonce, live), _rest(page, nonce, live)))
 
 
 @contextlib.contextmanager

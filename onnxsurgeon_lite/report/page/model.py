@@ -52,7 +52,7 @@ def _placed(result: Shown) -> list[data.Measure]:
     if not isinstance(result, Placement):
         return []
     known = list(
-        dict.fromkeys([result.provider, *(n.provider for n in result.nodes if n.provider)])
+        dict.fromkeys([result.provider] + [n.provider for n in result.nodes if n.provider])
     )
     points = [
         NodeNumber(n.id, n.provider, known.index(n.provider), n.provider != result.provider)

@@ -61,5 +61,5 @@ def _node(node: Node) -> str:
         for kind, value in rows
     )
     facts = [f"{name}={text}" for name, text in node.attributes.items()]
-    below = ", ".join(filter(None, [*facts, node.scope]))
+    below = ", ".join(filter(None, facts + [node.scope]))
     return f"<b>{escape(node.title)}</b> {escape(below)}<table>{cells}</table>"

@@ -31,7 +31,7 @@ def page(result: Profile, sight: Sight) -> data.Page:
         )
         peak = result.nodes[result.peak]
         headlines.append(f"at most {size_text(peak.live_bytes)} of values live, at {peak.name!r}")
-    marks = [*_peaks(result), *_fused(result, 0)]
+    marks = _peaks(result) + list(_fused(result, 0))
     sizes: Columns[HeldTensor] = {"value": "{0.value}", "size": lambda held: size_text(held.bytes)}
     held = Rows("Live at the peak", result.held, sizes)
     return data.Page(

@@ -46,7 +46,7 @@ def blame_page(result: Blame, sight: Sight) -> data.Page:
     said = f"{result.output!r} has an SQNR of {result.output_db:.3g} dB"
     points = [NodeNumber(n.id, n.value, n.share) for n in result.nodes]
     measure = of_nodes("Share of each node in the error", "share", points, combine="sum")
-    headlines = [said, *(text for _, text in most)]
+    headlines = [said] + [text for _, text in most]
     return _page(sight, headlines, table(ranking.shares(result)), most, [measure])
 
 

@@ -99,14 +99,12 @@ def match_page(result: "MatchResult", sight: Sight) -> data.Page:
     return data.Page(
         "match",
         f"{result.a} and {result.b}",
-        data.Verdict("facts", [f"{len(pairs)} pairs of values", *rest]),
+        data.Verdict("facts", [f"{len(pairs)} pairs of values"] + rest),
         sight.graphs(2),
         marks=marks,
         pairs=list(dict.fromkeys((a, b) for a, b in known if a is not None and b is not None)),
-        tables=[
-            *table(found, graph=lambda _: number),
-            *table(_left(result.a, result.only_a), _left(result.b, result.only_b)),
-        ],
+        tables=table(found, graph=lambda _: number)
+        + table(_left(result.a, result.only_a), _left(result.b, result.only_b)),
     )
 
 

@@ -5,6 +5,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from html import escape
 from importlib.util import find_spec
+from itertools import chain
 
 import numpy as np
 
@@ -142,7 +143,7 @@ def _drawn(
         *(_box(*place, *label) for place, label in zip(places, labels, strict=True)),
     ]
     bends = [x for each in layout.bends for x, _ in each]
-    width = (max([*layout.x, *bends], default=0.0) - left) * _COLUMN + _BOX[0] + 16
+    width = (max(chain(layout.x, bends), default=0.0) - left) * _COLUMN + _BOX[0] + 16
     height = max(layout.y, default=0.0) * _ROW + _BOX[1] + 16
     head = f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" {_STYLE} role="img">'
     return f"{head}{''.join(drawn)}</svg>"
@@ -155,7 +156,7 @@ def _lines(
     left: float,
 ) -> Iterator[str]:
     for (start, end, values), bends in zip(lines, layout.bends, strict=True):
-        corners = [places[start], *(_placed(x - left, y) for x, y in bends), places[end]]
+        corners = [places[start]] + [_placed(x - left, y) for x, y in bends] + [places[end]]
         points = " ".join(f"{x:.0f},{y:.0f}" for x, y in corners)
         (x, y), (x1, y1) = corners[-2:]
         title = escape("\n".join(map(shown, values)))

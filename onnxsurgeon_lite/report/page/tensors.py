@@ -47,7 +47,7 @@ def tensor_part(
         graph=graph,
         node=node,
         name=name,
-        says=f"{dtype} {[*known[0].shape]}{_gap(error, compared)}",
+        says=f"{dtype} {list(known[0].shape)}{_gap(error, compared)}",
         shown=_shown(known[0].shape),
         actual=pictures[0],
         reference=pictures[1],
@@ -65,7 +65,7 @@ def _gap(error: Numbers | None, compared: Comparison | None) -> str:
     if compared.match and off > compared.allowed:
         return f", off by up to {off:.4g}"
     notes = [] if compared.match else compared.notes
-    return "; ".join([f", {gap(compared)}", *notes])
+    return "; ".join([f", {gap(compared)}"] + notes)
 
 
 def _numbers(value: RunValue) -> Numbers | None:

@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain
 
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.beside import begin
@@ -24,7 +25,7 @@ def learn_types(index: GraphIndex) -> None:
 
 def texts(index: GraphIndex) -> Texts:
     """Return the types that are known."""
-    names = dict.fromkeys((*index.inputs, *index.producer, *index.outputs))
+    names = dict.fromkeys(chain(index.inputs, index.producer, index.outputs))
     found = {name: index.types.get(name) for name in names}
     kinds = {id(kind): kind for kind in found.values()}  # many values have one type
     said = {key: kind and _MADE_UP.sub("?", type_text(kind)) or "" for key, kind in kinds.items()}

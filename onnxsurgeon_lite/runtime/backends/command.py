@@ -55,7 +55,7 @@ class Program:
 
     def run(self, feeds: RunValues, fetch: Sequence[str]) -> RunValues:
         """Start the program, and return what it leaves of the wanted values."""
-        for old in ("feeds", *_ANSWERS):
+        for old in ("feeds",) + _ANSWERS:
             _remove(self._folder / old)
         save_tensors(self._folder / "feeds", {n: v for n, v in feeds.items() if v is not None})
         request = json.dumps({"wanted": list(fetch), **self._asked})
@@ -95,7 +95,7 @@ class Program:
                 signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         if code:
-            raise RuntimeError(": ".join([f"the program ended with exit code {code}", *said]))
+            raise RuntimeError(": ".join([f"the program ended with exit code {code}"] + said))
 
 
 def _remove(path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
 from io import BufferedRWPair
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ class Host:
     def do_run(self, feeds: dict[str, str], fetch: list[str], keep: dict[str, str]) -> Reply:
         """Run on stored values (input name -> stored name); describe what was computed."""
         given = {name: self.store[stored] for name, stored in feeds.items()}
-        names = list(dict.fromkeys((*fetch, *keep)))
+        names = list(dict.fromkeys(chain(fetch, keep)))
         self._open(given)
         made = self.backend.run(given, names)
         found = {name: made[name] for name in names if name in made}

@@ -40,7 +40,7 @@ class Reference:
     def open(self, model: ModelProto, opt: str, threads: int) -> None:  # noqa: ARG002
         if self._more and model.functions:  # in which it would not look for them
             model = inliner.inline_local_functions(model)
-        self._evaluator = ReferenceEvaluator(model, new_ops=[GatherElements, *self._more])
+        self._evaluator = ReferenceEvaluator(model, new_ops=[GatherElements] + self._more)
 
     def run(self, feeds: RunValues, fetch: Sequence[str]) -> RunValues:
         return dict(zip(fetch, self._evaluator.run(list(fetch), dict(feeds)), strict=True))

@@ -65,7 +65,7 @@ class Demand:
         op_type = self.index.nodes[inside.position].op_type
         if inside.body not in BODIES.get(op_type, (inside.body,)):
             op_type = f"the body {inside.body!r} of {op_type}"
-        kinds = self.kinds if inside.body == FUNCTION else (*self.kinds, op_type)
+        kinds = self.kinds if inside.body == FUNCTION else self.kinds + (op_type,)
         return Demand(inner.index, f"{self.path}/{inside.path}".lstrip("/"), kinds)
 
     @property

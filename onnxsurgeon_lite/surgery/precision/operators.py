@@ -1,6 +1,7 @@
 """Which dtypes operators have."""
 
 from functools import cache
+from itertools import chain
 
 from onnx import NodeProto, defs
 
@@ -55,5 +56,5 @@ def _allowed_of(name: str, version: int, domain: str) -> dict[str, frozenset[str
 def has_sequences(schema: Schema) -> bool:
     """Return whether an operator needs a sequence or an optional."""
     allowed = _allowed(schema)
-    kinds = (allowed.get(f.type_str, {f.type_str}) for f in (*schema.inputs, *schema.outputs))
+    kinds = (allowed.get(f.type_str, {f.type_str}) for f in chain(schema.inputs, schema.outputs))
     return any(all(not text.startswith("tensor") for text in kind) for kind in kinds)

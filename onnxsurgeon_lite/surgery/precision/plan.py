@@ -291,7 +291,7 @@ class Plan:
                     visit(body)
                 found.append(step)
 
-        for scope in (self.main, *self.functions.values()):
+        for scope in chain([self.main], self.functions.values()):
             visit(scope)
         return found
 
@@ -321,7 +321,7 @@ class Plan:
             for reader, slot in site.readers
             if reader.kind != "none" and reader.node.op_type != "Cast"
         ]
-        return found if site.required is None else [*found, not site.required]
+        return found if site.required is None else found + [not site.required]
 
 
 def _bind(step: PrecisionStep, schema: Schema) -> None:

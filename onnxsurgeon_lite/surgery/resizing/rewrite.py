@@ -315,7 +315,7 @@ class Resizing:
 
     def _place_nodes(self, scope: Scope) -> None:
         key = id(scope)
-        if not any(where == key for where, _ in (*self.inserted, *self.removed)):
+        if not any(where == key for where, _ in chain(self.inserted, self.removed)):
             return
         placed = list(self.inserted.get((key, _HEAD), ()))
         for position, node in enumerate(scope.graph.node):
@@ -431,5 +431,5 @@ def _definitions(model: ModelProto) -> set[str]:
         names.update(info.name for info in graph.input)
         names.update(tensor.name for tensor in graph.initializer)
         for node in graph.node:
-            names.update((*node.output, node.name))
+            names.update(chain(node.output, [node.name]))
     return names

@@ -106,10 +106,10 @@ def _symbol(number: int, dimension: _Dimension) -> Symbol:
     steps = list(islice(primes(), (_TRIALS - 1) * number, (_TRIALS - 1) * (number + 1)))
     sizes: Size
     if isinstance(target, int):
-        sizes = (target,) * _TRIALS if own is None else (own, own * steps[0], *(target,) * 3)
+        sizes = (target,) * _TRIALS if own is None else (own, own * steps[0]) + ((target,) * 3)
     else:
         base = own or _SYMBOLIC
-        sizes = (base, *(base * step for step in steps))
+        sizes = (base,) + tuple(base * step for step in steps)
     name = target if isinstance(target, str) else ""
     return Symbol(name, own, sizes, tuple(dimension.places), dimension.changes)
 

@@ -129,7 +129,7 @@ class Expressions:
     def _sum(self, size: Size, group: Sequence[tuple[str, Size]]) -> str:
         # differences to the first trial: the offset is no unknown then
         first, *others = self.live
-        sizes = [*(known for _, known in group), size]
+        sizes = [known for _, known in group] + [size]
         rows = [[each[t] - each[first] for each in sizes] for t in others]
         times = _solved(rows[: len(group)])
         if times is None or 0 in times:

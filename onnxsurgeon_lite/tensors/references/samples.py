@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import cast
@@ -134,7 +135,7 @@ class Samples:
             return len(numbers), lambda n: found.get(numbers[n], ReferenceSet(str(path), {}))
         files = sample_folders(path)
         if not files and not any(path.glob("*.pb")):
-            files = sorted((*path.glob("*.npz"), *path.glob("*.safetensors")))
+            files = sorted(chain(path.glob("*.npz"), path.glob("*.safetensors")))
         if not files:
             return None
         return len(files), lambda n: open_references(files[n], self.inputs, self.outputs)

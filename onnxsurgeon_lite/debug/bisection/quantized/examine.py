@@ -97,10 +97,10 @@ class Examination:
     def faults(self) -> list[Fault]:
         """Return the faults in topological order; of two that are one, the one that the constants prove."""
         index = self.values.index
-        found = [*self._wrong_values()]
+        found = list(self._wrong_values())
         pairs = {s.value: s for s in unlike_pairs(self.values)}
         sure = [Fault(s.value, s.position, [s.finding], s.pair) for s in pairs.values()]
-        saturated = [*self._saturated({fault.value for fault in found})]
+        saturated = list(self._saturated({fault.value for fault in found}))
         narrow = _set_by(saturated)
         for unlike in unlike_biases(self.values):
             sure += self._of_bias(unlike, narrow) if unlike.operands[0] not in pairs else ()
@@ -137,7 +137,7 @@ class Examination:
             self._shake(part, part.part(), actual)
             producer = self.values.index.producer
             wrong = [name for name in names if self._excess(name, actual[name]) > 1]
-            for name in {*names} - {*wrong}:
+            for name in set(names) - set(wrong):
                 self.floors[name].shifts = []  # as large as the value
             yield from (Fault(n, producer[n]) for n in wrong if not self._is_right_uncut(n))
             done += len(names)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
@@ -95,12 +96,12 @@ def _of_blocks(model: ModelProto, node: NodeProto, blocks: Blocks) -> Iterator[N
     given = [f"{[*node.input, ''][slot]}{_OPERAND}{slot} of {made}" for slot in arrays]
     ends = [np.array(n) for n in ([columns, -1], [0], [rows], [1])]
     shapes = [f"{weight} {what}" for what in ("shape", "start", "end", "axis")]
-    for name, array in zip([*given, *shapes], [*arrays.values(), *ends], strict=True):
+    for name, array in zip(chain(given, shapes), chain(arrays.values(), ends), strict=True):
         model.graph.initializer.append(from_array(array, name))
     joined = [f"{weight} {what}" for what in ("joined", "cut", "matrix")]
     yield helper.make_node(DEQUANTIZE, given, [weight], axis=0)
     yield helper.make_node("Reshape", [weight, shapes[0]], [joined[0]])
-    yield helper.make_node("Slice", [joined[0], *shapes[1:]], [joined[1]])
+    yield helper.make_node("Slice", [joined[0]] + shapes[1:], [joined[1]])
     yield helper.make_node("Transpose", [joined[1]], [joined[2]], perm=[1, 0])
     product = f"{made}{_OPERAND}product" if bias else made
     yield helper.make_node("MatMul", [node.input[0], joined[2]], [product], name=node.name)
@@ -154,7 +155,7 @@ def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Itera
         name, scale = f"{made}{_OPERAND}{slot}", f"{node.input[slot]}{UNIT} in {made}"
         zero = node.input[slot + 2] if len(node.input) > slot + 2 else ""
         number = constant_of(index, zero) if zero else None
-        given = [node.input[slot], scale, *([zero] if number is not None else [])]
+        given = [node.input[slot], scale] + ([zero] if number is not None else [])
         ones = np.ones(() if number is None else number.shape, np.float32)
         model.graph.initializer.append(from_array(np.asarray(ones), scale))
         axis = 0 if node.op_type == "ConvInteger" else 1

@@ -84,7 +84,7 @@ class FloatValues:
 
     def named(self) -> ReferenceSet:
         """Return the references under the names of the quantized model, those that it lacks under their own."""
-        given, named = self.references.entries, {*self.known.values()}
+        given, named = self.references.entries, set(self.known.values())
         lacking = {name: entry for name, entry in given.items() if name not in named}
         entries = lacking | {name: given[origin] for name, origin in self.known.items()}
         return replace(self.references, entries=entries, prefetch=self._prefetch)
@@ -102,7 +102,7 @@ class FloatValues:
     def computed(self) -> list[str]:
         """The values with a reference that nodes make of others, in topological order: all but quantized ones."""
         names = (name for name in self.known if not self._is_quantized(name))
-        left = {*self.left}
+        left = set(self.left)
         return sorted((n for n in names if n not in left), key=self.index.rank.__getitem__)
 
     @cached_property

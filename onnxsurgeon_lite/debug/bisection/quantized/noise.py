@@ -36,7 +36,7 @@ class Errors:
             last = min(axis, error.ndim - 1)
             channels = error.shape[last]
             parts = (np.moveaxis(array, last, 0).reshape(channels, -1) for array in given)
-            found = [*map(np.concatenate, zip(found, _measures(*parts), strict=True))]
+            found = list(map(np.concatenate, zip(found, _measures(*parts), strict=True)))
         rms, mean, along, *others = found
         return cls(rms, mean, along, tuple(others))
 
@@ -62,7 +62,7 @@ class Errors:
         return worst
 
     def _all(self) -> tuple[Wide, ...]:
-        return self.rms, self.mean, self.along, *self.shifts
+        return (self.rms, self.mean, self.along) + self.shifts
 
 
 def _usual(noise: Wide) -> Wide:
@@ -79,8 +79,8 @@ def _measures(error: Wide, value: Wide, *shifts: Wide) -> list[Wide]:
     if not error.shape[1]:
         return [np.zeros(len(error))] * (3 + len(shifts))
     centered = value - value.mean(1, keepdims=True)
-    along = [_along(error, direction) for direction in (centered, *shifts)]
-    return [np.sqrt((error * error).mean(1)), error.mean(1), *along]
+    along = [_along(error, direction) for direction in (centered,) + shifts]
+    return [np.sqrt((error * error).mean(1)), error.mean(1)] + along
 
 
 def _along(error: Wide, direction: Wide) -> Wide:

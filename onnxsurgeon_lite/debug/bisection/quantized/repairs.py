@@ -30,5 +30,5 @@ def add_causes(result: BisectResult, model: Model, again: Callable[[Model], Bise
 def _cause(culprit: Culprit, model: Model) -> Cause:
     finding = culprit.findings[0]
     before = next((v.introduced for v in culprit.values if v.name == culprit.value), None)
-    edits, command = [*map(as_step, finding.edits)], as_command(finding.edits, model.path)
+    edits, command = list(map(as_step, finding.edits)), as_command(finding.edits, model.path)
     return Cause(finding.verdict, finding.because, before, None, finding.edits, edits, command)

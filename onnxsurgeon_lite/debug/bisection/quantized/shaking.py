@@ -80,7 +80,7 @@ def _drawn(part: ModelProto, exact: str, step: str, noise: str, seed: int) -> li
     """Return the nodes that draw noise for a value, as large as a step."""
     uniform = f"{noise}\x01uniform"
     drawn = noise_like(part, exact, uniform, (-0.5, 0.5), seed + 1)
-    return [*drawn, helper.make_node("Mul", [uniform, step], [noise])]
+    return drawn + [helper.make_node("Mul", [uniform, step], [noise])]
 
 
 def noise_like(

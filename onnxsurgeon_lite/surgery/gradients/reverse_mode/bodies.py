@@ -6,6 +6,7 @@ iteration are kept by running it once more, and its gradient is a Loop from the 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, helper
@@ -125,7 +126,7 @@ def _require_fit(node: NodeProto, inputs: Sequence[str], outputs: Sequence[str])
     """Raise `EditError` for a body that no runtime takes."""
     least = 2 if node.op_type == "Loop" else 1
     fits = len(inputs) == len(node.input) >= least and len(outputs) > len(node.output) + least - 2
-    if not fits or not all((*inputs, *outputs)):
+    if not fits or not all(chain(inputs, outputs)):
         raise EditError(
             f"the body of {node.op_type} {node.name!r} does not have the inputs and outputs of the node",
             "check the model: onnxdbg check MODEL",
@@ -158,7 +159,7 @@ def through_loop(
         for dtype in (
             TensorProto.INT64,
             TensorProto.BOOL,
-            *(tape.value(name).dtype for name in (*(state[0] for state in smooth), *captures)),
+            *(tape.value(name).dtype for name in chain((state[0] for state in smooth), captures)),
         )
     )
     # the loop runs once more in its gradient, from its saved states
@@ -185,9 +186,9 @@ def through_loop(
     starts = [first[state] or _zeros(tape, tape.value(state[0])) for state in smooth]
     starts += [_zeros(tape, tape.value(name)) for name in captures]
     trips, on = tape.op("Squeeze", count), tape.array(np.array(True))
-    read = [term.name for term in (trips, on, *starts)]
+    read = [term.name for term in chain([trips, on], starts)]
     reverse = helper.make_node("Loop", read, [], body=graph)
-    values = [*(state[0] for state in smooth), *captures, *(row.outer for row in rows)]
+    values = [state[0] for state in smooth] + captures + [row.outer for row in rows]
     if not values:
         return
     outputs = tape.add(reverse, len(values))

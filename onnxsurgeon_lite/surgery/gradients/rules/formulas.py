@@ -247,7 +247,7 @@ def running_product(s: GradientStep) -> list[Term]:
     if known is None:
         raise s.refused("the axis is computed when the model runs")
     axis = s.at(int(np.ravel(known)[0]))
-    order = [*(i for i in range(s.rank) if i != axis), axis]
+    order = [i for i in range(s.rank) if i != axis] + [axis]
     rows = t.op("Unsqueeze", t.transposed(s.a, order), [-2])
     size = t.op("Squeeze", t.dim(s.a, axis))
     place = t.op("Range", size.of(0), size, size.of(1))

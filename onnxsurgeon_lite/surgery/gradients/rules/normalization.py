@@ -25,7 +25,7 @@ def _through(s: GradientStep, scaled: Term, axes: Sequence[int], centered: bool 
 
 def _by_channel(s: GradientStep, slot: int) -> Term:
     """Return an input with a number for each channel such that it broadcasts to the first input."""
-    return s.tape.op("Reshape", s.input(slot), [-1, *[1] * (s.rank - 2)])
+    return s.tape.op("Reshape", s.input(slot), [-1] + ([1] * (s.rank - 2)))
 
 
 def _local_response(s: GradientStep) -> Term:

@@ -1,5 +1,6 @@
 """Products of matrices, sums of products along named axes, determinants, and grids of affine maps."""
 
+from itertools import chain
 from string import ascii_letters
 
 import numpy as np
@@ -68,8 +69,8 @@ def _einsum(s: GradientStep) -> Term:
     # letters of this input alone were summed over: their gradient is the same all along
     lone = [letter for letter in mine if letter not in output and letter not in "".join(others)]
     kept = "".join(letter for letter in mine if letter not in lone)
-    terms = [s.dy, *(s.input(slot) for slot in range(len(inputs)) if slot != s.slot)]
-    made = t.op("Einsum", *terms, equation=f"{','.join((output, *others))}->{kept}")
+    terms = [s.dy] + [s.input(slot) for slot in range(len(inputs)) if slot != s.slot]
+    made = t.op("Einsum", *terms, equation=f"{','.join(chain([output], others))}->{kept}")
     if lone:
         made = t.op("Unsqueeze", made, [mine.index(letter) for letter in lone])
     return t.op("Expand", made, t.dims(s.x)) if lone else made
@@ -91,8 +92,8 @@ def _letters(s: GradientStep) -> tuple[list[str], str]:
         raise s.refused("its dots stand for different ranks")
     if not arrow:
         once = sorted(c for c in set(left) - {",", "."} if left.count(c) == 1)
-        output = "".join(("..." if dotted else "", *once))
-    replaced = [term.replace("...", "".join(dots)) for term in (*inputs, output)]
+        output = "".join(chain(["..." if dotted else ""], once))
+    replaced = [term.replace("...", "".join(dots)) for term in chain(inputs, [output])]
     return replaced[:-1], replaced[-1]
 
 

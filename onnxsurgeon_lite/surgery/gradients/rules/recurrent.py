@@ -34,9 +34,8 @@ def unrolled(s: GradientStep) -> list[Term]:
         for i in range(1, len(parts[0]))
     ]
     if rows:
-        return [
-            t.transposed(steps, [2, 0, 1, 3]),
-            *(t.transposed(term, [1, 0, 2]) for term in last),
+        return [t.transposed(steps, [2, 0, 1, 3])] + [
+            t.transposed(term, [1, 0, 2]) for term in last
         ]
     return [steps] + last
 

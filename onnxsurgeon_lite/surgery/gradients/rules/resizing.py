@@ -48,7 +48,7 @@ def _along(s: GradientStep, term: Term, axis: int) -> Term:
     """Return the product with the matrix that resizes one axis: a resized identity."""
     t = s.tape
     # the axis comes last for the product, and goes back
-    last = [*(i for i in range(s.rank) if i != axis), axis]
+    last = [i for i in range(s.rank) if i != axis] + [axis]
     matrix = _matrix(s, axis)
     product = t.transposed(term, last) @ t.swapped(matrix, 2)
     return t.transposed(product, [int(place) for place in np.argsort(last)])
