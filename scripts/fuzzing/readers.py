@@ -4,6 +4,7 @@ A reader returns or raises `SurgeonError`, within its time.
 """
 
 import argparse
+import base64
 import contextlib
 import io
 import json
@@ -22,6 +23,7 @@ from onnx import SequenceProto, numpy_helper
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import load, passes
 from onnxsurgeon_lite.debug.bisection.journal import Journal
+from onnxsurgeon_lite.debug.profiling.tensorrt import read_profile
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.patterns import conditions
@@ -198,6 +200,24 @@ KINDS: dict[str, tuple[str, Reader, Callable[[Path], bytes]]] = {
             b' "rope_scaling": {"factor": 2.0}, "layer_types": ["full_attention"], "sliding_window": 4}'
         ),
     ),
+    "polygraphy": ("damaged.json", _read_all, lambda _: _polygraphy()),
+    "raw": ("raw/shapes.json", lambda path: _read_all(path.parent), lambda folder: _raw(folder)),
+    "profile": (
+        "trt.json",
+        lambda path: read_profile(path, _INDEX),
+        lambda _: (
+            b'[{"count": 10}, {"name": "PWN(a, {ForeignNode[b...node_of_d]})", "averageMs": 1.5, "medianMs": 1.4},'
+            b' {"name": "node_of_a + node_of_b || node_of_d", "averageMs": 1}]'
+        ),
+    ),
+    "layers": (
+        "layers.json",
+        lambda path: read_profile(_profile(path), _INDEX, path),
+        lambda _: (
+            b'{"Layers": [{"Name": "node_of_a", "LayerType": "Reformat", "Metadata":'
+            b' "[ONNX Layer: node_of_a]\u001e[ONNX Layer: node_of_b]"}]}'
+        ),
+    ),
     "model": ("damaged.onnx", load, lambda _: _model()),
     "textproto": ("damaged.textproto", load, lambda _: written(_model(), "textproto")),
     "json": ("damaged.json", load, lambda _: written(_model(), "json")),
@@ -206,6 +226,30 @@ KINDS: dict[str, tuple[str, Reader, Callable[[Path], bytes]]] = {
 
 def _model() -> bytes:
     return seeds()["weights"]
+
+
+def _polygraphy() -> bytes:
+    text = base64.b64encode(_npy(_ARRAY[:3])).decode()
+    plain = {"array": text, "polygraphy_class": "ndarray"}
+    late = {"values": plain, "polygraphy_class": "LazyArray"}
+    sample = {"outputs": {"a": late, "b": plain}, "polygraphy_class": "IterationResult"}
+    results = {"lst": [["onnxrt", [sample, sample]]], "polygraphy_class": "RunResults"}
+    return json.dumps(results).encode()
+
+
+def _raw(folder: Path) -> bytes:
+    """Write two tensors; what says their shapes is what gets damaged."""
+    place = folder / "raw" / "raw"
+    place.mkdir(parents=True, exist_ok=True)
+    for name in ("a", "b"):
+        (place / f"{name}.raw").write_bytes(_ARRAY[:6].tobytes())
+    return b'{"a": [2, 3], "b": {"shape": [12], "dtype": "float16"}}'
+
+
+def _profile(path: Path) -> Path:
+    profile = path.with_name("profile.json")
+    profile.write_text('[{"name": "node_of_a", "averageMs": 1}, {"name": "y", "averageMs": 1}]')
+    return profile
 
 
 def _index(folder: Path) -> bytes:

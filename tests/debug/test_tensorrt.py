@@ -121,6 +121,12 @@ def test_a_damaged_profile_is_one_error(tmp_path, chain, text):
         read_profile(path, chain)
 
 
+def test_a_name_of_brackets_alone_ends(tmp_path, chain):
+    path = written(tmp_path, layer("(" * 10**6 + ")" * 10**6 + "x", 1), layer("(abs)", 1))
+
+    assert [node.covers for node in read_profile(path, chain).nodes] == [[], ["@0"]]
+
+
 @pytest.mark.parametrize("text", ["{}", "[]", '{"Layers": ["abs"]}', '{"Layers": 3}', "{"])
 def test_layers_without_details_are_an_error(tmp_path, chain, text):
     layers = tmp_path / "layers.json"

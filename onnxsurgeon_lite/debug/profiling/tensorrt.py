@@ -16,7 +16,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.tensors.references.sets import text_of
 
 _BETWEEN = re.compile(r" \+ | \|\| |, ")
-_AROUND = re.compile(r"^(?:PWN\(|\(|\{ForeignNode\[)+|[)\]}]+$")
+_OPENING = re.compile(r"^(?:PWN\(|\(|\{ForeignNode\[)+")
 _IN_METADATA = re.compile(r"\[ONNX Layer: (.*)\]", re.DOTALL)
 _UNNAMED = "node_of_"
 """TensorRT's parser calls a node without a name so, after its first output."""
@@ -51,7 +51,7 @@ def read_profile(path: Path, index: GraphIndex, layers: Path | None = None) -> P
         raise UsageError(f"{str(path)!r} is no profile of TensorRT: {error!r}", _WRITE) from error
     if not all(math.isfinite(each) and each >= 0 for each in seconds):
         raise UsageError(f"{str(path)!r} has times that are none", _WRITE)
-    told = {} if layers is None else _layers(layers)
+    told = _layers(layers) if layers else {}
     nodes = []
     for entry, own in zip(timed, seconds, strict=True):
         name = str(entry["name"])
@@ -62,7 +62,7 @@ def read_profile(path: Path, index: GraphIndex, layers: Path | None = None) -> P
         op_type = index.nodes[positions[0]].op_type if positions else kind or "(layer)"
         node = ProfiledNode(name, op_type, "TensorRT", cost=Cost(own))
         node.covers = [index.node_id(position) for position in positions]
-        for origin in (index.origins[position] for position in positions[:1]):
+        for origin in map(index.origins.__getitem__, positions[:1]):
             node.place, node.modules = str(origin), origin.around()
         nodes.append(node)
     if not any(node.covers for node in nodes):
@@ -102,12 +102,14 @@ def _split(name: str, index: GraphIndex) -> list[str]:
     if _called(name, index):  # a node may be called `a + b` itself
         return [name]
     # parts that are no nodes, such as constants and TensorRT's own layers, are found nowhere
-    return [end for part in _BETWEEN.split(name) for end in _AROUND.sub("", part).split("...")]
+    inner = (_OPENING.sub("", part).rstrip(")]}") for part in _BETWEEN.split(name))
+    return "...".join(inner).split("...")
 
 
 def _called(name: str, index: GraphIndex) -> list[int]:
     """Return the one node of a name; none where several have it."""
     found = index.named.get(name, [])
-    if not found and (made := index.producer.get(name.removeprefix(_UNNAMED))) is not None:
-        found = [made] if name.startswith(_UNNAMED) and not index.nodes[made].name else []
+    made = index.producer.get(name.removeprefix(_UNNAMED))
+    if made is not None and name.startswith(_UNNAMED) and not index.nodes[made].name:
+        found = found or [made]
     return found if len(found) == 1 else []
