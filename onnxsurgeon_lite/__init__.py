@@ -40,6 +40,7 @@ def __getattr__(name: str) -> object:
         found = getattr(import_module(_PLACES[name]), name)
         if isfunction(found) and not hasattr(found, "__signature__"):
             found = import_module(f"{__name__}.api.spelling").spelled(found)
+            found.__module__ = __name__  # where pickle finds it
         globals()[name] = found
         return found
     if not name.startswith("_") and name.replace("_", "-") in passes.PASSES:  # another package's

@@ -70,8 +70,8 @@ def verify(
 
 def known_feeds(before: GraphIndex, after: GraphIndex) -> Feeds:
     """Return the inputs that are constants in the edited model."""
-    held = {n: constant(after, n) for n in before.inputs if constant(before, n) is None}
-    return {name: after.model.array(tensor) for name, tensor in held.items() if tensor is not None}
+    held = {n: constant(after, n) for n in before.inputs if not constant(before, n)}
+    return {name: after.model.array(tensor) for name, tensor in held.items() if tensor}
 
 
 def other_dtypes(before: GraphIndex, after: GraphIndex) -> dict[str, int]:
@@ -95,12 +95,12 @@ def feeds_of_edited(before: GraphIndex, after: GraphIndex, feeds: Feeds, inputs:
     found = {
         inputs[name]: _fitted(name, value, after.inputs.get(inputs[name]))
         for name, value in feeds.items()
-        if name in inputs and constant(after, inputs[name]) is None
+        if name in inputs and not constant(after, inputs[name])
     }
     for name in required_inputs(after):
         # a constant of the original that is an input now
         promoted = constant(before, name)
-        if promoted is not None:
+        if promoted:
             found.setdefault(name, before.model.array(promoted))
         if name not in found:
             raise FeedsError(

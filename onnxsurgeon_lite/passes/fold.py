@@ -480,5 +480,5 @@ def _idle(index: GraphIndex, gone: set[int]) -> set[str]:
     for annotation in index.graph.quantization_annotation:
         idle.difference_update(entry.value for entry in annotation.quant_parameter_tensor_names)
     makers = {p for p in index.makers(idle) if index.nodes[p].op_type != "Constant"}
-    inputs = {name for name in index.inputs if constant(index, name) is None}
+    inputs = {name for name in index.inputs if not constant(index, name)}
     return idle - index.made_by(makers) - inputs - index.outputs.keys()

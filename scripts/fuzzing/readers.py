@@ -215,7 +215,7 @@ KINDS: dict[str, tuple[str, Reader, Callable[[Path], bytes]]] = {
         lambda path: read_profile(_profile(path), _INDEX, path),
         lambda _: (
             b'{"Layers": [{"Name": "node_of_a", "LayerType": "Reformat", "Metadata":'
-            b' "[ONNX Layer: node_of_a]\u001e[ONNX Layer: node_of_b]"}]}'
+            b' "[ONNX Layer: node_of_a]\\u001e[ONNX Layer: node_of_b]"}]}'
         ),
     ),
     "model": ("damaged.onnx", load, lambda _: _model()),

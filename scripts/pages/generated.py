@@ -203,7 +203,7 @@ def api(rooms: str, page: str) -> str:
 
 
 def _at_home(name: str, rooms: list[str]) -> bool:
-    public = getattr(onnxsurgeon_lite, name)
+    public = inspect.unwrap(getattr(onnxsurgeon_lite, name))
     home = getattr(public, "__module__", None) or getattr(
         public, "__name__", "onnxsurgeon_lite.passes"
     )

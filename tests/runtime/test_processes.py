@@ -91,6 +91,13 @@ def test_an_error_is_the_same_after_pickling(kind):
     assert vars(again) == vars(error)
 
 
+@pytest.mark.parametrize("name", ["load", "save", "run"])
+def test_a_function_is_sent_to_another_process(name):
+    function = getattr(onnxsurgeon_lite, name)
+
+    assert pickle.loads(pickle.dumps(function)) is function
+
+
 def test_an_error_comes_out_of_a_pool():
     with multiprocessing.get_context("fork").Pool(1) as pool, pytest.raises(errors.ModelFileError):
         pool.apply_async(load, ["missing.onnx"]).get(30)
