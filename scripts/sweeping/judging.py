@@ -332,8 +332,8 @@ def _fed(declared: ValueInfoProto, value: object, expect: frozenset[str], turned
 
 def _turned(model: ModelProto, result: ModelProto) -> set[str]:
     """Return the inputs that have another declared type, or that a new Transpose reads."""
-    old = {(node.op_type, *node.input) for node in model.graph.node}
-    new = [node for node in result.graph.node if (node.op_type, *node.input) not in old]
+    old = {(*node.input, *node.output) for node in model.graph.node}
+    new = [node for node in result.graph.node if (*node.input, *node.output) not in old]
     types = {each.name: each.type for each in model.graph.input}
     retyped = {each.name for each in result.graph.input if types.get(each.name) != each.type}
     return retyped.union(*(node.input for node in new if node.op_type == "Transpose"))
