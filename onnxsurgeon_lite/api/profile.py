@@ -43,7 +43,7 @@ def profile(
         runs: How many runs are timed, after one that is not.
         against: The same of another model, to put both side by side; `model` is what comes after. Or the file of
             `trtexec --exportProfile`: TensorRT's times of the same model.
-        layers: The file of `trtexec --exportLayerInfo`, which says better which nodes TensorRT's layers stand for.
+        layers: The file of `trtexec --exportLayerInfo`: it names the nodes of each TensorRT layer.
         a: Settings of what comes before: `"opt=none,threads=1"`, or the same as a dict.
         b: Settings of what comes after; both are the same model's without `against`.
         trace: Where to write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.

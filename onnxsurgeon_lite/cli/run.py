@@ -163,7 +163,7 @@ def profile(
         runs: How many runs are timed, after one that is not.
         by: What the table shows.
         against: Another model, to see what takes longer and by how much; or what trtexec --exportProfile wrote.
-        layers: What trtexec --exportLayerInfo wrote: which nodes TensorRT's layers stand for.
+        layers: The file of trtexec --exportLayerInfo: it names the nodes of each TensorRT layer.
         a: Settings of what comes before: opt=none,threads=1.
         b: Settings of what comes after.
         trace: Write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.

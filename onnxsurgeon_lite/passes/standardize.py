@@ -54,7 +54,7 @@ class Standardize:
         if not counts and notes:
             raise EditError(f"nothing has a standard form: {first(notes, _FEW)}")
         if not counts:
-            return PassResult(model, False, ("no operator of onnxruntime has a standard form",))
+            return PassResult(model, False, ("the model has no operator of onnxruntime",))
         settle(index, result)
         changes = [
             f"{count} {operator} in standard operators" for operator, count in counts.items()

@@ -257,3 +257,9 @@ def test_a_node_without_a_standard_form_stays_and_is_named():
     )
     with pytest.raises(osl.SurgeonError, match="nothing has a standard form: GroupQueryAttention"):
         osl.standardize(found.model)
+
+
+def test_a_model_without_such_operators_is_told_so():
+    done = osl.standardize(osl.build("g (float[2] x) => (float[2] y) { y = Abs (x) }"))
+
+    assert done.notes == ("the model has no operator of onnxruntime",)

@@ -47,7 +47,7 @@ class Placement(Shown):
 
     Attributes:
         provider: the one that was asked for.
-        nodes: of the model, those of bodies included; a call stands for the nodes of its function.
+        nodes: those of the model and of its bodies. The nodes of a function count as its call.
         parts: how many parts each provider compiled; none for one that runs node by node.
         crossings: values of the main graph that one provider makes and another one reads.
         made: provider -> nodes that the runtime made or added there, as `operator name`.

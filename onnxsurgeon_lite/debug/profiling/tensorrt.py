@@ -32,7 +32,7 @@ def is_profile(path: Path) -> bool:
 
 
 def read_profile(path: Path, index: GraphIndex, layers: Path | None = None) -> Profile:
-    """Return the times of TensorRT's layers, each with the nodes of the model that it stands for.
+    """Return the times of TensorRT's layers, and the nodes of the model that each one runs.
 
     Args:
         layers: the file of `--exportLayerInfo`: types, and metadata with the names of nodes.
