@@ -10,6 +10,7 @@ from onnxsurgeon_lite.passes import VERBS
 if TYPE_CHECKING:  # what each function does: an editor leads there
     from onnxsurgeon_lite.passes import (
         AddConstant as add_constant,
+        Annotate as annotate,
         Append as append,
         Attribution as attribution,
         BatchOutputs as batch_outputs,

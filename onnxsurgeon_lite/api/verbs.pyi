@@ -29,6 +29,9 @@ _Names = str | Sequence[str]
 def add_constant(
     model: ModelLike, /, constants: Mapping[str, Numbers], dtype: str = "", **how: Unpack[_Edit]
 ) -> EditResult: ...
+def annotate(
+    model: ModelLike, /, target: str, entries: Mapping[str, str], **how: Unpack[_Edit]
+) -> EditResult: ...
 def append(
     model: ModelLike,
     /,

@@ -586,6 +586,21 @@ def set(  # noqa: A001 the verb's name
     return {"fields": pairs("set", given), "target": target}
 
 
+def annotate(
+    target: Annotated[str, Typed((), completion.nodes, "nodes")],
+    entries: Annotated[Sequence[str], Typed(metavar="KEY=TEXT...", reads=pairs)],
+) -> None:
+    """Give nodes entries of metadata: onnxruntime places nodes by layer_ann.
+
+    $ onnxdbg edit annotate model.onnx Conv_6,Conv_8 layer_ann=tail
+    $ onnxdbg edit annotate model.onnx op:Conv layer_ann=heavy reviewed=yes --dry-run
+
+    Args:
+        target: Nodes: name, id, op:Conv, scope:encoder.*; or a function: fn:domain::name.
+        entries: Entries: KEY=TEXT; KEY= removes one.
+    """
+
+
 def simplify(
     *,
     limit: _Limit = "1MB",
@@ -724,7 +739,7 @@ def script(edit: Annotated[Path, Typed(metavar="patch")]) -> Fields:
 _VERBS = (
     rename, remove, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
     set_shape, rebatch, pad_outputs, name_outputs, batch_outputs,
-    set_type, set_layout, remove_input, remove_output, reorder, add_constant, set,
+    set_type, set_layout, remove_input, remove_output, reorder, add_constant, set, annotate,
     prepend, append, sort, clean, fix, dedupe, unshare,
     simplify, fold, cse, skip_noops, infer, dequantize, standardize, outline, inline, inference, opset,
     gradient, attribution, apply, script,

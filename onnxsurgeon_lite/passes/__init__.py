@@ -9,6 +9,7 @@ from onnxsurgeon_lite.plugins import brought
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.add_constant import AddConstant as AddConstant
+    from onnxsurgeon_lite.passes.annotate import Annotate as Annotate
     from onnxsurgeon_lite.passes.append import Append as Append
     from onnxsurgeon_lite.passes.attribution import Attribution as Attribution
     from onnxsurgeon_lite.passes.batch_outputs import BatchOutputs as BatchOutputs
@@ -59,10 +60,10 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.unshare import Unshare as Unshare
 
 _NAMES = (
-    "append", "add-constant", "attribution", "batch-outputs", "clean", "cse", "dedupe", "dequantize", "expose",
-    "extract", "fix", "fold", "freeze", "gradient", "infer", "inference", "inline", "insert", "name-outputs", "opset",
-    "outline", "pad-outputs", "prepend", "promote", "rebatch", "remove", "remove-input", "remove-output",
-    "rename", "reorder", "replace", "rewire", "rewrite", "script", "set", "set-attr", "set-constant",
+    "annotate", "append", "add-constant", "attribution", "batch-outputs", "clean", "cse", "dedupe", "dequantize",
+    "expose", "extract", "fix", "fold", "freeze", "gradient", "infer", "inference", "inline", "insert",
+    "name-outputs", "opset", "outline", "pad-outputs", "prepend", "promote", "rebatch", "remove", "remove-input",
+    "remove-output", "rename", "reorder", "replace", "rewire", "rewrite", "script", "set", "set-attr", "set-constant",
     "set-layout", "set-op", "set-shape", "set-type", "simplify", "skip-noops", "sort", "standardize", "unshare",
 )  # fmt: skip
 VERBS = {verb: "".join(map(str.capitalize, verb.split("-"))) for verb in _NAMES}

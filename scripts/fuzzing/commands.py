@@ -91,6 +91,7 @@ edit reorder MODEL --outputs OUTPUT OUT
 edit add-constant MODEL three=3 OUT
 edit set MODEL producer_name=me OUT
 edit set MODEL @0 name=renamed OUT
+edit annotate MODEL @0 layer_ann=tail OUT
 edit append MODEL "more = Relu(OUTPUT)" OUT
 edit prepend MODEL "x = Relu(INPUT)" OUT
 edit fold MODEL OUT

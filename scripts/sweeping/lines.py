@@ -42,6 +42,7 @@ data external MODEL OUT : back
 data strip MODEL --keep-sources MID ; data unstrip MID MODEL OUT : back
 weights MODEL --update weights.npz OUT : back
 edit add-constant MODEL sweep_three=3 OUT
+edit annotate MODEL NODE sweep_key=yes OUT
 edit append MODEL "sweep_more = Identity(OUTPUT)" OUT : removes
 edit apply recipe.toml MODEL OUT : removes
 edit attribution MODEL --method saliency --of OUTPUT --to INPUT OUT : removes

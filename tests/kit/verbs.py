@@ -2,6 +2,7 @@
 
 from onnxsurgeon_lite import (
     AddConstant,
+    Annotate,
     Append,
     Attribution,
     BatchOutputs,
@@ -117,6 +118,7 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "reorder": (Reorder(("w",), ("g",)), DEFAULT),
     "add-constant": (AddConstant((("half", 0.5),)), THREE),
     "set": (Set((("metadata.author", "Ada"), ("producer_name", "me"))), THREE),
+    "annotate": (Annotate("op:Neg", (("layer_ann", "tail"),)), THREE),
     "sort": (Sort(), UNSORTED),
     "clean": (Clean(), CONSTANTS),
     "fix": (Fix(), UNSORTED),
@@ -207,6 +209,8 @@ LOSSLESS = [
     (AddConstant((("half", 0.5),)), ["added initializer 'half' (float []): "], 0),
     (Set((("doc_string", ""), ("model_version", 8))), [
         "changed metadata model: model version 7 -> 8", "changed metadata model: doc string of the model -> "], 0),
+    (Annotate("scale", (("layer_ann", "tail"),)), [
+        "changed node LeakyRelu 'scale' (@1): metadata 'layer_ann'  -> 'tail'"], 0),
     (Dedupe(), [TWIN], 0),
     (Unshare(), ["added initializer 'same_1' (float [4]): "], 0),
     (Dequantize(), [
@@ -271,6 +275,7 @@ CUSTOM_WORDS = {
     "reorder": ["--outputs", "rows"],
     "add-constant": ["three=3"],
     "set": ["producer_name=me"],
+    "annotate": ["/relu", "layer_ann=tail"],
     "sort": [],
     "inference": [],
     "clean": [],

@@ -932,6 +932,7 @@ def test_a_frozen_input_of_a_random_graph_is_fed_no_more(tmp_path, runtime, prot
             "opset_import.my.ops=1",
         ],
         ["set", "m.onnx", "graph.name=other", "model_version=3"],
+        ["annotate", "m.onnx", "op:Conv", "layer_ann=tail", "reviewed=yes"],
         ["set-type", "m.onnx", "input.1=uint8", "31=float16"],
         ["set-layout", "m.onnx", "input.1=NHWC", "31=NCHW->NWHC"],
         ["append", "m.onnx", "best = ArgMax(scores, axis=1)", "--map", "31=scores"],
