@@ -44,8 +44,10 @@ Placed = tuple[str, list[tuple[str, str]]]
 _Header = dict[str, Any]
 """The child's description of a value, sent before its bytes."""
 
-_UNKNOWN_OP = re.compile(
-    r"Fatal error: (?P<domain>\S*):(?P<op>[^:(]+)\(-?\d+\) is not a registered"
+_UNKNOWN_OP = (  # of onnxruntime, OpenVINO and ONNX's evaluator
+    re.compile(r"Fatal error: (?P<domain>\S*):(?P<op>[^:(]+)\(-?\d+\) is not a registered"),
+    re.compile(r"No conversion rule found for operations: ((?P<domain>[\w.]+)\.)?(?P<op>\w+)"),
+    re.compile(r"Node type '(?P<op>.*?)' from domain '(?P<domain>.*?)' is unknown"),
 )
 _NO_KERNEL = re.compile(
     r"Could not find an implementation for (?P<op>[^(]+)\(\d+\) node with name '(?P<name>.*)'"
@@ -215,7 +217,7 @@ class Runtime:
         except RuntimeLost:
             raise
         except RuntimeFailure as error:
-            raise _explained(error, proto) from error
+            raise _explained(error, proto, options.runtime) from error
         self.placed = cast("list[Placed] | None", reply.get("placed"))
         used = reply.get("providers")
         if isinstance(used, list) and provider not in used:
@@ -500,18 +502,20 @@ def _type(text: str) -> TypeProto:
     return result
 
 
-def _explained(error: RuntimeFailure, proto: ModelProto) -> RuntimeFailure:
+def _explained(error: RuntimeFailure, proto: ModelProto, runtime: str) -> RuntimeFailure:
     """Explain why the runtime refuses a model, with the nodes that it refuses."""
     if error.hint is not None:
         return error
-    unknown = _UNKNOWN_OP.search(error.message)
+    is_ort = runtime == ORT
+    unknown = next(filter(None, (form.search(error.message) for form in _UNKNOWN_OP)), None)
     if unknown is not None:
-        op, domain = unknown["op"], unknown["domain"]
+        op, domain = unknown["op"], unknown["domain"] or "ai.onnx"
         ids = [f"@{i}" for i, node in enumerate(proto.graph.node) if node.op_type == op]
         place = f" (node {', '.join(ids[:5])})" if ids else ""
         return NoKernel(
             f"the runtime has no operator {domain}:{op}{place}",
-            "give its library with --ops-library, or a function with --ops, or cut the model before and after the node",
+            f"{'give its library with --ops-library, or' if is_ort else 'give'} a function with --ops, or cut "
+            "the model before and after the node",
             "" if domain == "ai.onnx" else domain,
             op,
         )
@@ -527,7 +531,9 @@ def _explained(error: RuntimeFailure, proto: ModelProto) -> RuntimeFailure:
         )
     return RuntimeFailure(
         f"the runtime refuses the model: {_CODE.sub('', error.message)}",
-        "check the model against the specification: onnxdbg check MODEL --full",
+        "check the model against the specification: onnxdbg check MODEL --full"
+        if is_ort
+        else "see which nodes it refuses: onnxdbg check MODEL --run, with this --runtime",
     )
 
 

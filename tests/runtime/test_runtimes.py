@@ -416,6 +416,54 @@ def test_openvino_is_searched_and_held_against_onnxruntime(model_of):
     assert found.look == "unoptimized"
 
 
+REFUSED = {
+    "y = other.domain.Thing(x)": "the runtime has no operator other.domain:Thing (node @0)",
+    "n = NonZero(x) y = StringSplit(x)": "the runtime has no operator ai.onnx:StringSplit (node @1)",
+    "y = Conv<kernel_shape=[1,1]>(x, w)": "the runtime refuses the model: Conv '@0': Data batch channel count (3) "
+    "does not match filter input channel count (5).",
+}
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="pip install openvino")
+@pytest.mark.parametrize("nodes", REFUSED)
+def test_what_openvino_refuses_is_said_in_a_sentence(nodes):
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 20, "other.domain": 1]>
+        refused (float[1,3,2,2] x) => (float[1,3,2,2] y) {{ {nodes} }}
+    """)
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.ones((3, 5, 1, 1), np.float32), "w")
+    )
+
+    with pytest.raises(RuntimeFailure) as caught:
+        osl.run(model, runtime="openvino")
+
+    assert caught.value.message == REFUSED[nodes]
+    assert (
+        "--ops" if "no operator" in REFUSED[nodes] else "check MODEL --run"
+    ) in caught.value.hint
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="pip install openvino")
+def test_a_property_that_openvino_has_not_is_no_fault_of_the_model(model_of):
+    with pytest.raises(RuntimeFailure, match="Unsupported property NO_SUCH by CPU") as caught:
+        osl.run(model_of(CHAIN), runtime="openvino:NO_SUCH=1")
+
+    assert "its properties" in caught.value.hint
+
+
+def test_an_operator_that_the_evaluator_lacks_is_named():
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 20, "other.domain": 1]>
+        lacking (float[2] x) => (float[2] y) { y = other.domain.Thing(x) }
+    """)
+
+    with pytest.raises(NoKernel, match="no operator other.domain:Thing") as caught:
+        osl.run(model, runtime="reference")
+
+    assert caught.value.hint.startswith("give a function with --ops")
+
+
 def test_what_falls_back_to_another_provider_is_said(model_of):
     found = osl.run(model_of(CHAIN), {"x": X}, opt="none", provider="AzureExecutionProvider")
 
