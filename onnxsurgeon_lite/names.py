@@ -14,6 +14,9 @@ from itertools import islice, takewhile
 
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
 
+STANDS_FOR = "onnxdbg.stands_for"
+"""Metadata of a node that the runtime made: the ids of the model's own nodes."""
+
 
 def shown(name: str) -> str:
     """Escape the control and formatting characters of a name, so that a terminal only prints it."""

@@ -14,7 +14,6 @@ import tempfile
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
 from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path, PosixPath
@@ -25,6 +24,8 @@ from onnxsurgeon_lite.errors import SourceChangedError, UsageError
 from onnxsurgeon_lite.system import read_at
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from fsspec import AbstractFileSystem
     from typing_extensions import Buffer
 
@@ -312,6 +313,8 @@ class _Patience:
 
     def answer(self, ask: Callable[[], R], url: str) -> R:
         """Return what is answered; one that waits for ever is left alone with its thread."""
+        from concurrent.futures import Future, wait  # slow to import, and no file asks for it
+
         answer = Future[R]()
         Thread(target=_settle, args=[answer, ask], daemon=True).start()
         began = now = time.monotonic()
@@ -350,7 +353,7 @@ def _bounded() -> dict[str, object]:
     return {"client_kwargs": {"response_class": Answer}}
 
 
-def _settle(answer: Future[R], ask: Callable[[], R]) -> None:
+def _settle(answer: "Future[R]", ask: Callable[[], R]) -> None:
     try:
         answer.set_result(ask())
     except BaseException as error:  # noqa: BLE001  it is raised where it is waited for

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, UsageError
 from onnxsurgeon_lite.runtime.options import require_ort
 from onnxsurgeon_lite.system import TemporaryFolder
-from onnxsurgeon_lite.tensors.references.sets import text_of
+from onnxsurgeon_lite.untrusted import text_of
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.conversion.goal import Goal

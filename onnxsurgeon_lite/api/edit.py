@@ -308,7 +308,7 @@ def build(
 
 def _read(text: "str | PathLike[str]") -> str:
     """Return the text itself, or what its file holds; text has parentheses and braces, a path does not need them."""
-    from onnxsurgeon_lite.tensors.references.sets import text_of
+    from onnxsurgeon_lite.untrusted import text_of
 
     return text if isinstance(text, str) and "{" in text else text_of(Path(text))
 

@@ -169,7 +169,7 @@ def optimized(model: "ModelLike", opt: OptLevel = "all") -> "Iterator[Model]":
 def _note_origins(index: "GraphIndex", made: "Model") -> None:
     """Note in nodes that the runtime made for which nodes of the model they stand."""
     from onnxsurgeon_lite.debug.profiling.parts import parts
-    from onnxsurgeon_lite.runtime.optimized import STANDS_FOR
+    from onnxsurgeon_lite.names import STANDS_FOR
 
     nodes = {node.name: node for node in made.proto.graph.node}
     for part in parts(index, made.proto.graph.node):
@@ -286,7 +286,7 @@ def _with_package(found: "CheckResult", model: "Model", folder: Path) -> "CheckR
     from onnxsurgeon_lite.graph.config import agreements_of_package
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.model.loading import PACKAGE
-    from onnxsurgeon_lite.tensors.references.sets import json_of
+    from onnxsurgeon_lite.untrusted import json_of
 
     package = json_of(folder / PACKAGE, folder)
     return replace(found, config=agreements_of_package(GraphIndex.of(model), package))
@@ -299,7 +299,7 @@ def _with_config(found: "CheckResult", model: "Model", path: Path) -> "CheckResu
     from onnxsurgeon_lite.errors import UsageError
     from onnxsurgeon_lite.graph.config import agreements
     from onnxsurgeon_lite.graph.index import GraphIndex
-    from onnxsurgeon_lite.tensors.references.sets import json_of
+    from onnxsurgeon_lite.untrusted import json_of
 
     path = path / "config.json" if path.is_dir() else path
     fields = agreements(GraphIndex.of(model), json_of(path))

@@ -21,7 +21,6 @@ from onnxsurgeon_lite.cli.boundary import FAILED
 from onnxsurgeon_lite.cli.options import Typed
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.report import plain
-from onnxsurgeon_lite.runtime.script import run_to_end
 
 Schema = dict[str, object]
 
@@ -148,6 +147,8 @@ class Tools:
         with tempfile.TemporaryDirectory() as scratch:
             if self.folder is None and tool == "bisect":  # its reproducer
                 words.insert(1, f"--output={scratch}/reproducer")
+            from onnxsurgeon_lite.runtime.script import run_to_end
+
             program = [sys.executable, "-c", _PROGRAM] + words
             code, output = run_to_end(program, _SECONDS, self.folder)
         text = output.decode(errors="replace").rstrip()

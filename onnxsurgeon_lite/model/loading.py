@@ -19,7 +19,7 @@ from onnxsurgeon_lite.model.wire import skeleton
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.references.sets import json_of
+from onnxsurgeon_lite.untrusted import json_of
 
 PACKAGE = "genai_config.json"
 _INT32 = 1 << 31

@@ -17,7 +17,7 @@ from onnxsurgeon_lite.passes.merge import merge, no_outputs
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_values
-from onnxsurgeon_lite.tensors.references.sets import text_of
+from onnxsurgeon_lite.untrusted import text_of
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.model.model import refer
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
-from onnxsurgeon_lite.tensors.references.sets import require_regular
+from onnxsurgeon_lite.untrusted import require_regular
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]>\n'
 """The header that a text without one gets."""

@@ -29,7 +29,7 @@ from onnxsurgeon_lite.passes.restore import Restore
 from onnxsurgeon_lite.plugins import PASSES, brought
 from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.surgery.constants import read_numbers
-from onnxsurgeon_lite.tensors.references.sets import text_of
+from onnxsurgeon_lite.untrusted import text_of
 
 _SYNONYMS = {"merge": "append"}  # a model behind another
 

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError, UsageError, said
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet, open_references
-from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, require_regular
+from onnxsurgeon_lite.untrusted import UNREADABLE, require_regular
 
 if TYPE_CHECKING:
     import torch

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
-from onnxsurgeon_lite.names import counted, shown
+from onnxsurgeon_lite.names import STANDS_FOR, counted, shown
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
-from onnxsurgeon_lite.runtime.optimized import STANDS_FOR
 
 _LONGEST = 80  # characters of a text before or after a change
 _OF_AN_EDIT = 8  # lines

@@ -27,8 +27,7 @@ RULES = (  # onnxruntime's rule_based_graph_transformer runs these
     "UnsqueezeElimination",
 )  # fmt: skip
 WEIGHTS_FILE = "weights"  # beside the graph, as runtime/worker.py says
-STANDS_FOR, OPTIMIZERS = "onnxdbg.stands_for", "onnxdbg.optimizers"
-"""Metadata of a node that the runtime made: the ids of the model's own; of the model: what changed it."""
+OPTIMIZERS = "onnxdbg.optimizers"  # metadata of the model: what changed it
 _QUICKLY_WRITTEN = 256 << 20  # bytes
 _BLOCKED = "com.microsoft.nchwc"
 _BLOCKED_SUFFIX = "_nchwc"

@@ -147,9 +147,11 @@ _KINDS: dict[Any, Callable[[tuple[Any, ...], Callable[[Any], Schema]], Schema]] 
 
 
 def _reference(kind: Any, definitions: dict[str, Schema]) -> Schema:
+    from onnxsurgeon_lite.tensors.comparison import Comparison
+
     if kind.__name__ not in definitions:
         definitions[kind.__name__] = {}  # a type may hold its own kind
-        hints = get_type_hints(kind)
+        hints = get_type_hints(kind, localns={"Comparison": Comparison})  # imported late there
         shown = [f.name for f in dataclasses.fields(kind) if f.metadata.get("json", True)]
         fields = {name: _schema(hints[name], definitions) for name in shown}
         about = {"description": inspect.cleandoc(kind.__doc__ or "")}

@@ -3,6 +3,7 @@
 ROOMS = (
     "errors",
     "names",
+    "untrusted",
     "system",
     "guard",
     "remote",

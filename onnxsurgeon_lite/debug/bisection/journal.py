@@ -12,7 +12,7 @@ from typing import TextIO
 from onnxsurgeon_lite.atomic import real_place
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.tensors.references.sets import text_of
+from onnxsurgeon_lite.untrusted import text_of
 
 _START = b'{"question": "'  # of every journal
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from onnxsurgeon_lite.debug.profiling.result import Cost, Profile, ProfiledNode
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.tensors.references.sets import text_of
+from onnxsurgeon_lite.untrusted import text_of
 
 _BETWEEN = re.compile(r" \+ | \|\| |, ")
 _OPENING = re.compile(r"^(?:PWN\(|\(|\{ForeignNode\[)+")

@@ -26,7 +26,7 @@ from onnxsurgeon_lite.graph.patterns.conditions import parse_conditions
 from onnxsurgeon_lite.graph.patterns.side import CopyBudget, PatternGraph, written_out
 from onnxsurgeon_lite.graph.text import parse_message
 from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.tensors.references.sets import text_of
+from onnxsurgeon_lite.untrusted import text_of
 
 _SHIPPED = Path(__file__).parent / "rules"
 _SUFFIX = ".onnxtxt"

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
 
@@ -43,7 +43,9 @@ from onnxsurgeon_lite.matching.nodes import NamedGraph, NodeAlignment, align
 from onnxsurgeon_lite.model import Model, by_name, is_external, walk
 from onnxsurgeon_lite.model.calls import call_key
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.comparison import EXACT, Tolerance, compare
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 _BLOCK = 1 << 20  # bytes
@@ -61,7 +63,7 @@ class DiffContext:
     """
 
     models: tuple[Model, Model]
-    tolerance: Tolerance | None
+    tolerance: "Tolerance | None"
     dims: DimNames = field(default_factory=DimNames)
     renamed: dict[str, dict[str, str]] = field(default_factory=dict)
     typed: dict[Status, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -387,9 +389,13 @@ def compare_contents(
     models: tuple[Model, Model],
     tensor: TensorProto,
     other: TensorProto,
-    tolerance: Tolerance | None,
+    tolerance: "Tolerance | None",
 ) -> TensorDifference | None:
     """Return the difference of two tensors with one dtype and shape, None when equal."""
+    if not is_external(tensor) and tensor == other:
+        return None
+    from onnxsurgeon_lite.tensors.comparison import EXACT, compare
+
     if tensor.data_type == TensorProto.STRING:
         return _compare_strings(tensor, other)
     first, second = models

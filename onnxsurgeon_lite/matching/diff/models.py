@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from onnx import FunctionProto, ModelProto, TrainingInfoProto
 
@@ -15,7 +15,9 @@ from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model import Model, function_key
 from onnxsurgeon_lite.model.calls import check_functions
 from onnxsurgeon_lite.names import counted, few
-from onnxsurgeon_lite.tensors.comparison import Tolerance
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -25,7 +27,7 @@ _SMALL = 2000  # nodes up to which an edit is diffed in full
 def diff(
     first: Model,
     second: Model,
-    tolerance: Tolerance | None = None,
+    tolerance: "Tolerance | None" = None,
     known: Iterable[tuple[int, int]] = (),
 ) -> ModelDiff:
     """Diff two models by structure; names and node order do not count.

@@ -1,14 +1,16 @@
 """The result of a diff: differences, and notes on what does not count as one."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from onnx import NodeProto, SparseTensorProto, TensorProto
 
 from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.shown import HIDDEN, Shown
-from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import dtype_name
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.tensors.comparison import Comparison
 
 Status = Literal["added", "removed", "changed"]
 Kind = Literal[
@@ -87,7 +89,7 @@ class ModelDiff(Shown):
     differences: list[Difference]
     renamed: dict[str, dict[str, str]]
     notes: list[str]
-    outputs: dict[str, Comparison] = field(default_factory=dict)
+    outputs: dict[str, "Comparison"] = field(default_factory=dict)
     pairs: list[tuple[int, int]] = field(default_factory=list, metadata=HIDDEN)
 
 

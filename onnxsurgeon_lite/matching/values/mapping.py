@@ -19,7 +19,7 @@ from onnxsurgeon_lite.matching.values.pairing import Matching
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared, feeds_from, required_inputs
 from onnxsurgeon_lite.tensors.dtypes import Shape, Stored, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, text_of
+from onnxsurgeon_lite.untrusted import UNREADABLE, text_of
 
 FORMAT = "onnxsurgeon-map"
 _RESHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")

@@ -12,12 +12,8 @@ from typing import Any
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.tensors.dtypes import Array
-from onnxsurgeon_lite.tensors.references.sets import (
-    Entry,
-    ReferenceSet,
-    require_regular,
-    text_of,
-)
+from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
+from onnxsurgeon_lite.untrusted import require_regular, text_of
 
 SHAPES = "shapes.json"
 """Name -> shape, or `{"shape": [1, 3], "dtype": "float16"}`, of each `NAME.raw` in a folder."""

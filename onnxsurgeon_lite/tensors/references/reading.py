@@ -33,13 +33,8 @@ from onnxsurgeon_lite.tensors.references.foreign import (
     open_polygraphy,
     raw_entries,
 )
-from onnxsurgeon_lite.tensors.references.sets import (
-    UNREADABLE,
-    Entry,
-    InFile,
-    ReferenceSet,
-    require_regular,
-)
+from onnxsurgeon_lite.tensors.references.sets import Entry, InFile, ReferenceSet
+from onnxsurgeon_lite.untrusted import UNREADABLE, require_regular
 
 INDEX, VALUES = "index.json", "values.bin"
 _AT_ONCE = 1 << 30  # bytes, at most, that one read of a file returns
