@@ -53,7 +53,8 @@ def run(
     """Run a model in a process of its own.
 
     Args:
-        fetch: Values to return instead of the outputs; also inside bodies (`@12/body/q`).
+        fetch: Values to return instead of the outputs; also inside bodies (`@12/body/q`), and after `kernel:` of the
+            graph that the runtime makes of the model.
 
     Returns:
         Name -> array; `print` shows shape, dtype and range of each.
@@ -74,16 +75,18 @@ def run(
         from onnxsurgeon_lite.graph.selecting.select import select_values
         from onnxsurgeon_lite.names import few
         from onnxsurgeon_lite.runtime import run as running
+        from onnxsurgeon_lite.runtime.optimized import kernel_values
         from onnxsurgeon_lite.runtime.wider import computed_wider
 
         index = call.index(model)
-        wanted = [fetch] if isinstance(fetch, str) else fetch
+        wanted, kernels = _wanted(index, [fetch] if isinstance(fetch, str) else fetch)
         selected = select_values(index, wanted, inner=True)
         call.notes += selected.notes
         given = call.feeds(index, feeds)
         runtime = call.started(child)
         try:
-            values = running.run(index, given, runtime, selected.names)
+            names = selected.names
+            values = running.run(index, given, runtime, names) if names or not kernels else {}
         except RuntimeTimeout as error:
             raise _with_node(error, index, given, runtime, selected.names) from error
         call.notes += (
@@ -97,7 +100,21 @@ def run(
         )
         call.notes += computed_wider(index, given, runtime, values)
         call.notes += _unfused(index, runtime, selected.names)
+        if kernels:
+            values |= kernel_values(index, runtime, given, kernels)
         return call.done(running.RunResult(values, call.made))
+
+
+def _wanted(index: "GraphIndex", fetch: "Sequence[str]") -> tuple[list[str], list[str]]:
+    """Return selectors of the model's own values, and of those that are asked of the optimized graph."""
+    from onnxsurgeon_lite.graph.selecting.select import split_names
+    from onnxsurgeon_lite.names import listed
+    from onnxsurgeon_lite.runtime.optimized import KERNEL
+
+    names = split_names(index, fetch)
+    kernels = [name for name in names if name.startswith(KERNEL) and name not in index]
+    own = [listed([name]) for name in names if name not in kernels]
+    return own, [listed([name.removeprefix(KERNEL)]) for name in kernels]
 
 
 def _unfused(index: "GraphIndex", runtime: "Runtime", names: "Sequence[str]") -> list[str]:

@@ -35,7 +35,7 @@ def run(
     $ onnxdbg run block.onnx --dim batch=2 --fetch output -o out.npz
 
     Args:
-        fetch: Values to return instead of the outputs, comma-separated.
+        fetch: Values to return instead of the outputs, comma-separated; kernel:NAME is one of the optimized graph.
         save: Store what was returned: .npz, .safetensors or a folder.
     """
     options.store(result, save, force, json)

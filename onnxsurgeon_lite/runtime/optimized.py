@@ -9,15 +9,19 @@ value back.
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from onnx import NodeProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.selecting.select import select_values
 from onnxsurgeon_lite.model import Model, load
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.system import TemporaryFolder
-from onnxsurgeon_lite.tensors.dtypes import byte_count
+from onnxsurgeon_lite.tensors.dtypes import RunValues, byte_count
 
 RULES = (  # onnxruntime's rule_based_graph_transformer runs these
     "CastChainElimination", "CastElimination", "ClipQuantRewrite", "ConvAddFusion", "ConvBNFusion", "ConvMulFusion",
@@ -28,6 +32,7 @@ RULES = (  # onnxruntime's rule_based_graph_transformer runs these
 )  # fmt: skip
 WEIGHTS_FILE = "weights"  # beside the graph, as runtime/worker.py says
 OPTIMIZERS = "onnxdbg.optimizers"  # metadata of the model: what changed it
+KERNEL = "kernel:"  # before a value of the optimized graph, among values of the model
 _QUICKLY_WRITTEN = 256 << 20  # bytes
 _BLOCKED = "com.microsoft.nchwc"
 _BLOCKED_SUFFIX = "_nchwc"
@@ -48,6 +53,18 @@ def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphInd
     with optimized_model(original, runtime) as model:
         _pass_through(original, GraphIndex.of(model))
         yield GraphIndex.of(model)
+
+
+def kernel_values(
+    original: GraphIndex, runtime: Runtime, feeds: Feeds, selectors: Iterable[str]
+) -> RunValues:
+    """Return values of the optimized graph by `kernel:` and their names there; optimization is off afterwards."""
+    with optimized_graph(original, runtime) as graph:
+        names = select_values(graph, selectors).names
+        runtime.options = replace(runtime.options, opt="none")
+        return {
+            f"{KERNEL}{name}": value for name, value in run(graph, feeds, runtime, names).items()
+        }
 
 
 @contextmanager

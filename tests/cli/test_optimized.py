@@ -52,6 +52,38 @@ def test_what_it_computes_is_what_the_model_computes(tmp_path):
     assert "match   31" in found.output
 
 
+def test_values_of_its_kernels_come_beside_those_of_the_model():
+    x = {"hidden_states": np.random.default_rng(3).normal(size=(1, 8, 16)).astype(np.float32)}
+    with osl.optimized(BLOCK) as optimized:
+        expected = osl.run(optimized, x, "op:FusedMatMul", opt="none")
+    both = osl.run(BLOCK, x, ["scores", "kernel:op:FusedMatMul"])
+
+    assert list(both) == ["scores", "kernel:scaled_scores"]
+    np.testing.assert_array_equal(both["kernel:scaled_scores"], expected["scaled_scores"])
+    assert list(osl.run(BLOCK, x, "kernel:scaled_scores,kernel:activation")) == [
+        "kernel:scaled_scores",
+        "kernel:activation",
+    ]
+
+
+def test_a_value_in_a_blocked_layout_is_fetched_by_its_own_name():
+    whole = FIXTURES / "whole_model.onnx"
+
+    found = osl.run(whole, fetch=["29", "kernel:29"])
+
+    assert found["kernel:29"].shape == (1, 3, 20, 20)
+    np.testing.assert_allclose(found["kernel:29"], found["29"], rtol=1e-4, atol=1e-4)
+
+
+def test_a_value_that_was_fused_away_is_no_value_of_a_kernel():
+    found = onnxdbg("run", BLOCK, "--fetch", "kernel:up_linear")
+    other = onnxdbg("run", BLOCK, "--fetch", "kernel:output", "--runtime", "reference")
+
+    assert (found.exit_code, other.exit_code) == (2, 2)
+    assert "has no value 'up_linear'" in found.output
+    assert "does not tell the graph that it runs" in other.output
+
+
 def test_an_edit_of_it_writes_its_weights_too(tmp_path):
     out = tmp_path / "out.onnx"
 
