@@ -96,9 +96,11 @@ class Decoder:
         """
         if len(decode) != 1:
             raise UsageError("--decode names one output and one input", "such as logits=input_ids")
+        # input of the tokens -> output with their logits
         ((tokens, logits),) = carried_by(index, decode).items()
         found = cls(index, runtime, logits, tokens, carried_by(index, sequence))
         known = {tokens, _MASK, _POSITIONS, *found.carry, *index.initializers}
+        # the runs can go on only if every input is known: tokens, mask, positions, caches and defaults
         strange = [name for name in index.inputs if name not in known]
         if strange:
             raise UsageError(
@@ -143,6 +145,8 @@ class Decoder:
         """Return an empty cache; one that slides has its whole window, of zeros."""
         sizes = cache_sizes(self.index)
         dims = dims_of(self.index.inputs[name].type)
+        # sizes that the graph fixes (a cache that slides has its whole window); else the batch is 1, and
+        # nothing is cached yet
         shape = [
             known_size(dim) or sizes.get(dim.dim_param, int(not at)) for at, dim in enumerate(dims)
         ]
@@ -172,9 +176,11 @@ def decode(
         progress(f"step {number} of {steps}")
         fed = model.feeds(tokens)
         step = _compared(number, model.step(fed), reference.step(reference.feeds(tokens)))
+        # of the first step that differs, so that the caller can bisect it
         if not step.agrees and not kept:
             kept = {name: np.asarray(value) for name, value in fed.items()}
         found.append(step)
+        # both models go on with the reference's token, so a wrong token does not change all later steps
         tokens = np.array([[step.wanted]])
     off = [step.number for step in found if not step.agrees]
     agreement = 1 - len(off) / len(found)
@@ -189,9 +195,11 @@ def _compared(number: int, logits: Wide, wanted: Wide) -> DecodeStep:
             f"the logits are of {logits.size} tokens, those of the reference of {wanted.size}"
         )
     token, right = int(np.argmax(logits)), int(np.argmax(wanted))
+    # a token that is masked has the logit -inf: exp(-inf) is 0, and `where` leaves -inf - -inf out
     with np.errstate(all="ignore"):
         one, other = _log_softmax(wanted), _log_softmax(logits)
         kl = float(np.sum(np.exp(one) * (one - other), where=one > -np.inf))
+    # where both prefer the same token, the margin is to the runner-up
     other_token = token if token != right else int(np.argsort(wanted)[-2:][0])
     return DecodeStep(number, token, right, float(wanted[right] - wanted[other_token]), kl)
 

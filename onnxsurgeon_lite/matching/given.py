@@ -28,6 +28,7 @@ def require_same_inputs(
     Raises:
         ReferenceSetError: an input that the references hold differs from its feed.
     """
+    # an input that was renamed since: where as many names are unknown on both sides, they pair in order
     recorded = [n for n, e in references.entries.items() if e.is_input and n not in index.inputs]
     unnamed = [name for name in feeds if name not in references]
     others = dict(zip(unnamed, recorded, strict=True)) if len(unnamed) == len(recorded) else {}
@@ -54,6 +55,7 @@ def difference(feed: Stored, recorded: Stored) -> str:
         )
     if is_float(feed.dtype) != is_float(recorded.dtype):
         return ""  # the model was given what prepares its input
+    # equal shapes: name the first element that differs
     if feed.shape == recorded.shape:
         wrong = np.logical_not(_close(feed, recorded))
         if not wrong.any():
@@ -70,6 +72,7 @@ def _close(feed: Array, recorded: Array) -> Array:
     """Return where two arrays hold the same numbers, up to their precision."""
     if not is_float(feed.dtype):
         return np.asarray(feed == recorded)
+    # the coarser dtype decides: what was stored as float16 cannot be exact
     coarse = min(feed.dtype, recorded.dtype, key=lambda dtype: dtype.itemsize)
     given, stored = (array.astype(coarse).astype(np.float64) for array in (feed, recorded))
     return np.asarray(np.isclose(given, stored, rtol=_RTOL, atol=0, equal_nan=True))
@@ -77,6 +80,7 @@ def _close(feed: Array, recorded: Array) -> Array:
 
 def _rearranged(feed: Array, recorded: Array) -> bool:
     """Return whether an array is another one with other axes."""
+    # NCHW stored as NHWC, for example: some order of the axes makes the numbers equal
     orders = permutations(range(feed.ndim)) if feed.ndim <= _MOST_AXES else [range(feed.ndim)]
     return any(
         bool(_close(np.transpose(feed, order).ravel(), recorded.ravel()).all()) for order in orders
@@ -85,10 +89,12 @@ def _rearranged(feed: Array, recorded: Array) -> bool:
 
 def unlike_models(index: GraphIndex, other: GraphIndex) -> Iterator[str]:
     """Yield what two models have that makes equal nodes compute other numbers, or be fed by order."""
+    # inputs of other names are fed by position
     ours, theirs = required_inputs(index), required_inputs(other)
     if len(ours) == len(theirs) and set(ours) != set(theirs):
         names, given = (", ".join(map(repr, each)) for each in (theirs, ours))
         yield f"the other model's inputs are fed in order: {names} as {given}"
+    # a default value may differ between opsets, for example the axis of Softmax before and since 13
     opsets = onnx_opset(index.model.proto), onnx_opset(other.model.proto)
     sides = [{n.op_type: n for n in i.nodes if is_standard(n)} for i in (index, other)]
     for op_type in sorted(sides[0].keys() & sides[1].keys()) if len(set(opsets)) > 1 else ():
@@ -97,6 +103,7 @@ def unlike_models(index: GraphIndex, other: GraphIndex) -> Iterator[str]:
             schema_of(i, side[op_type]) for i, side in zip((index, other), sides, strict=True)
         ]
         defaults = [{} if s is None else dict(s.attributes) for s in schemas]
+        # attributes that both versions know and neither node writes
         for name in sorted((defaults[0].keys() & defaults[1].keys()) - written[0] - written[1]):
             values = [default[name].default_value for default in defaults]
             if values[0] != values[1]:

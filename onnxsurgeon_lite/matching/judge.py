@@ -80,6 +80,7 @@ class ValueRule:
     def of(cls, index: GraphIndex, tolerance: Tolerance | None = None) -> Self:
         """Return the rule for the values of a model."""
         outputs: dict[str, Comparison | None] = dict.fromkeys(index.outputs)
+        # indices are the last output of these: TopK has values and indices, the others one output
         selecting = {n.output[-1]: n for n in index.nodes if n.op_type in _SELECT}
         grids = Quantizers.of(index).grids
         return cls(tolerance, coarse_values(index), outputs, grids, selecting=selecting)
@@ -95,13 +96,16 @@ class ValueRule:
 
     def allowed(self, name: str, actual: RunValue | Held) -> Tolerance | None:
         """Return the tolerance of a value; None takes that of its dtypes."""
+        # what the user asked for decides, unless it asks for the dtypes' own tolerances
         asked = None if self.tolerance is None else self.tolerance.of(name)
         if asked is not None and not asked.own:
             return asked
         # what was measured comes before what is usual
         if (error := self.noise.get(name)) is not None:
             return replace(asked or OWN, atol=error, rtol=0.0, own=False, columns=False)
+        # a model's outputs are compared column by column, too
         own = replace(asked or OWN, columns=name in self.outputs)
+        # only a float that half precision went into gets the tolerance of half precision
         coarse = self.coarse.get(name)
         if (
             coarse is None
@@ -157,6 +161,7 @@ class ValueRule:
 
     def _pairs(self, name: str, actual: RunValue, reference: RunValue) -> list[tuple[Array, Array]]:
         """Pair the tensors to compare; what only one side has is paired with nothing."""
+        # `seen` puts values on their grid, so that two numbers of one quantum are equal
         ours, theirs = (arrays_in(self.seen(name, value)) for value in (actual, reference))
         count = max(len(ours), len(theirs))
         sides = [side + ([_ABSENT] * (count - len(side))) for side in (ours, theirs)]
@@ -170,8 +175,10 @@ class ValueRule:
         grid = self.quanta.get(name)
         if grid is None or comparison.reason != "values" or not grid.fits(stored.shape):
             return
+        # the reference is on the grid already: rounding explains no difference
         if grid.holds(stored):
             return
+        # both sides in quanta: integers, so `off` counts steps of the quantizer
         off = grid.integers(actual) - grid.integers(stored)
         far = int((np.abs(off) > 1).sum())
         cut = int(grid.outside(stored).sum())
@@ -179,6 +186,7 @@ class ValueRule:
             f"after the quantizer: off by at most {np.abs(off).max():g} of its quanta, {off.mean():+.3g} on average, "
             f"{far} of {off.size} elements by more than one; {cut} saturated ({100 * cut / off.size:.3g}%)"
         )
+        # rounding to a neighbor is accepted only without a tolerance of the user's, saturation or a bias
         asked = self.tolerance is not None and not self.tolerance.of(name).own
         if not asked and not far and not cut and not is_biased(off):
             # two numbers that are rounded to neighbors are less than two quanta apart
@@ -227,6 +235,7 @@ def selected(
 
 def _taken(node: NodeProto, data: Array, at: Array) -> Array:
     if node.op_type == "NonMaxSuppression":  # rows of batch, class, box
+        # each row of `at` is one index into data
         return np.asarray(data[tuple(at.astype(np.int64).T)])
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     axis = attributes.get("axis", -1 if node.op_type == "TopK" else 0)
@@ -240,6 +249,7 @@ def _in_range_of(actual: Array, reference: Array) -> Array:
     largest = largest_of(actual.dtype)
     if largest is None or actual.shape != reference.shape or not is_float(reference.dtype):
         return reference
+    # the model computed the end of the range where the reference has a larger number of the same sign
     ends = np.abs(actual) == actual.dtype.type(largest)
     beyond = ends & (np.abs(reference) > largest) & (np.sign(reference) == np.sign(actual))
     return (
@@ -253,6 +263,7 @@ def _masked_as(actual: Array, reference: Array) -> Array:
     if not same_kind or actual.dtype.kind != "f":
         return reference
     with np.errstate(all="ignore"):
+        # a sum is finite only if every element is: one pass for the usual case
         if np.isfinite(actual.sum() + reference.sum()):  # no Inf, in the time of reading them
             return reference
     end = _END * largest(actual.dtype)
@@ -296,6 +307,7 @@ class Metric:
 
     def of_sample(self, reference: Values, actual: Values) -> float:
         """Return the error of one sample; of a metric of all, as if it were the only one."""
+        # a metric of all samples takes an iterator, here of a single pair
         given = (iter([(reference, actual)]),) if self.whole else (reference, actual)
         with calling(self.name):
             return _error(self.function(*given))

@@ -36,11 +36,13 @@ def with_noise(
     Returns:
         What was asked for, widened where the noise is larger; a line for each output.
     """
+    # in topological order, as every sweep yields them; constants have no noise
     order = [name for name in index.rank if name in names and index.dense(name) is None]
     order.sort(key=index.rank.__getitem__)
     base, wider, said = asked or OWN, list[tuple[str, Tolerance]](), list[str]()
     with ExitStack() as stack:
         # a runtime that is asked for parts keeps no values of a sweep
+        # a runtime for float64, one for the model as it runs, and one for each way but float64
         asking, *observers = (
             Observer(index, stack.enter_context(runtime_of(way)))
             for way in (
@@ -58,14 +60,18 @@ def with_noise(
         for observer in observers:
             observer.feed(feeds)
         sides = [observer.sweep(order) for observer in observers]
+        # the value as it runs, then in the other ways; all in one order, so that one value is held at a time
         for (name, value), *others in zip(*sides, exact, strict=False):
+            # all ways must be at the same value
             alike = all(name == other for other, _ in others)
             if not (alike and is_array(value) and is_float(value.dtype)):
                 continue
             moved, how = max(zip((apart(value, other) for _, other in others), _WAYS, strict=True))
             usual = base.of(name).resolved(value.dtype)
             allowed = max(usual.absolute(magnitude(value)), _ROOM * moved)
+            # only where the noise is larger than what is usual, and finite
             if allowed == _ROOM * moved < np.inf:
+                # names are patterns in a tolerance, so a name is escaped
                 wider.append(
                     (escape(name), replace(usual, atol=allowed, scaled=False, columns=False))
                 )

@@ -190,13 +190,17 @@ class SampleComparing:
         references = [stored for stored, _ in read]
         if self._other is not None:
             references = self._computed(self._other, feeds)
+        # samples that run together must fetch the same values
         fetch = wanted(self.index, references[0], self.job.every)
         if any(wanted(self.index, each, self.job.every) != fetch for each in references[1:]):
             return [outcome for sample in samples for outcome in self._tried([sample])]
+        # the model's own runtime, and a second one if it is to be compared as well
         ways = [way for way in (self.job.options, self.job.second) if way is not None]
         made = [self._run(self.index, feeds, fetch, way) for way in ways]
+        # learned from this part for the next ones
         self._together = self._fitting(feeds, *made)
         return [
+            # of each sample the worse way counts: a mismatch before a match, then the larger error
             max(
                 (self._judged(sample, stored, given, values, fetch) for values in of_ways),
                 key=lambda outcome: (not outcome.match, outcome.error),
@@ -215,6 +219,7 @@ class SampleComparing:
         fetch: list[str],
     ) -> SampleOutcome:
         if not self.job.carry:  # else the state of this step is over
+            # indices are judged by the values that they select, which are computed only when asked for
             self.rule.read = lambda name: self._run(self.index, [feeds], [name], self.job.options)[
                 0
             ][name]
@@ -224,6 +229,7 @@ class SampleComparing:
 
     def _computed(self, other: GraphIndex, feeds: Sequence[Feeds]) -> list[ReferenceSet]:
         """Return what the other model gives: its outputs, or all values that this one has, too."""
+        # no names stands for the outputs
         fetch = [n for n in other.producer if n in self.index.producer] if self.job.every else []
         given = [feeds_of_other(other, each) for each in feeds]
         way, place = self.job.other_options or self.job.options, str(other.model.path or "")
@@ -239,6 +245,7 @@ class SampleComparing:
     def _run(
         self, index: GraphIndex, feeds: list[Feeds], fetch: Sequence[str], way: RuntimeOptions
     ) -> Sequence[Values]:
+        # a session is bound to what it fetches; carried outputs are fetched with each
         place, carry = (id(index), way, tuple(fetch)), self.job.carry
         if place not in self._sessions:
             every = dict.fromkeys(chain(fetch, carry.values()))
@@ -249,14 +256,17 @@ class SampleComparing:
             return session.run_together(feeds)
         values = session.run(carried.into(feeds[0]))
         carried.take(values)
+        # what was only fetched to be carried is no result
         return [{n: values[n] for n in values if n not in carry.values() or n in fetch}]
 
     def _fitting(self, *sets: Sequence[Mapping[str, object]]) -> int:
         """Return how many samples can run together that are as large as these are, by what they read and give."""
+        # steps that depend on each other run one by one
         if self.job.carry or not all(each.takes_several for each in self._sessions.values()):
             return 1
         every = (value for each in sets for values in each for value in values.values())
         size = sum(value.nbytes for value in every if isinstance(value, np.ndarray))
+        # as many as fit into the limit, by the mean size of a sample
         return max(1, min(_TOGETHER, _BYTES * len(sets[0]) // max(1, size)))
 
 
@@ -271,6 +281,7 @@ def _by_metric(
     if metric is None:
         return outcome
     pair = {name: references.read(name) for name in names if name in references}, values
+    # kept until the metric has seen all samples
     if metric.whole:
         return replace(outcome, match=True, values=pair)
     error = metric.of_sample(*pair)
@@ -295,6 +306,7 @@ def compare_sets_of_samples(
         ReferenceSetError: a set has more samples than the other, or there is nothing to compare.
     """
 
+    # a generator: `Tally` keeps numbers only, so one sample is in memory at a time
     def outcomes() -> Iterator[SampleOutcome]:
         align = None
         for number, (ours, theirs) in enumerate(side_by_side([actual, reference])):
@@ -332,6 +344,7 @@ class Tally:
     def take(self, outcomes: Iterable[SampleOutcome]) -> None:
         """Count all; a metric of all samples sees them as they pass."""
         if self.metric is not None and self.metric.whole:
+            # the metric pulls the samples through `_pairs`, which counts them on their way
             self._measured = self.metric.of_all(self._pairs(outcomes))
         for outcome in outcomes:  # or what the metric left
             self._add(outcome)
@@ -340,6 +353,7 @@ class Tally:
         for outcome in outcomes:
             if outcome.values is not None:
                 yield outcome.values
+            # without the arrays, which would fill the memory
             self._add(replace(outcome, values=None))
 
     def _add(self, outcome: SampleOutcome) -> None:
@@ -354,6 +368,7 @@ class Tally:
             self._errors[name].append(comparison.max_abs)
             self._wrong[name] += not comparison.match
             self._exceeds[name] = max(self._exceeds[name], comparison.excess)
+        # a heap whose smallest entry is the best of the worst; -number prefers earlier samples in ties
         rank = not outcome.match, outcome.error, -outcome.number, outcome
         (heapq.heappush if len(self._worst) < _WORST else heapq.heappushpop)(self._worst, rank)
 

@@ -52,6 +52,7 @@ def prove_step(
     """Prove the result of `set-shape` or `rebatch`, or of such steps of a pipeline; see `prove`."""
     if isinstance(step, Pipeline):
         lines = []
+        # a step inside a pipeline may leave what a later one settles
         outer = UNSETTLED.get()
         with settling_later(set() if outer is None else outer):
             for part in step.passes:
@@ -98,6 +99,7 @@ def prove(
         ShapeError: an output differs from the original's or cannot be compared.
         RuntimeFailure: the runtime cannot run the original.
     """
+    # the plan says for each value which of its axes follow the new sizes
     symbols = symbols_for(GraphIndex.of(original), shapes)
     _, plan, _ = follow(original, symbols, second)
     proof = _Proof(original, changed, plan, runtime, recipe, axis, second is not None)
@@ -121,6 +123,7 @@ class _Proof:
         cases = self._cases(changing)
         feeds = [self._feeds(index, case) for case in cases]
         self.runtime.open(self.original)
+        # per case, the outputs of every chunk: both models share a runtime, which holds one model at a time
         references = [
             [self._run(index, chunk) for _, chunk in self._chunks(case, given)]
             for case, given in zip(cases, feeds, strict=True)
@@ -134,6 +137,7 @@ class _Proof:
                     f"not proved: the changed model does not run with {_text(case.sizes)}: {error.message}",
                     "nothing was written",
                 ) from error
+            # the changed model ran all samples at once; compare each chunk with its part of that
             for (places, chunk), expected in zip(self._chunks(case, given), reference, strict=True):
                 for name, value in expected.items():
                     off = self._off(case, name, actual[name], value, places)
@@ -154,7 +158,9 @@ class _Proof:
     def _cases(self, changing: Sequence[Symbol]) -> list[_Case]:
         """Return a case at the original or requested sizes, then cases that change one dimension."""
         # all dimensions at the sizes of the original, or as requested
+        # a named dimension may have any size: the original's own; a fixed one has what was requested
         base = {_key(s): (s.own or 1) if s.name else s.sizes[-1] for s in changing}
+        # the original can repeat it: only the batch differs from its own sizes
         comparable = all(
             self._is_batch(s) or base[_key(s)] == (s.own or base[_key(s)]) for s in changing
         )
@@ -175,6 +181,7 @@ class _Proof:
 
     def _feeds(self, index: GraphIndex, case: _Case) -> Feeds:
         names = {s.name: case.sizes[_key(s)] for s in self.plan.symbols if _key(s) in case.sizes}
+        # names that the changed model's inputs still have; others are numbers by now
         opened = set(symbols_of(index.inputs.values()))
         dims = {name: size for name, size in names.items() if name and name in opened}
         made, _ = make_feeds(
@@ -190,19 +197,23 @@ class _Proof:
     def _chunks(self, case: _Case, feeds: Feeds) -> list[tuple[dict[str, list[int]], Feeds]]:
         """Split the feeds into (samples, feeds) chunks of the original's batch size."""
         if not case.comparable:
+            # the original has no such sizes; the run alone is the proof
             return []
         # as many parts as the largest batch needs; at the end samples begin anew
         batches = [s for s in self.plan.symbols if self._is_batch(s) and _key(s) in case.sizes]
+        # -(-a // b) rounds up
         count = max((-(-case.sizes[_key(s)] // (s.own or 1)) for s in batches if s.own), default=1)
         for symbol in batches:
             _require_small(symbol, feeds)
         chunks = []
+        # symbol -> indices of the samples in this chunk; % repeats the first ones in the last chunk
         for number in range(count):
             places = {
                 _key(s): [(number * s.own + i) % case.sizes[_key(s)] for i in range(s.own)]
                 for s in batches
                 if s.own
             }
+            # an input with a batch axis is cut to these samples, others stay
             taken = dict(feeds)
             for symbol in batches:
                 for name, axis in symbol.places if symbol.own else ():
@@ -275,6 +286,7 @@ class _Proof:
             with suppress(RuntimeFailure):
                 sides = run(one, chunk, self.runtime, some), run(two, given, self.runtime, some)
                 for name in some:
+                    # a value inside may not split into samples; it then proves nothing
                     with suppress(ShapeError):
                         off = self._off(case, name, sides[1][name], sides[0][name], places)
                         if off:
@@ -291,6 +303,7 @@ class _Proof:
         if axes is None or len(axes) != actual.ndim:
             return None
         # each axis as its factors: those that count samples are taken from
+        # such as batch * heads in one axis
         shape: list[int] = []
         picked: list[tuple[int, list[int]]] = []
         for axis, size in zip(axes, actual.shape, strict=True):
@@ -299,6 +312,7 @@ class _Proof:
                 if key in places:
                     picked.append((len(shape), places[key]))
                 shape.append(number)
+        # the plan does not describe this value at this size
         if math.prod(shape) != actual.size:
             return None
         part = actual.reshape(shape)
@@ -310,6 +324,7 @@ class _Proof:
         """Return (symbol key or '', size in this case) of each factor of an axis."""
         if axis is None or not any(map(varies, axis)):
             return [("", size)]
+        # size at several samples of dimensions -> the symbol that has these sizes
         known = {s.sizes: _key(s) for s in self.plan.symbols}
         keys = [known.get(factor, "") for factor in axis]
         return [
@@ -319,6 +334,7 @@ class _Proof:
 
 def _compare_with(second: Model, changed: Model, runtime: Runtime, recipe: Recipe) -> list[str]:
     """Compare an export at another size with the changed model on the same feeds."""
+    # the feeds of the second export, whose sizes the changed model must accept
     feeds, _ = make_feeds(GraphIndex.of(second), recipe)
     expected, found = (run_model(model, feeds, runtime=runtime) for model in (second, changed))
     for reference, (name, actual) in zip(expected.values(), found.items(), strict=True):
@@ -387,6 +403,7 @@ class StepProof:
         notes = []
         result = PassResult(self.original.model, changed=False)
         for number, name in enumerate(every, 1):
+            # the steps so far that are proved, and this one
             tried = replace(step, without=(*left_out, *every[number:])).apply(self.original.model)
             failure = self._failure(tried.model) if tried.changed else None
             if failure is None:

@@ -103,12 +103,14 @@ class SampleJob:
             ReferenceSetError: there are more samples of the one than of the other.
         """
         sources = self._sources
+        # all counts are known, and workers can open the sources: the numbers of the samples are enough
         counts = {source.count for source in sources}
         if None not in counts and (local or all(source.travels for source in sources)):
             _require_even(sources)
             yield from map(Sample, range(counts.pop() or 0))
             return
         for number, sets in enumerate(side_by_side(sources)):
+            # by identity: references and feeds may be one source
             loaded = {id(source): _loaded(each) for source, each in zip(sources, sets, strict=True)}
             mine = (loaded.get(id(source)) for source in (self.references, self.feeds))
             yield Sample(number, *mine)
@@ -123,6 +125,7 @@ class SampleJob:
         fed = sample.feeds or _at(self.feeds, sample)
         if self.carry:
             stored, fed = (_begun(index, each, self.carry, self.dims) for each in (stored, fed))
+        # without feeds of their own, the references hold them
         feeds: Feeds = feeds_in_order(index, stored) if stored and fed is None else {}
         if fed is not None:
             feeds = feeds_from(index, fed)
@@ -137,6 +140,7 @@ def _begun(
     index: GraphIndex, given: ReferenceSet | None, carry: Mapping[str, str], dims: Mapping[str, int]
 ) -> ReferenceSet | None:
     """Return a step's set with an empty array for each input that it gets from the step before."""
+    # only the first step lacks what it gets from another one
     lacking = [name for name in carry if given is not None and name not in given]
     if given is None or not lacking:
         return given
@@ -179,6 +183,7 @@ def carried_by(index: GraphIndex, sequence: Mapping[str, str]) -> dict[str, str]
     """
     found = {}
     for output, name in sequence.items():
+        # the text that `*` stands for, in the output and in the input
         pattern = re.compile("(.*)".join(map(re.escape, output.split("*", 1))))
         matches = [match for each in index.outputs if (match := pattern.fullmatch(each))]
         if not matches:
@@ -240,6 +245,7 @@ class OpenModel:
     @property
     def takes_several(self) -> bool:
         """Whether several samples can be run in one request: tensors, in onnxruntime, without a time limit."""
+        # kinds that cannot be stacked to one request
         kinds = [declared.type.tensor_type.elem_type for declared in self.index.inputs.values()]
         odd = {TensorProto.UNDEFINED, TensorProto.STRING}.intersection(kinds)
         options = self.runtime.options
@@ -265,6 +271,7 @@ class OpenModel:
         Raises:
             RuntimeFailure: it failed, and if the process died, once more in another one.
         """
+        # once more in a fresh process after a crash; a timeout would only happen again
         try:
             return self._opened()(feeds)
         except RuntimeCrash:
@@ -281,6 +288,7 @@ class OpenModel:
     @classmethod
     def of_many(cls, index: GraphIndex, options: RuntimeOptions, fetch: list[str]) -> "OpenModel":
         """Return a session for many runs: what it prepares once, each of them saves."""
+        # prepacked weights take memory twice, so only those of limited size are
         lean = options.lean and embedded_size(index.model) > _PREPARED
         return cls(index, runtime_of(replace(options, lean=lean)), fetch)
 
@@ -342,6 +350,7 @@ class _Recording:
     def _computed(self, feeds: Feeds) -> dict[str, Stored]:
         job = self.job
         if job.together:
+            # sent in one go where it fits; else part by part
             made = self._session.run(feeds)
             return {**feeds, **present(made)}
         given = self.index, feeds, self._runtime, job.values
@@ -370,6 +379,7 @@ def record_samples(job: RecordSamples, pool: Pool, target: Path, progress: Progr
 
 def fitted(job: RecordSamples, index: GraphIndex, feeds: Feeds, runtime: Runtime) -> RecordSamples:
     """Return the job that computes a sample's values together, where those of this one fit into the budget."""
+    # a value inside of a body needs the other way of computing
     inside = [name for name in job.values if name not in index]
     if job.wide or inside:
         return job

@@ -140,6 +140,7 @@ def compare_model(
     fetch = wanted(index, reference, every)
     rule.read = lambda name: dict(_run(index, feeds, runtime, [name]))[name]
     compute = computed if every else _run
+    # values are compared as they arrive, so `computed` never holds them all
     return compared(index, reference, compute(index, feeds, runtime, fetch), fetch, rule, see)
 
 
@@ -150,7 +151,9 @@ def wanted(index: GraphIndex, reference: ReferenceSet, every: bool = False) -> l
         ReferenceSetError: no value that the model computes has a reference.
     """
     outputs = [name for name in index.outputs if name in reference]
+    # values of bodies that have references -> their names without the iteration
     inside = known(index, reference)
+    # outputs first; without any, or for `every`, all values in topological order
     fetch = (not every and outputs) or [
         *(n for n in sorted(index.producer, key=index.rank.__getitem__) if n in reference),
         *dict.fromkeys(inside.values()),
@@ -181,6 +184,7 @@ def compared(
             _compare_named(result, name, value, reference, rule, see)
     result.only_actual = [name for name in index.outputs if name not in reference]
     result.only_inner = index.outputs.keys().isdisjoint(result.compared)
+    # names that are accounted for: compared, fed, computed, or of a body
     ours = (result.compared, index.inputs, index.producer, inside)
     result.only_reference = [n for n in reference if not any(n in each for each in ours)]
     return _require_some(result, reference, fetch)

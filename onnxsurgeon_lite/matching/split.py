@@ -77,11 +77,13 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
         if position in owner:
             groups[owner[position]].append(position)
     parts = [_part(index, nodes, owner) for nodes in _runnable(index, list(groups.values()), owner)]
+    # a part may compute only what nobody reads
     parts = [part for part in parts if part.outputs]
     made = {name for part in parts for name in part.outputs}
     read = {name for part in parts for name in part.inputs}
     # no input is lost, and values that cross parts unnamed are said
     unread = [n for n in index.inputs if n not in read and n not in index.initializers]
+    # an input that nobody reads stays an input, so that the chain has the whole model's
     parts[:1] = [replace(part, inputs=part.inputs + tuple(unread)) for part in parts[:1]]
     crossing = tuple(n for n in index.rank if n in made & read and n not in selection.names)
     notes = selection.notes + [f"{name!r} crosses parts too" for name in crossing]
@@ -96,6 +98,7 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
     written = []
     models = [model_of(index, part) for part in found.parts]
     graphs = [model.proto.graph for model in models]
+    # the inputs and outputs of all parts: of nothing else does the order get lost
     ends = {value.name for graph in graphs for value in chain(graph.input, graph.output)}
     # what `merge` needs to make the model whole again
     whole = json.dumps(
@@ -124,6 +127,7 @@ def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtim
     actual: dict[str, RunValue] = {}
     for part in found.parts:
         own = GraphIndex.of(load(part.path) if part.path else model_of(index, part))
+        # a part reads feeds and what the parts before it made
         results = run(own, {name: values[name] for name in own.inputs if name in values}, runtime)
         actual.update((name, value) for name, value in results.items() if name in index.outputs)
         waiting.subtract(part.inputs)
@@ -145,6 +149,7 @@ def model_of(index: GraphIndex, part: Part) -> Model:
 
 def _owners(index: GraphIndex, at: frozenset[str]) -> dict[int, int]:
     """Map each node to a representative of its part; constants belong to no part."""
+    # value -> the named values that it depends on; None for a value that depends on no input
     behind: dict[str, frozenset[str] | None] = {
         name: None if name in index.initializers else frozenset() for name in index.inputs
     }
@@ -161,6 +166,7 @@ def _owners(index: GraphIndex, at: frozenset[str]) -> dict[int, int]:
             continue
         of_node[position] = depends
         owner[position] = position
+        # union-find: both get one representative
         # nodes that depend on the same and read each other are one part
         for name in index.reads[position]:
             producer = index.producer.get(name)
@@ -180,6 +186,7 @@ def _runnable(
     index: GraphIndex, groups: Sequence[list[int]], owner: dict[int, int]
 ) -> list[list[int]]:
     """Order the parts so that each follows those that it reads from, otherwise as in the graph."""
+    # representative -> its nodes
     left = {owner[nodes[0]]: nodes for nodes in groups}
     needs = {
         root: {
@@ -194,6 +201,7 @@ def _runnable(
     ordered = []
     while left:
         # the first part that reads from no part that is left
+        # there always is one: a part depends on more named values than any part that it reads from
         root = next(root for root in left if not needs[root] & left.keys())
         ordered.append(left.pop(root))
     return ordered
@@ -214,9 +222,11 @@ def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Par
             if outside:
                 inputs[name] = None
         for name in filter(None, index.nodes[position].output):
+            # needed outside: an output of the model, or a node of another part reads it
             if name in index.outputs or not own.issuperset(index.users(name)):
                 outputs[name] = None
     # inputs of the model keep their order
+    # the model's inputs take their places among each other in the order of the model
     declared = iter([name for name in index.inputs if name in inputs])
     ordered = [next(declared) if name in index.inputs else name for name in inputs]
     return Part(tuple(ordered), tuple(outputs), tuple(f"@{position}" for position in sorted(nodes)))

@@ -114,6 +114,7 @@ def read_suite(path: Path | None, only: Sequence[str] = ()) -> list[SuiteCheck]:
     found = read_toml(path, path.parent if is_found else None).get("check")
     if not isinstance(found, list) or not found:
         raise UsageError(f"{str(path)!r} holds no checks", _EXAMPLE)
+    # how a path of the file is read: relative to its folder, and in a found file inside of it
     place = partial(found_path, hint=_NAMED) if is_found else path.parent.joinpath
     checks = [_check(path, number, given, place) for number, given in enumerate(found, 1)]
     # names must be unique, and fit what is asked for
@@ -162,6 +163,7 @@ def _tolerance(where: str, given: Mapping[str, object]) -> Tolerance | None:
     own = given.get("tolerance", {})
     if not isinstance(own, dict):
         raise UsageError(f"tolerance of {where} is no table", '"logits*" = { rtol = 1e-3 }')
+    # atol and rtol beside the check's name hold for all values; a table for those that its pattern names
     every = {name: given[name] for name in KINDS if name in given}
     tables = own | ({"*": every} if every else {})
     for table in tables.values():

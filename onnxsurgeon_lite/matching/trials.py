@@ -68,6 +68,7 @@ def run_trials(
         RuntimeFailure: the runtime cannot run the model.
     """
     drawing = _Drawing(index, recipe, opened(index, runtime), known or {}, held or {})
+    # an error ends the trials only if no rank of the inputs works
     failure: RuntimeFailure | FeedsError | None = None
     for ranked in _with_ranks(index):
         try:
@@ -107,6 +108,7 @@ def _is_constant(values: Sequence[RunValue]) -> bool:
     if len(arrays) < len(values):
         return False
     first, *others = arrays
+    # a single run shows a constant only if all its numbers are equal
     if not others:
         return first.size > 1 and bool((first == first.flat[0]).all())
     return all(agrees(first, other, EXACT) for other in others)
@@ -138,6 +140,7 @@ class _Drawing:
         """
         # sizes above 1 first: at size 1 a broadcast hides errors
         *drawn, smallest = _sizes(ranked)
+        # not at sizes at which one run would take long
         wider = [sizes for sizes in drawn if _is_small(ranked, sizes)]
         for sizes in wider:
             try:
@@ -158,9 +161,11 @@ class _Drawing:
                 raise
             self.lines |= {_SIZE_1: []} if wider else {}
         double = {name: 2 * size for name, size in sizes.items()}  # sums stay sums
+        # the second seed at double sizes where these are small enough, else at the same ones
         for others in (double, sizes)[not _is_small(ranked, double) :] if is_made else ():
             try:
                 self._run(ranked, 1, others)
+                # then with other numbers for the inputs that have a default
                 if defaults := _other_defaults(ranked):
                     with suppress(RuntimeFailure, FeedsError):  # not every shape fits
                         self._run(ranked, 1, others, defaults)
@@ -188,12 +193,14 @@ class _Drawing:
                 {**_fills(ranked, number), **recipe.fills},
             ),
         )
+        # numbers as another dtype holds them, so that an edit to that dtype can be compared exactly
         fitted = {name: _as_held(made[name], kind) for name, kind in held.items() if name in made}
         fitted = {n: v for n, v in fitted.items() if not np.array_equal(v, made[n])}
         feeds = {**(defaults or {}), **made, **fitted, **self.known}
         self.trials.append(Trial(feeds, self.once(feeds)))
         # how each feed was made, once for all seeds
         for line in told:
+            # "x: uniform, seed 3" -> "x: uniform", "3"
             text, _, seed = line.partition(", seed ")
             name = next((name for name in fitted if text.startswith(f"{name}: ")), None)
             text += f" as {dtypes.dtype_name(held[name])} holds them" if name else ""
@@ -230,6 +237,7 @@ def _as_held(value: Array | list[Array], data_type: int) -> Array | list[Array]:
         return value
     kind = dtypes.numpy_dtype(data_type)
     # floats between -1 and 1 would be 0 as integers
+    # a flag is a number above 0
     numbers = np.greater(value, 0) if kind == np.bool_ else value
     if dtypes.is_float(value.dtype) and kind.kind in "iu":
         limits = np.iinfo(str(kind))
@@ -253,7 +261,9 @@ def _sizes(index: GraphIndex) -> list[dict[str, int]]:
                 places.setdefault(dim.dim_param, (len(dims), axis))
     # distinct sizes show most; models that do not run so want some of them equal, or sums
     distinct = {name: number for number, name in enumerate(symbols, 2)}
+    # a first dimension is a batch: it needs not be large
     wide = {name: n if symbols[name] else n * _WIDE for name, n in distinct.items()}
+    # dimensions at one (rank, axis) of several inputs are probably one size: two batches, two lengths
     numbers = {place: number for number, place in enumerate(dict.fromkeys(places.values()), 2)}
     alike = {name: numbers[place] for name, place in places.items()}
     free = [name for name, is_first in symbols.items() if not is_first]
@@ -280,6 +290,7 @@ def _sizes_of(index: GraphIndex, feeds: Feeds) -> dict[str, int]:
         dim.dim_param: size
         for name, value in feeds.items()
         if is_array(value)
+        # of the dimensions that a symbol, or nothing, stands for
         for dim, size in zip(dims_of(index.inputs[name].type), value.shape, strict=False)
         if known_size(dim) is None
     }
@@ -290,6 +301,7 @@ def _other_defaults(index: GraphIndex) -> Feeds:
     found: Feeds = {}
     for name in filter(index.is_default, index.inputs):
         tensor = index.dense(name)
+        # int64 defaults are usually shapes, axes or sizes
         if tensor and tensor.data_type == TensorProto.INT64:
             array = index.model.array(tensor)
             found[name] = np.roll(array, 1) if array.size > 1 else array + 1
@@ -298,6 +310,7 @@ def _other_defaults(index: GraphIndex) -> Feeds:
 
 def _fills(index: GraphIndex, number: int) -> dict[str, str]:
     """Return fills for single numbers that steer: loops run several times, flags are on and then off."""
+    # the trip counts and the conditions of loops
     counts, going = (_steering(index, slot) for slot in (0, 1))
     fills = {}
     for name in required_inputs(index):
@@ -305,6 +318,7 @@ def _fills(index: GraphIndex, number: int) -> dict[str, str]:
         if not kind.HasField("shape") or any(known_size(dim) != 1 for dim in kind.shape.dim):
             continue
         if kind.elem_type == TensorProto.BOOL:
+            # a flag that keeps a loop going stays on
             fills[name] = "zeros" if number and name not in going else "ones"
         elif name in counts:
             fills[name] = str(3 - number)

@@ -70,6 +70,7 @@ def verify(
 
 def known_feeds(before: GraphIndex, after: GraphIndex) -> Feeds:
     """Return the inputs that are constants in the edited model."""
+    # inputs of the original that the edited model has as constants
     held = {n: constant(after, n) for n in before.inputs if not constant(before, n)}
     return {name: after.model.array(tensor) for name, tensor in held.items() if tensor}
 
@@ -144,6 +145,7 @@ def compare_runs(
         rule = ValueRule(tolerance, outputs=dict.fromkeys(actual))
         for name in filter(expected.__contains__, actual):
             for key, found in rule.each(name, actual[name], expected[name]).items():
+                # the comparison itself where it is the first of this output
                 if _badness(found) >= _badness(result.compared.setdefault(key, found)):
                     result.compared[key] = found
     return result
@@ -157,11 +159,13 @@ def _pairings(
     before: Mapping[str, ValueInfoProto], after: Mapping[str, ValueInfoProto]
 ) -> list[Pairing]:
     """Return how values correspond: those of one name, renamed ones in order; or, if that differs, all in order."""
+    # a rename keeps the order, so what is new takes the place of what is gone
     gone = [name for name in before if name not in after]
     new = [name for name in after if name not in before]
     named = {name: name for name in before if name in after}
     if len(gone) == len(new):
         named.update(zip(gone, new, strict=True))
+    # two names that were swapped are both still there: only their order and types show it
     placed = dict(zip(before, after, strict=False))
     fits = not any(contradicts(before[a].type, after[b].type) for a, b in placed.items())
     return [named, placed] if fits and placed != named and len(before) == len(after) else [named]
@@ -171,6 +175,7 @@ def _in_layout(values: Mapping[str, V], names: Pairing, turned: Turned) -> dict[
     """Return values of the original in the layout that the edited model gives them."""
     found: dict[str, V] = {**values}
     for name, value in values.items():
+        # the order is written for the new name, or for a name that stayed
         order = turned.get(names.get(name, name), turned.get(name))
         if order is not None and is_array(value):
             found[name] = np.ascontiguousarray(np.transpose(value, order))

@@ -78,6 +78,7 @@ class _Passes(Mapping[str, "type[Pass]"]):
     """Verb -> class, imported when it is asked for; then those that other packages bring."""
 
     def __getitem__(self, verb: str) -> "type[Pass]":
+        # a plugin cannot replace a verb of this package
         if verb in VERBS:
             return cast("type[Pass]", __getattr__(VERBS[verb]))
         return cast("type[Pass]", brought(plugins.PASSES)[0][verb])
@@ -92,6 +93,7 @@ class _Passes(Mapping[str, "type[Pass]"]):
 PASSES: Mapping[str, "type[Pass]"] = _Passes()
 
 
+# `from onnxsurgeon_lite.passes import Clean` imports that one file
 def __getattr__(name: str) -> object:
     if name not in _FILES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -37,10 +37,12 @@ class AddConstant:
             EditError: a value has the name already, or the dtype cannot represent the numbers.
             UnknownNameError: no such dtype.
         """
+        # bodies too: a name of the main graph must not be hidden by one of theirs
         taken = value_names(GraphIndex.of(model))
         result = model.copy()
         changes = []
         for name, numbers in self.constants:
+            # "@3/body/x" or "fn:local::f/x"
             if BodyName.of(name) is not None or name.startswith(FUNCTION_PATH):
                 raise EditError(
                     f"constants are added to the main graph, {name!r} would not be in it",

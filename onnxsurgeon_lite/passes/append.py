@@ -54,6 +54,7 @@ class Append:
             EditError: no value has the name of an input, or types do not fit.
         """
         index = GraphIndex.of(model)
+        # input of the other graph -> value of this model
         links = {theirs: ours for ours, theirs in self.links}
 
         def known(name: str) -> TypeProto | None:
@@ -62,6 +63,7 @@ class Append:
 
         # read the other graph, whose undeclared names have the types of this model
         guest, results = guest_of(self.what, model, known)
+        # a shared input becomes one with this model's, so it needs no value to read
         asked = [name for name in required_inputs(GraphIndex.of(guest)) if name not in self.share]
         unknown = [name for name in asked if links.get(name, name) not in index]
         if unknown:
@@ -97,8 +99,10 @@ def _take_places(result: Model, before: GraphIndex, read: set[str]) -> None:
     after = GraphIndex.of(result)
 
     def place(output: ValueInfoProto) -> int:
+        # an output that stays keeps its place
         if output.name in places:
             return places[output.name]
+        # a new one takes the first place among the outputs that it is computed from, or the end
         nodes = after.ancestors([output.name], replaced)
         sources = (places[name] for node in nodes for name in after.reads[node] if name in replaced)
         return min(sources, default=len(places))
@@ -108,6 +112,7 @@ def _take_places(result: Model, before: GraphIndex, read: set[str]) -> None:
 
 def guest_of(what: str | Model, model: Model, known: Known) -> tuple[Model, dict[str, str]]:
     """Return the graph to put beside a model, and result name -> value of assignments."""
+    # a model, a .onnx file, a text file, ONNX text (it has braces), or assignments
     if isinstance(what, Model):
         return what, {}
     path = Path(what)
@@ -123,6 +128,7 @@ def guest_of(what: str | Model, model: Model, known: Known) -> tuple[Model, dict
 def rename_results(model: Model, results: Mapping[str, str]) -> list[tuple[str, str]]:
     """Give results their names, in place; what has such a name gets another: (old, new) pairs."""
     proto = model.proto
+    # a value whose name a result takes gives it up
     wanted = {value: name for name, value in results.items() if value != name}
     taken = names_in([proto.graph])
     freed = {name: fresh(name, taken) for name in wanted.values() if name in taken}

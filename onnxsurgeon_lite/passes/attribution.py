@@ -67,6 +67,8 @@ class Attribution:
             raise UsageError(
                 f"no method {self.method!r}", f"there are {', '.join(get_args(Method))}"
             )
+        if self.steps is not None and self.steps < 1:
+            raise UsageError(f"--steps is {self.steps}", "give a number above 0")
         index, notes = GraphIndex.of(model), list[str]()
         if not index.outputs:
             raise EditError("the model has no output", "declare one: onnxdbg expose MODEL VALUE")
@@ -77,9 +79,11 @@ class Attribution:
         layer = self._layer(work, of, to) if self.method == "gradcam" else to
         weights = self._target(work, of)
         ways = {"integrated-gradients": self._integrated, "smoothgrad": self._smooth}
+        # the other methods take one gradient
         made = ways.get(self.method, self._once)(work, of, layer, weights)
         kind = copied(work.index.types[layer])
         if self.method == "gradcam":
+            # gradcam sums over channels, so one is left
             dims_of(kind)[1].Clear()
             dims_of(kind)[1].dim_value = 1
         work.output(HEATMAP, made, kind)
@@ -91,6 +95,7 @@ class Attribution:
         """Return what writes the weight of each element of the output: one for the class, zero for others."""
         shape, target = work.tape.shape(of), self.target
         if target is None:
+            # without a class, every element of the output counts
             return lambda tape, value: tape.ones_like(value)
         if shape is None or len(shape) != 2:
             raise EditError(
@@ -109,9 +114,12 @@ class Attribution:
             chosen = work.input(TARGET, kind)
         else:
             raise UsageError(f"target {target!r} is not a class", "give a number, or input")
+        # OneHot takes [off, on]
         pair = work.tape.array(np.array([0, 1], np.float32))
 
         def weights(tape: Tape, value: Term) -> Term:
+            # [samples, classes]: 1 for the class, 0 elsewhere; Expand for a batch that the class alone does not
+            # give
             hot = tape.op("OneHot", chosen, tape.dim(value, 1), pair, axis=-1)
             hot = hot.typed(TensorProto.FLOAT).cast(value.dtype)
             return tape.op("Expand", hot, tape.dims(value))
@@ -127,6 +135,7 @@ class Attribution:
         if self.method == "input-x-gradient":
             return tape.value(to) * found[to]
         value = tape.value(to)
+        # channel weights are the mean gradient over the axes after the channels
         importance = tape.mean(found[to], value, range(2, tape.rank(value)))
         return tape.sum(importance * value, [1], keepdims=True)
 
@@ -140,6 +149,7 @@ class Attribution:
                 )
             return name
         needed = work.index.ancestors([of])
+        # from the end: the last feature map that has more than one pixel
         for place in reversed([p for p in work.index.order if p in needed]):
             for name in work.index.nodes[place].output:
                 shape = work.tape.shape(name)
@@ -149,6 +159,7 @@ class Attribution:
 
     def _integrated(self, work: Derivative, of: str, to: str, weights: "Weights") -> Term:
         """Return the Gauss-Legendre sum of the gradients on the way from zeros to the input, times the input."""
+        # points in (-1, 1) and weights that sum to 2, moved to (0, 1)
         points, shares = np.polynomial.legendre.leggauss(self.steps or 50)
         value = work.tape.value(to)
         dtype = dtypes.numpy_dtype(value.dtype)
@@ -164,6 +175,7 @@ class Attribution:
         """Return the mean magnitude of the gradients at the input with noise."""
         tape, samples = work.tape, self.steps or 5
         value = tape.value(to)
+        # the caller feeds the noise: an input with a row for each sample
         if isinstance(self.noise, str):
             shape = dims_of(work.index.types[to])
             sizes = [d.dim_value if d.HasField("dim_value") else d.dim_param for d in shape]
@@ -177,6 +189,7 @@ class Attribution:
             )  # fmt: skip
             return total / samples
         scale = float(self.noise)
+        # a Scan needs something to run over, even if the noise is drawn inside
         unused = tape.array(np.zeros(samples, np.float32))
         total = _scanned(
             work, of, to, weights, [unused],
@@ -216,11 +229,14 @@ def _scanned(
     body = tape.body()
     value = tape.value(to)
     names = tape.names
+    # the body's inputs: the sum so far, then a row of each scanned constant
     given = [Term(body, names.fresh(), term.dtype) for term in (value, *scanned)]
     here = Term(body, value.name, value.dtype)
     moved = shift(here, given[1:])
+    # a copy of the nodes between `to` and `of` that starts at the shifted input
     renamed, nodes = _again(work, of, to, moved.name)
     body.nodes.extend(nodes)
+    # `of` has a copy only if it depends on `to`
     work.require_dependent(of, [to], renamed.keys() & {of} and [to])
     names.types[moved.name] = index.types[to]
     seed = weights(body, body.value(renamed[of]))
@@ -233,6 +249,7 @@ def _scanned(
             name=term.name, type=TypeProto(tensor_type=TypeProto.Tensor(elem_type=term.dtype))
         )
     graph.output.add(name=total.name, type=graph.input[0].type)
+    # the sum starts at zeros of the input's shape
     start = tape.zeros(tape.dims(value), value.dtype)
     reads = [start.name] + [term.name for term in scanned]
     node = helper.make_node("Scan", reads, [], body=graph, num_scan_inputs=len(scanned))
@@ -247,6 +264,7 @@ def _again(
     needed = index.ancestors([of], stop=[to])
     part = GraphProto()
     for place in (p for p in index.order if p in needed):
+        # a node that reads none of the copied values is the same at every step: the body reads it from outside
         if names.keys().isdisjoint(index.reads[place]):
             continue
         node = index.nodes[place]

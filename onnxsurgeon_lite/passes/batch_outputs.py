@@ -68,6 +68,7 @@ class BatchOutputs:
         # count the rows of each image, then pad and stack each group
         result = model.copy()
         graph = result.proto.graph
+        # each output becomes [most, ...] with its own count, then [1, most, ...], then one Concat
         appender = Appender(result)
         first = next(iter(groups.values()))
         counts = [
@@ -82,6 +83,7 @@ class BatchOutputs:
         ragged = [info for info in graph.output if info.name in gone]
         kept = [info for info in graph.output if info.name not in gone]
         del graph.output[:]
+        # only values of nodes need a declaration of their own
         graph.value_info.extend(info for info in ragged if info.name in index.producer)
         for group, names in groups.items():
             kind = padded_type(kinds[group], [len(names), self.most])
@@ -161,6 +163,7 @@ def _common_type(index: GraphIndex, names: tuple[str, ...]) -> TypeProto:
                     f"{names[0]!r} {shape_text(kinds[0])} and {name!r} {shape_text(kind)} do not stack",
                     "they may differ only in dimension 0",
                 )
+            # known in one image only, or different names: any size
             if known != dim:
                 known.Clear()
     return common

@@ -27,6 +27,7 @@ HEADER = '<ir_version: 10, opset_import: ["" : 21]>\n'
 def parse_text(text: str, like: ModelProto | None = None) -> Model:
     """Parse ONNX text syntax; a bare graph gets the default IR and opset version, or those of another model."""
     usual = HEADER if like is None else _header(like)
+    # "<" starts a header: <ir_version: ...>
     header = "" if text.lstrip().startswith("<") else usual
     try:
         proto = parsed(header + text)
@@ -47,6 +48,7 @@ def parse_text(text: str, like: ModelProto | None = None) -> Model:
 
 def _is_elided(tensor: TensorProto) -> bool:
     """Return whether a printed tensor names neither numbers nor a file."""
+    # a printed tensor whose numbers were elided keeps a marker where a file would name its location
     keys = entries(tensor.external_data)
     return bool(keys) and "location" not in keys
 
@@ -91,6 +93,7 @@ def _tensor(model: Model, name: str, path: Path) -> TensorProto:
             f"cannot read initializer {name!r} from {str(path)!r}: {error}",
             "write it with numpy.save",
         ) from error
+    # small, or not as `raw_data` lays numbers out: the array itself; else the model refers to the file
     if (
         not isinstance(array, np.memmap)
         or array.nbytes <= LARGE
@@ -113,6 +116,7 @@ def _tensor(model: Model, name: str, path: Path) -> TensorProto:
 
 def _require_fit(tensor: TensorProto, declared: TypeProto.Tensor, text: str, path: Path) -> None:
     dims = declared.shape.dim
+    # an unknown dtype, an unknown rank and open dimensions fit everything
     fits = declared.elem_type in (0, tensor.data_type) and (
         not declared.HasField("shape")
         or len(dims) == len(tensor.dims)

@@ -118,9 +118,11 @@ class Builder:
         self, op_type: str, domain: str, inputs: Sequence[Operand | None]
     ) -> Iterator[BuiltValue | None]:
         """Yield the inputs of a node, new constants in the place of numbers."""
+        # without numbers there is nothing to find a dtype for
         if all(value is None or isinstance(value, BuiltValue) for value in inputs):
             yield from cast("Sequence[BuiltValue | None]", inputs)
             return
+        # stand-in names: the schema asks for types by the names of a node
         names = [f"input {slot}" if value is not None else "" for slot, value in enumerate(inputs)]
         node = NodeProto(op_type=op_type, domain=domain, input=names)
         known = {
@@ -142,11 +144,13 @@ class Builder:
         """Check a node by itself, on the types known so far; of one with a body only the operator."""
         part = self._proto()
         names: dict[BuiltValue, str] = {}
+        # a model of this node alone, with its operands as inputs or initializers
         for value in filter(None, node.inputs):
             if value not in names:
                 names[value] = f"input {len(names)}"
                 self._declare(part, value, names[value])
         index = GraphIndex.of(Model(part))
+        # a body is not complete yet, so its node cannot be checked
         if any(isinstance(attribute, Builder) for attribute in node.attributes.values()):
             schema_of(index, NodeProto(op_type=node.op_type, domain=node.domain))
             return
@@ -161,6 +165,7 @@ class Builder:
                 self._types[value] = types[name]
 
     def _declare(self, part: ModelProto, value: BuiltValue, name: str) -> None:
+        # by identity: values with equal fields are different values
         constant = next((tensor for known, tensor in self._constants if known is value), None)
         if constant is None:
             part.graph.input.add(name=name, type=self._types.get(value))
@@ -176,6 +181,7 @@ class Builder:
 
     def output(self, name: str, value: BuiltValue) -> None:
         """Declare a graph output; a value that has a name already is copied by an Identity."""
+        # a graph output has one name; a second one needs a value of its own
         if value.name:
             value = self.op("Identity", value)
         value.name = name
@@ -203,6 +209,7 @@ class Builder:
 
     def _graph(self, name: str, outside: frozenset[BuiltValue] = frozenset()) -> GraphProto:
         graph = GraphProto(name=name)
+        # what a node may read at this point: values outside a body, inputs, constants, nodes before it
         known = {*outside, *(value for value, _ in self._inputs), *(v for v, _ in self._constants)}
         graph.input.extend(info for _, info in self._inputs)
         for value, tensor in self._constants:
@@ -224,6 +231,7 @@ def _proto(node: _BuiltNode, known: frozenset[BuiltValue]) -> NodeProto:
     )
     for name, value in node.attributes.items():
         if value is not None:
+            # a nested builder is the body that this attribute holds
             given = value._graph(name, known) if isinstance(value, Builder) else value
             proto.attribute.append(helper.make_attribute(name, given))
     return proto
@@ -231,6 +239,7 @@ def _proto(node: _BuiltNode, known: frozenset[BuiltValue]) -> NodeProto:
 
 def _give_names(builder: Builder) -> None:
     """Give every unnamed value a unique name, in bodies too."""
+    # a value may be listed twice, in a body and outside
     values = list(dict.fromkeys(_values(builder)))
     taken: set[str] = set()
     for value in values:
@@ -238,6 +247,7 @@ def _give_names(builder: Builder) -> None:
             raise BuildError(f"two values have the name {value.name!r}", "rename one of them")
         taken.update(filter(None, [value.name]))
     number = 0
+    # "v0", "v1", ... without those that the user has taken
     for value in values:
         while not value.name:
             name = f"v{number}"

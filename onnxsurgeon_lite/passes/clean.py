@@ -50,6 +50,7 @@ def _cleaned(model: Model, index: GraphIndex | None = None) -> PassResult:
     result = model.copy()
     proto = result.proto
     changes = _clean_graph(proto.graph, index, _training_needs(proto) | _given(proto))
+    # what a function returns is needed
     for function in proto.functions:
         rows = rows_of(function.node)
         place = f"function {function.name!r}"
@@ -57,6 +58,7 @@ def _cleaned(model: Model, index: GraphIndex | None = None) -> PassResult:
         if removed:
             _drop_unknown(function.value_info, set(walk.outputs(function.node)))
         changes += removed
+    # functions that no node calls, directly or by way of others
     reached = {function_key(function) for function in reached_functions(proto, _all_nodes(proto))}
     idle = [p for p, f in enumerate(proto.functions) if function_key(f) not in reached]
     changes += (f"removed function {proto.functions[p].name!r}" for p in reversed(idle))
@@ -90,11 +92,13 @@ def _given(proto: ModelProto) -> set[str]:
 def _clean_graph(graph: GraphProto, index: GraphIndex | None, also: set[str]) -> list[str]:
     """Clean a graph, which an index may describe, then the bodies of the remaining nodes."""
     changes = []
+    # (graph, its index if there is one, names that are needed besides its outputs)
     pending = [(graph, index, also)]
     while pending:
         graph, index, also = pending.pop()
         place = f"graph {graph.name!r}"
         needed = {value.name for value in graph.output} | also
+        # in a large graph where everything is used nothing has to be built to see that
         if len(graph.node) > FEW and (read := _known_as_used(graph, needed)) is not None:
             changes += _clean_declarations(graph, needed | read, place)
             continue
@@ -102,6 +106,7 @@ def _clean_graph(graph: GraphProto, index: GraphIndex | None, also: set[str]) ->
         changes += _clean_nodes(graph.node, rows, needed, place, graph)
         changes += _clean_declarations(graph, needed, place)
         inner = [body for node in walk.with_bodies(graph) for _, body in walk.bodies(node)]
+        # an input of a body keeps its default
         pending += [(body, None, {value.name for value in body.input}) for body in inner]
     return changes
 
@@ -109,6 +114,7 @@ def _clean_graph(graph: GraphProto, index: GraphIndex | None, also: set[str]) ->
 def _known_as_used(graph: GraphProto, needed: set[str]) -> set[str] | None:
     """Return what the nodes of a graph without bodies read from outside, if all are known to be used; else None."""
     table = NodeTable.of(graph)
+    # nothing removable: no annotations, no bodies, no value with two definitions
     if graph.quantization_annotation or table.bodied or table.made_among(list(sources(graph))):
         return None
     return table.outside() if table.is_sorted and table.is_used(needed) else None
@@ -127,10 +133,12 @@ def _clean_nodes(
         a.tensor_name: [entry.value for entry in a.quant_parameter_tensor_names]
         for a in (graph.quantization_annotation if graph is not None else ())
     }
+    # upwards from what is needed
     alive: set[int] = set()
     pending = list(needed)
     while pending:
         name = pending.pop()
+        # an annotated value needs the scale and zero point that its annotation names
         pending += (n for n in parameters.get(name, ()) if n not in needed)
         needed.add(name)
         position = producer.get(name)
@@ -141,6 +149,7 @@ def _clean_nodes(
             needed.update(row.needs)
             for output in row.outputs if parameters else ():
                 pending += (n for n in parameters.get(output, ()) if n not in needed)
+    # a node without outputs is kept: it may be there for its effect
     dead = [p for p, row in enumerate(rows) if p not in alive and row.outputs]
     drop_at(nodes, dead)
     return [f"removed {len(dead)} unreachable nodes of {place}"] if dead else []
@@ -153,6 +162,7 @@ def _clean_declarations(graph: GraphProto, needed: set[str], place: str) -> list
     counts = {
         "unused initializers": _drop_unknown(graph.initializer, needed),
         "unused sparse initializers": _drop_unknown(graph.sparse_initializer, needed),
+        # declarations of what neither nodes nor tensors define any more
         "declarations of missing values": _drop_unknown(graph.value_info, present)
         + _drop_unknown(graph.quantization_annotation, present),
     }

@@ -68,6 +68,7 @@ class _Known:
         """Return a key that is equal for nodes which compute the same: names and documentation do not matter."""
         reads = tuple(alike.get(name, name) for name in self.node.input[:])
         attributes = tuple(sorted(map(_bare, self.node.attribute)))
+        # which outputs are omitted counts, their names do not
         return self.node.overload, attributes, reads, tuple(map(bool, self.outputs))
 
 
@@ -101,6 +102,7 @@ class Cse:
         merging.main(index)
         for function in result.proto.functions:
             rows = rows_of(function.node)
+            # functions have no index: their nodes are looked at in file order, which is sorted
             every = _Walk(rows.__getitem__, range(len(rows)))
             merging.nodes(function.node, every, set(function.output), {}, {})
         changes = [f"merged {merging.count} nodes into equal ones"] if merging.count else []
@@ -131,7 +133,9 @@ class _Twins(_Walk):
     def __init__(self, index: GraphIndex, positions: Collection[int]) -> None:
         super().__init__(index.row, ())
         self.index = index
+        # value -> its readers, which may become equal when values merge
         self.readers = index.readers(index.made_by(positions))
+        # a heap of places in topological order, so that inputs merge before what reads them
         self.pending = [index.places[position] for position in positions]
         heapify(self.pending)
 
@@ -162,6 +166,7 @@ class _Merging:
         self.functions = {
             function_key(function)
             for function in proto.functions
+            # calls of these are as pure as the nodes in them
             if not any(node.op_type in _IMPURE for node in walk.with_inner(function.node))
         }
 
@@ -169,17 +174,20 @@ class _Merging:
         """Merge the nodes of the main graph, which an index describes, and of its bodies."""
         graph = self.proto.graph
         if index.bodied:  # there every node outside may have an equal one inside
+            # with bodies every node is looked at, in order
             self.graph(graph, _Walk(index.rows.__getitem__, index.order))
             return
         alike, constants = self.contents(graph), index.operators.get("Constant", ())
         for position in constants:
             alike |= _held(index.nodes[position])
+        # only nodes that some other one resembles: most graphs have few
         twins = index.table.twins(alike)
         if twins:
             self.graph(graph, _Twins(index, (*twins, *constants)))
 
     def contents(self, graph: GraphProto) -> dict[str, bytes]:
         """Return the contents of a graph's small initializers that are constant."""
+        # what may be fed or trained is not constant
         inputs = {value.name for value in graph.input} | self.trained
         tensors = (t for t in graph.initializer if _is_small(t) and t.name not in inputs)
         return {tensor.name: _content(tensor) for tensor in tensors}
@@ -195,6 +203,7 @@ class _Merging:
         seen: dict[Shallow, list[_Known]] = {}
         alike: dict[str, bytes] = {}
         if outer or outer_alike:
+            # of outer nodes and constants, those that no name of this graph hides
             local = set(defined(graph))
             alike |= {n: content for n, content in (outer_alike or {}).items() if n not in local}
             for key, several in (outer or {}).items():
@@ -221,10 +230,12 @@ class _Merging:
         every = list(nodes)
         for position in looked:
             node, row = every[position], looked.row(position)
+            # what this node reads may have merged: it reads the value that is left
             if names and not names.keys().isdisjoint(row.needs):
                 rename_uses([node], names)
                 row = row._replace(needs=[names.get(name, name) for name in row.needs])
             alike |= _held(node) if row.op_type == "Constant" else {}
+            # bodies first see what is before them in the outer graph
             for _, body in walk.bodies(node) if row.attributed else ():
                 inner = rows_of(body.node)
                 self.graph(body, _Walk(inner.__getitem__, range(len(inner))), seen, alike)
@@ -232,6 +243,7 @@ class _Merging:
                 continue
             known = _Known(node, row.outputs, row.needs)
             reads = tuple([alike.get(name, name) for name in row.needs])
+            # a cheap key: operator, domain and values; the full one only where two share it
             shallow = row.op_type, row.domain, reads or known.content(alike)
             several = seen.get(shallow)
             same = known.same_of(several, alike) if several else None
@@ -239,12 +251,15 @@ class _Merging:
                 seen[shallow] = [known]
             elif same is None:
                 several.append(known)
+            # a graph output must keep its name, so its node stays
             elif not any(name in kept for name in row.outputs):
                 names.update(zip(row.outputs, same.outputs, strict=True))
                 gone.append(position)
+                # readers of both values may be equal now
                 looked.merged(row.outputs + same.outputs)
         drop_at(nodes, gone)
         self.count += len(gone)
+        # omitted outputs
         names.pop("", None)
         return names
 
@@ -278,5 +293,6 @@ def _content(tensor: TensorProto) -> bytes:
     if tensor.data_type == TensorProto.STRING:
         bare.string_data.extend(tensor.string_data)
     else:
+        # raw bytes, so that both ways to store numbers are equal
         bare.raw_data = tensor.raw_data or dtypes.encode(dtypes.to_array(tensor))
     return bytes(bare.SerializeToString(deterministic=True))

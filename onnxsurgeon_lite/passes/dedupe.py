@@ -43,12 +43,14 @@ class Dedupe:
         result = model.copy()
         alike = Counter(map(_kind, walk.initializers(result.proto)))
         dropped: list[str] = []
+        # (graph, contents that it sees -> their name, names that stay)
         pending: list[tuple[GraphProto, dict[Key, str], set[str]]] = [
             (result.proto.graph, {}, trained(result.proto))
         ]
         while pending:
             graph, visible, kept = pending.pop()
             local = set(defined(graph))
+            # a name that the body defines itself hides the outer one
             visible = {key: name for key, name in visible.items() if name not in local}
             dropped += _merge(result, graph, alike, visible, kept)
             pending += [
@@ -62,6 +64,7 @@ class Dedupe:
 
 def _kind(tensor: TensorProto) -> Key:
     """Key of tensors whose bytes must be compared."""
+    # entries of metadata count: a merged initializer keeps one set of them
     notes = (tensor.doc_string,) + tuple(
         (entry.key, entry.value) for entry in tensor.metadata_props
     )

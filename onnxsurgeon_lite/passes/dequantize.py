@@ -74,6 +74,8 @@ class Dequantize:
     def apply(self, model: Model) -> PassResult:
         """Dequantize it."""
         source, left = _without_functions(model), set[str]()
+        # a round takes every scale of a DynamicQuantizeLinear for 1; those whose integers are still read stay
+        # in the next round
         while True:
             result = source.copy()
             found = _graph(GraphIndex.of(result), result, result.proto.graph, left)
@@ -86,6 +88,7 @@ class Dequantize:
             }
             if left.issuperset(read):
                 break
+            # `left` only grows, so the loop ends
             left |= read
         changed = bool(found.changes) and result.proto != source.proto
         quantized = [
@@ -120,6 +123,7 @@ def _without_functions(model: Model) -> Model:
 def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) -> "_Floats":
     found = _Floats(index, value_names(index), left)
     for position, node in enumerate(graph.node):
+        # bodies first: their index knows the outer values as they were
         for name, body in walk.bodies(node) if node.attribute else ():
             inner = _graph(InnerGraph.of(index, position, name).index, result, body, left)
             found.changes += inner.changes
@@ -127,7 +131,9 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) 
     nodes = []
     for position in index.order:
         node = graph.node[position]
+        # made nodes come before the original, which goes unread, or take its place
         made = list(found.replaced(copied(node)))
+        # the same output: no need for the original
         if made and made[-1].output[0] == node.output[0]:
             nodes += made
         else:
@@ -135,6 +141,7 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) 
     del graph.node[:]
     graph.node.extend(nodes)
     graph.initializer.extend(dtypes.from_array(a, n) for n, a in found.weights.items())
+    # nodes of these values, and the constants that they alone read, are no longer needed
     rename_uses(graph.node, found.renamed)
     known = {
         *found.real,
@@ -150,19 +157,23 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) 
 def _of_blocks(floats: "_Floats", node: NodeProto) -> Iterator[NodeProto]:
     """Yield the operator on the numbers that a weight in blocks means."""
     found, made = blocks_of(floats.index, node), node.output[0]
+    # a text is the reason why the weight cannot be read
     if isinstance(found, str):
         floats.reasons[made] = found
         return
     floats.changes.append(node.op_type)
     is_rows, slots = node.op_type == ROWS, NAMES[node.op_type]
     own = tuple(name for slot, name in enumerate(node.input) if name and slot in slots)
+    # one weight may be read by several nodes
     if own not in floats.joined:
+        # Gather looks rows up; a product has the columns of the stored matrix as its outputs
         numbers = found.numbers() if is_rows else found.numbers().T
         floats.joined[own] = floats.constant(f"{own[0]}_float", numbers)
     if is_rows:
         axis = next((a.i for a in node.attribute if a.name == "gather_axis"), 0)
         yield _make(node, "Gather", [floats.joined[own], node.input[1]], made, axis=axis)
         return
+    # input 5 of MatMulNBits is a bias
     bias = [*node.input, "", "", ""][5]
     product = fresh(f"{made}_product", floats.taken) if bias else made
     yield _make(node, "MatMul", [node.input[0], floats.joined[own]], product)
@@ -181,6 +192,7 @@ def _make(
 
 def _drop_unread(graph: GraphProto, replaced: Set[str]) -> None:
     """Remove nodes whose results were replaced and are not read any more, and the constants that they alone read."""
+    # names whose producers may go: each removal may free what it alone read
     freed, read = set(replaced), set[str]()
     while True:
         read = {name for node in walk.with_inner(graph.node) for name in node.input}
@@ -246,6 +258,7 @@ class _Floats:
             handler = self._moved
         if handler is not None:
             made = list(handler(node))
+            # constants that the handler needed first
             yield from self.before
             yield from made
             self.before = []
@@ -261,6 +274,7 @@ class _Floats:
 
     def _key(self, scale: str, zero: str = "") -> _Key:
         grid = self._grid(scale, zero)
+        # computed scales are known by their names only
         return (scale, zero) if grid is None else (grid.scale.tobytes(), grid.zero.tobytes())
 
     def _quantize(self, node: NodeProto) -> Iterator[NodeProto]:
@@ -279,10 +293,12 @@ class _Floats:
         inside = maker is not None and self.index.nodes[maker].op_type in _NEVER_NEGATIVE
         if grid.scale.size != 1 or grid.zero.size != 1 or inside:
             return
+        # the ends of the range: one is 0 where the quantizer also cuts what a Relu cuts
         ends = [(end - grid.zero.item()) * grid.scale.item() for end in (grid.low, grid.high)]
         if all(ends):
             return
         result = self._named(integer)
+        # since opset 11 the limits are inputs
         if opset_versions(self.index.model.proto.opset_import).get("", 0) < 11:
             yield helper.make_node("Clip", [name], [result], min=ends[0], max=ends[1])
             return
@@ -305,12 +321,15 @@ class _Floats:
 
     def _dequantize(self, node: NodeProto) -> Iterator[NodeProto]:
         result = node.output[0]
+        # the same scale and zero point: quantizing and back is a rounding, which goes
         if node.input[0] in self.real and self.grids.get(node.input[0]) == self._key(
             *node.input[1:]
         ):
             yield from self._equals(result, self.real[node.input[0]])
             self.changes.append(node.op_type)
             return
+        # a constant: its numbers; an integer that a Gather or the like takes from a constant: that of the
+        # numbers
         numbers = self._numbers(node)
         if numbers is not None:
             self.renamed[result] = self.constant(f"{result}_float", numbers)
@@ -336,12 +355,14 @@ class _Floats:
     def _dynamic(self, node: NodeProto) -> Iterator[NodeProto]:
         """Let the integers stand for the numbers themselves: their scale is 1."""
         integers, scale, zero = node.output
+        # all that reads the scale must be products, as they can do without it
         factors = self._factors(scale) if scale and zero and integers not in self.left else None
         if factors is None:
             self.reasons[integers] = "something needs its integers"
             return
         self.changes.append(node.op_type)
         self.real[integers], self.factors[integers] = node.input[0], factors
+        # scale 1: what multiplies by the scale later changes nothing
         self.renamed[scale] = self.constant(f"{scale}_float", np.ones((), np.float32))
         self.grids[integers] = self._key(self.renamed[scale], zero)
         yield from ()
@@ -358,6 +379,7 @@ class _Floats:
             ):
                 return None
             scaling = [n for n in readers if n.op_type == "Mul"]
+            # scale * scale of two operands is a scale, too; scale * product is the result
             pending += (n.output[0] for n in scaling if not any(map(self._is_product, n.input)))
         return found
 
@@ -365,6 +387,7 @@ class _Floats:
         """Return whether a value is the result of an operator on integers, as floats."""
         maker = self.index.producer.get(name)
         node = None if maker is None else self.index.nodes[maker]
+        # integers are cast before they are scaled
         if node is None or node.op_type != "Cast":
             return node is not None and node.op_type in PRODUCTS
         return self._is_product(node.input[0])
@@ -381,6 +404,7 @@ class _Floats:
 
     def _moves(self, node: NodeProto) -> bool:
         """Return whether all that a node moves are integers that stand for floats of one scale."""
+        # only Concat moves all of its inputs; others have shapes and indices after the first
         moved = node.input if node.op_type == "Concat" else node.input[:1]
         return set(moved) <= self.real.keys() and len({self.grids.get(name) for name in moved}) == 1
 
@@ -394,6 +418,7 @@ class _Floats:
     ) -> NodeProto:
         made = copied(node)
         made.op_type, made.domain = operator, domain
+        # attributes that only the quantized operator has
         drop(made.attribute, lambda attribute: attribute.name in _INTERNAL)
         del made.input[:], made.output[:]
         made.input.extend(inputs)
@@ -406,6 +431,7 @@ class _Floats:
         inputs, result = self._operands(node)
         grid = self._grid(result[0], result[1]) if result else None
         known = [name for name in inputs if name is not None]
+        # an unknown operand leaves the node as it is
         if len(known) < len(inputs) or (result and grid is None):
             self.reasons[node.output[0]] = "its scales are not constant"
             return
@@ -426,16 +452,21 @@ class _Floats:
             return [None], []
         match node.op_type:
             case "MatMulInteger" | "ConvInteger":
+                # the axis of a zero point for each row or column: A by rows, B by columns
                 axes = (-2, -1) if node.op_type == "MatMulInteger" else (0, 0)
+                # operands that were quantized dynamically
                 factors = [self.factors[name] for name in names[:2] if name in self.factors]
                 if not self._is_scaled(node.output[0], factors):
                     return [None], []
                 return [self._integer(names[i], names[2 + i], axes[i]) for i in (0, 1)], []
             case "QLinearConcat":
+                # (value, scale, zero point) of each part, after those of the result
                 parts = [self._float(*names[at : at + 3]) for at in range(2, len(node.input), 3)]
                 return parts, names[:2]
             case "QLinearAdd" | "QLinearMul" | "QLinearMatMul" | "QLinearConv" | "QGemm":
+                # a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero, bias
                 axis, at, result = 0 if node.op_type == "QLinearConv" else -1, 8, names[6:8]
+                # QGemm has the bias before the result's scale, and a float result without that
                 if node.op_type == "QGemm":
                     axis, at = 0 if attributes.get("transB") else 1, 6
                     result = names[7:9] if names[7] else []
@@ -450,6 +481,7 @@ class _Floats:
     def _integer(self, name: str, zero: str, axis: int) -> str | None:
         """Return an operand of a product that is scaled later: floats whose scale is 1."""
         if name not in self.real:
+            # its own zero point: another one would shift it
             return self._float(name, "", zero, axis)
         known = name in self.factors and self.grids[name][1] == zero
         return self.real[name] if known else None
@@ -460,6 +492,7 @@ class _Floats:
             return self.real[name]
         integers = constant_of(self.index, name)
         grid = self._grid(scale, zero, axis)
+        # not constant: perhaps moved from a constant
         if integers is None:
             return self._moved_constant(name, scale, zero)
         if grid is None or not grid.fits(integers.shape):
@@ -485,6 +518,7 @@ class _Floats:
         limits = None if shift is None else limits_of(shift.dtype)
         if width is None or shift is None or limits is None:
             return None
+        # a scale of shape [1] is a scalar
         wide, zeros = (np.squeeze(a) if a.size == 1 else a for a in (width, shift))
         if zeros.ndim and wide.ndim and zeros.shape != wide.shape:
             return None

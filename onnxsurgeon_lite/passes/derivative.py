@@ -49,6 +49,7 @@ class Derivative:
         """Prepare a model for gradients of values."""
         require_schemas(GraphIndex.of(model))
         notes: list[str] = []
+        # functions are inlined first, as the opset of their bodies may be older
         index = GraphIndex.of(_newer(_without_calls(model, values, notes), notes))
         index.learn_types(index.values())
         opset = opset_versions(index.model.proto.opset_import).get("")
@@ -90,11 +91,13 @@ class Derivative:
         """
         needed = self.index.ancestors([of])
         nodes = [self.index.nodes[place] for place in self.index.order if place in needed]
+        # from the output back to the values, over the nodes in order
         reverse = Reverse(self.tape, nodes, strict)
         try:
             found = reverse.gradients({of: seed}, to)
         except MissingRule as error:
             raise self._missing(error, of, to) from error
+        # sizes do not change the numbers, so a path that ends there is no gap
         self.stops = [node for node in reverse.stops if node.op_type not in BY_SIZE]
         self.gaps = [node for node, _ in reverse.gaps]
         if self.stops:
@@ -121,6 +124,7 @@ class Derivative:
         if not left:
             return
         blocked = f"only through {self.describe(self.stops[0])}" if self.stops else ""
+        # some path reaches it, but only through a node that stops gradients
         reached = self.index.read_by(self.index.ancestors([of]))
         if blocked and any(name in reached for name in left):
             raise EditError(
@@ -136,6 +140,7 @@ class Derivative:
     def _missing(self, error: MissingRule, of: str, to: Collection[str]) -> EditError:
         node = error.node
         target = next(name for name in node.output if name)
+        # from the values to the node, and on to the output
         places = self._path(to, target) + self._path([target], of)
         path = " -> ".join(map(self.index.describe, places)) or self.describe(node)
         operator = "::".join(filter(None, (node.domain, node.op_type)))
@@ -147,6 +152,7 @@ class Derivative:
 
     def _path(self, sources: Collection[str], target: str) -> list[int]:
         """Return the nodes of a shortest path from one of the values to another."""
+        # value -> the node by which the breadth-first search first reached it
         index, before = self.index, dict[str, int]()
         pending = deque(sources)
         while pending and target not in before:
@@ -155,6 +161,7 @@ class Derivative:
                 before.update(dict.fromkeys(fresh, place))
                 pending.extend(fresh)
         path: list[int] = []
+        # back along those nodes; `path` keeps the way from going round
         while target in before and target not in sources:
             path.append(before[target])
             target = next(

@@ -48,20 +48,24 @@ class Expose:
         index = GraphIndex.of(model)
         index.require_sound()
         places = () if self.all_values else split_names(index, self.values)
+        # a module, class or pattern -> the values that go in and come out
         around = {place: _around(index, place) for place in places if place.startswith(_PARTS)}
         named = [listed([place]) for place in places if place not in around]
         selection = select_values(index, self.values if self.all_values else named, inner=True)
+        # selected values, then those of modules, then every one
         wanted = selection.names + list(chain.from_iterable(around.values()))
         wanted += index.producer if self.all_values and not self.values else ()
         hidden = [value for value in dict.fromkeys(wanted) if value not in index.outputs]
         if not hidden:
             return PassResult(model, changed=False, notes=tuple(selection.notes))
 
+        # values of bodies first: their graphs change
         edited = expose_inner(index, [value for value in hidden if value not in index])
         result = edited.model
         hidden = [value for value in hidden if value in index]
         index.learn_types(hidden)
         declarations = [index.value_info(value) for value in hidden]
+        # sequences and iterations, which the edit added
         declarations += [wire.declared(wire.key) for wire in edited.wires]
         result.proto.graph.output.extend(declarations)
         exposed = set(hidden)  # outputs must not be in value_info too

@@ -19,7 +19,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import AttributeValue
 from onnxsurgeon_lite.passes.set_attr import make_attribute
-from onnxsurgeon_lite.surgery.constants import data_type_named
+from onnxsurgeon_lite.surgery.constants import data_type_named, make_tensor
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -60,15 +60,16 @@ def parse_expression(text: str, like: Model, known: Known, taken: set[str]) -> E
     Raises:
         BuildError: the text is no assignments, or a node does not fit.
     """
-    try:
-        statements = ast.parse(text.strip()).body
-    except (SyntaxError, ValueError) as error:
-        raise BuildError(f"the text is not a list of assignments: {error}", _HINT) from error
     proto = ModelProto(ir_version=like.proto.ir_version, opset_import=like.proto.opset_import)
     proto.graph.name = "expression"
     writer = _Writer(proto.graph, Model(proto), like, known, taken)
-    for statement in statements:
-        writer.statement(statement)
+    try:
+        for statement in ast.parse(text.strip()).body:
+            writer.statement(statement)
+    # also for what is nested too deeply, and for a size that no dimension holds
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise BuildError(f"the text is not a list of assignments: {error}", _HINT) from error
+    # what is assigned last and not read after that is a result
     results = {name: writer.names[name] for name in writer.assigned if name not in writer.used}
     index = GraphIndex.of(writer.model)
     proto.graph.output.extend(index.value_info(value) for value in results.values())
@@ -97,12 +98,14 @@ class _Writer:
 
     def statement(self, statement: ast.stmt) -> None:
         match statement:
+            # x: uint8[N, 3] declares; x = 5 is a constant, which becomes a tensor where it is read
             case ast.AnnAssign(ast.Name(name), annotation, None):
                 self._input(name, _declared(annotation))
             case ast.Assign([ast.Name(name)], value) if (number := _number(value)) is not None:
                 self.constants[name] = number
             case ast.Assign([ast.Name(name)], value):
                 self._assign([name], value)
+            # a, b = Split(x)
             case ast.Assign([ast.Tuple(targets)], value):
                 self._assign([ast.unparse(target) for target in targets], value)
             case _:
@@ -126,6 +129,7 @@ class _Writer:
         self._node(value, outputs)
         for name, output in zip(targets, outputs, strict=True):
             self.names[name] = output
+            # the name is a value now, and moves to the end of what was assigned
             self.constants.pop(name, None)
             self.assigned.pop(name, None)
             self.assigned[name] = None
@@ -140,6 +144,7 @@ class _Writer:
                 self._append(_OPERATORS[type(kind)], [left, right], {}, outputs)
             case ast.UnaryOp(kind, operand) if type(kind) in _OPERATORS:
                 self._append(_OPERATORS[type(kind)], [operand], {}, outputs)
+            # Softmax(x, axis=1), com.microsoft.Gelu(x)
             case ast.Call(function, arguments, keywords):
                 given = {keyword.arg or "": keyword.value for keyword in keywords}
                 self._append(ast.unparse(function), arguments, given, outputs)
@@ -155,24 +160,29 @@ class _Writer:
         given: Mapping[str, ast.expr],
         outputs: Sequence[str],
     ) -> None:
+        # "com.microsoft.Gelu" -> "com.microsoft", "Gelu"
         domain, _, op_type = operator.rpartition(".")
         node = NodeProto(op_type=op_type, domain=domain, output=outputs)
         schema = schema_of(GraphIndex.of(self.model), node)
         inputs: list[ast.expr | None] = list(operands)
         slots = {formal.name: slot for slot, formal in enumerate(schema.inputs)} if schema else {}
+        # keywords that are inputs of the operator fill their slots
         for word in given.keys() & slots.keys():
             inputs += [None] * (slots[word] + 1 - len(inputs))
             inputs[slots[word]] = given[word]
+        # numbers are left open (None) until the types of the other operands are known
         values = [None if each is None else self._number(each) for each in inputs]
         names: list[str | None] = [
             "" if each is None else self._value(each) if number is None else None
             for each, number in zip(inputs, values, strict=True)
         ]
+        # division is the only operator that Python defines on integers with a float result
         if op_type == "Div":
             names = [self._real(name) if name else name for name in names]
         for slot, (name, number) in enumerate(zip(names, values, strict=True)):
             if name is None and number is not None:
                 kind, called = self._dtype(schema, slot, names, number), inputs[slot]
+                # a named constant gives its tensor the name
                 base = called.id if isinstance(called, ast.Name) else "number"
                 names[slot] = self._constant(number, kind, base)
         node.input.extend(name or "" for name in names)
@@ -194,6 +204,7 @@ class _Writer:
         """Return the value of an operand, made by nodes if it is an expression itself."""
         if isinstance(value, ast.Name):
             self.used.add(value.id)
+            # an undeclared name is a value of the model, or an error
             return self.names.get(value.id) or self._input(value.id, self.known(value.id))
         output = fresh("part", self.taken)
         self._node(value, [output])
@@ -217,22 +228,25 @@ class _Writer:
         usual = TensorProto.FLOAT if np.asarray(number).dtype.kind == "f" else TensorProto.INT64
         if schema is None:
             return usual
+        # the last formal input may be repeated
         formals = [
             schema.inputs[min(n, len(schema.inputs) - 1)].type_str for n in range(len(names))
         ]
         allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+        # a slot with one allowed dtype, such as the int64 shape of Reshape
         kinds = list(allowed.get(formals[slot], [formals[slot]]))
         if len(kinds) == 1:
             return dtypes.data_type_of(kinds[0].removeprefix("tensor(").removesuffix(")"))
+        # else as the other operands of the same type variable
         same = [n for n, kind in zip(names, formals, strict=True) if kind == formals[slot] and n]
         known = next(filter(None, map(self._data_type, same)), 0)
         return known or (int(TensorProto.FLOAT) if same else usual)
 
     def _constant(self, number: _Number, data_type: int, base: str) -> str:
-        array = np.asarray(number).astype(dtypes.numpy_dtype(data_type))
-        name = fresh(base, self.taken)
-        self.graph.initializer.append(dtypes.from_array(array, name))
-        return name
+        # an error, not another number, where the dtype cannot hold it: `x * 0.5` of integers
+        tensor = make_tensor(fresh(base, self.taken), np.asarray(number), data_type)
+        self.graph.initializer.append(tensor)
+        return tensor.name
 
 
 def _number(value: ast.expr) -> _Number | None:
@@ -245,6 +259,7 @@ def _number(value: ast.expr) -> _Number | None:
 
 
 def _attribute(name: str, value: ast.expr) -> AttributeValue:
+    # to=float, to="float16"
     if name == "to" and not isinstance(_number(value), int):
         return data_type_named(ast.unparse(value).strip("'\"").lower())
     try:

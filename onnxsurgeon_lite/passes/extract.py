@@ -60,6 +60,7 @@ class Extract:
         """
         index = GraphIndex.of(model)
         body, step = self._inside(index)
+        # a cut inside a body is a cut of that body as a model
         if body is not index:
             return replace(step.apply(body.model), changed=True)
         own_inputs = tuple(name for name in index.inputs if name not in index.initializers)
@@ -68,16 +69,19 @@ class Extract:
         notes = inputs.notes + outputs.notes
         around: tuple[Sequence[str], Sequence[str]] = own_inputs, tuple(index.outputs)
         if self.part:
+            # nodes instead of values: what crosses their border
             nodes = {p for s in split_names(index, self.part) for p in select_nodes(index, s)}
             around = boundary(index, nodes)
         wanted_inputs = tuple(inputs.names if self.inputs else around[0])
         wanted_outputs = tuple(outputs.names if self.outputs else around[1])
+        # values that a body captures are inputs of it as a model
         wanted_inputs += tuple(_from_outside(index, wanted_inputs, wanted_outputs))
         try:
             cut = close(index, wanted_inputs, wanted_outputs)
         except OpenCutError:
             if not self.auto_inputs:
                 raise
+            # the missing inputs are added, so the second attempt closes
             added = missing_inputs(index, wanted_inputs, wanted_outputs)
             notes.append(f"added to the inputs to close the cut: {', '.join(map(repr, added))}")
             cut = close(index, wanted_inputs + tuple(added), wanted_outputs)
@@ -94,6 +98,7 @@ class Extract:
         """Return the body that the cut is in, and the cut there."""
         if len(self.part) == 1:
             body, rest = enter(index, f"{self.part[0]}/*")
+            # the part is a whole body
             if rest == "*":
                 return body, replace(self, part=())
         inside = Narrowed.of(index, self, ("inputs", "outputs"), ("part",), called=True)
@@ -118,6 +123,7 @@ def submodel(index: GraphIndex, cut: Cut) -> Model:
     source = index.model.proto
     result = ModelProto()
     names = {field.name for field in source.DESCRIPTOR.fields}
+    # everything that is not about nodes: versions, metadata, unknown fields
     take_fields(result, source, names - {"graph", "functions", "training_info"})
     result.MergeFromString(unknown_fields(source))
     nodes = [index.nodes[position] for position in cut.nodes]
@@ -127,6 +133,7 @@ def submodel(index: GraphIndex, cut: Cut) -> Model:
     kept = {tensor.name for tensor in result.graph.initializer}
     result.training_info.extend(
         training
+        # training that updates a dropped initializer is dropped, too
         for training in source.training_info
         if all(binding.key in kept for binding in training.update_binding)
     )
@@ -146,7 +153,9 @@ def _fill_graph(
     for annotation in source.quantization_annotation:
         if annotation.tensor_name in used | produced:
             graph.quantization_annotation.append(annotation)
+            # parameters of a kept annotation stay
             used |= {entry.value for entry in annotation.quant_parameter_tensor_names}
+    # values that nothing in the cut makes: initializers and defaults
     stays = used - set(cut.inputs) - produced
     graph.node.extend(nodes)
     clear_bodies(graph.node, produced.union(cut.inputs))  # which may come earlier now
@@ -160,12 +169,14 @@ def _fill_graph(
     index.learn_types(cut.inputs + cut.outputs)
     graph.input.extend(map(index.value_info, cut.inputs))
     defaults = stays & index.initializers.keys()
+    # initializers that are inputs with a default
     graph.input.extend(info for info in source.input if info.name in defaults)
     graph.output.extend(map(index.value_info, cut.outputs))
 
 
 def _drop_outputs(node: NodeProto, cut_inputs: Container[str], index: GraphIndex) -> None:
     """Rename the outputs of a kept node that the cut feeds instead."""
+    # the node still makes it, but the cut feeds the value: the node's own gets another name
     for slot, name in enumerate(node.output):
         if name and name in cut_inputs:
             node.output[slot] = fresh(f"{name}_unused", Taken(index))

@@ -74,10 +74,12 @@ class Fix:
         """
         result = model.copy()
         changes: list[str] = []
+        # inference and the checker start in the background, on the model as it is
         infer_unchanged = begin_infer(model, {info.name for info in _declared(model)})
         begin_check(model)
         try:
             graphs = list(walk.graphs(result.proto))
+            # first what names depend on, then order, then types
             changes += [*_header(result.proto, graphs), *_named(graphs)]
             for graph in graphs:
                 changes += (f"{text} in graph {graph.name!r}" for text in _repaired(graph))
@@ -86,7 +88,9 @@ class Fix:
             changes += sort_nodes(result)
             check_functions(result.proto)
             changes += _ranked(result)
+            # inference that was begun is right only for an unchanged model
             changes += _stale(result, None if changes else infer_unchanged)
+            # a type of a body changes types outside, and the other way round: a few rounds
             for _ in range(_ROUNDS):
                 if not (inside := list(_stale_inside(result))):
                     break
@@ -100,6 +104,7 @@ class Fix:
 
 
 def _repaired(graph: GraphProto) -> list[str]:
+    # tidy: nothing to rename, so the expensive steps are left out
     if _is_tidy(graph):
         known = set(defined(graph)) if graph.value_info else set()
         return [*_defaults(graph), *_declared_once(graph, known)]
@@ -131,6 +136,7 @@ def _named(graphs: Iterable[GraphProto]) -> Iterable[str]:
 def _header(proto: ModelProto, graphs: list[GraphProto]) -> Iterable[str]:
     """Import what the nodes need, and raise the IR version to what the model needs."""
     local = {function_key(function)[0] for function in proto.functions}
+    # a model without bodies needs no walk through all nodes to see its domains
     used = set[str]().union(*(NodeTable.of(graph).domains for graph in graphs))
     is_complete = used <= opset_versions(proto.opset_import).keys()
     inner = [] if is_complete else list(walk.nodes(graphs))
@@ -139,7 +145,9 @@ def _header(proto: ModelProto, graphs: list[GraphProto]) -> Iterable[str]:
         for domain in sorted({plain_domain(node.domain) for node in nodes} | {""}):
             if domain in opset_versions(holder.opset_import):
                 continue
+            # only nodes of this domain say which version fits
             own = [node for node in nodes if plain_domain(node.domain) == domain]
+            # the version of the main graph; 1 for the model's own functions; else what fits the nodes
             fits = opset_versions(proto.opset_import).get(domain) or (
                 1 if domain in local else fitting_version(own, domain, proto.ir_version)
             )
@@ -157,7 +165,9 @@ def least_ir_version(proto: ModelProto) -> int:
     needed = int(helper.find_min_ir_version_for(list(proto.opset_import), ignore_unknown=True))
     inputs = {value.name for value in proto.graph.input}
     if any(tensor.name not in inputs for tensor in proto.graph.initializer):
+        # IR version 4 is the first where an initializer needs not be an input
         needed = max(needed, 4)
+    # IR version 8 has functions
     return max(needed, 8 if proto.functions else 0)
 
 
@@ -195,6 +205,7 @@ def _single_constants(graph: GraphProto) -> Iterable[str]:
         if not doubled:
             continue
         others = Counter(walk.outputs(graph.node))
+        # a Constant is stale only if no other kind of node makes the value
         times = Counter(named)
         stale = [
             place
@@ -227,11 +238,13 @@ def _defaults(graph: GraphProto) -> Iterable[str]:
 def _single_producers(graph: GraphProto) -> Iterable[str]:
     """Rename every definition of a value but the last."""
     times = Counter(walk.outputs(graph.node))
+    # inputs and initializers count as a first definition
     outer = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     left = {n: count + (n in outer) for n, count in times.items() if count + (n in outer) > 1}
     if not left:
         return
     taken = names_in([graph])
+    # old name -> the name that readers at this point see
     current: dict[str, str] = {}
     yield f"value {', '.join(map(repr, list(left)[:6]))} had several producers: renamed all but the last"
     for name in left:
@@ -243,6 +256,7 @@ def _single_producers(graph: GraphProto) -> Iterable[str]:
         for slot, name in enumerate(node.output):
             if name in left:
                 left[name] -= 1
+                # an input keeps its name, so all nodes get new ones
                 last = left[name] == 0 and name not in outer
                 current[name] = name if last else fresh(name, taken)
                 node.output[slot] = current[name]
@@ -279,6 +293,7 @@ def _ranked(result: Model) -> Iterable[str]:
     declared = {info.name for info in result.proto.graph.value_info}
     for info in filter(lambda info: _lacks_shape(info.type), result.proto.graph.input):
         kind, fitting = info.type.tensor_type, []
+        # each number of open axes in turn: do all readers accept it
         for rank in range(_MOST_AXES):
             kind.shape.CopyFrom(TensorShapeProto(dim=[TensorShapeProto.Dimension()] * rank))
             if fits(result, declared):
@@ -305,6 +320,7 @@ def _stale(
     names = {info.name for info in _declared(result)}
     inferred = begun(names) if begun else infer(result, names)
     declared = declared_types(around_nodes(result.proto.graph))
+    # (id of the declared type, id of the inferred) -> whether they agree
     right: dict[tuple[int, int], bool] = {}  # most values share a few types
     stale = set()
     for name, kind in inferred.items():
@@ -332,6 +348,7 @@ def _stale_inside(result: Model) -> Iterable[str]:
     A shape that a body gives back to itself, as in a Loop, may change from one iteration to the next: it stays.
     """
     current = dict(graphs_below(GraphIndex.of(result)))
+    # outer bodies first: inner ones depend on their types
     for path in sorted(filter(None, current), key=lambda path: path.count("/")):
         graph = graph_at(result.proto, path)
         assert isinstance(graph, GraphProto)  # no path of a body leads to a function
@@ -343,12 +360,14 @@ def _stale_inside(result: Model) -> Iterable[str]:
             for info in chain(graph.value_info, graph.output)
             if info.name in inferred and contradicts(info.type, inferred[info.name])
         ]
+        # what a loop returns to itself may grow from one iteration to the next
         kept = {value.name for value in graph.output} if graph.input else set[str]()
         for info in stale:
             kind = inferred[info.name]
             if info.name not in kept or _elements(info.type) != _elements(kind):
                 info.type.CopyFrom(kind)
                 yield f"corrected the stale type of {info.name!r} in {path!r}"
+        # types that were corrected decide those of inner bodies
         if stale:
             current = dict(graphs_below(GraphIndex.of(result)))
 
@@ -359,6 +378,7 @@ def _elements(kind: TypeProto) -> int:
 
 def _says_as_much(declared: TypeProto, inferred: TypeProto) -> bool:
     """Return whether a declared type fits the inferred one, and has a dtype, and a shape if that has one."""
+    # a sequence or map has no dtype of its own
     lacks_dtype = not declared.tensor_type.elem_type
     lacks_dtype &= declared.WhichOneof("value") in (None, "tensor_type")
     lacks = lacks_dtype or _lacks_shape(declared) > _lacks_shape(inferred)

@@ -66,9 +66,11 @@ class Fold:
     def edit(self, index: GraphIndex) -> PassResult:
         """Fold the nodes of an indexed model."""
         result, changes, notes = index.model, list[str](), list[str]()
+        # a quick look first: most graphs have nothing to fold
         if _Constants(index, None, self.limit).may_fold():
             result = result.copy()
             changes, notes = fold(result, None, self.limit, index)
+        # an If whose condition is constant now gives way to its branch, which may fold further
         if index.bodied:
             result, taken, _ = straighten(result, 0)
             if taken:
@@ -101,9 +103,11 @@ def _fold(
     before: GraphIndex | None,
 ) -> tuple[list[str], list[str]]:
     """Fold until what is too large stays so; see `fold`."""
+    # a node that was too large may fit once others have folded around it
     rounds = True
     while rounds:
         counts = whole.folded, whole.decided
+        # types that are known already need no second inference
         index = GraphIndex.of(result)
         if before is not None:
             carry_types(before, index)
@@ -117,6 +121,7 @@ def _fold(
         if before is not None:
             carry_types(index, before)
         rounds = bool(whole.large) and counts != (whole.folded, whole.decided)
+    # decided: operands such as shapes, which types say without a run
     changes = [f"{whole.decided} nodes read a constant shape or dtype"] if whole.decided else []
     if whole.folded:
         changes.append(f"folded {whole.folded} nodes into {whole.constants} constants")
@@ -132,6 +137,7 @@ def _fold(
 def fold_positions(index: GraphIndex, positions: set[int]) -> None:
     """Replace, in place, nodes that are constant by their results."""
     found = _Constants(index, set(), 0)
+    # `runs` is given: nothing is searched
     found.runs = positions
     with ExitStack() as stack:
         made = _computed(index, found, _Count(stack), strict=True)
@@ -164,12 +170,14 @@ def _fold_graph(
     if values is None:
         count.decided += found.decide(graph)
     if found.may_run():
+        # starts the process while the nodes are searched
         count.runtime.begin()
     found.find()
     count.large += map(index.describe, found.large)
     if found.gone:
         made = _computed(found.index, found, count)
         idle = _idle(found.index, found.gone)
+        # an index of a body has a copy of it: both are edited
         for same in chain([graph], [] if index.graph is graph else [index.graph]):
             _replace(same, found, made, idle)
         count.folded += len(found.gone)
@@ -188,6 +196,7 @@ def _fold_function(model: Model, function: FunctionProto, limit: int, count: _Co
     before = count.folded, count.decided
     index = standing(model, function)
     _fold_graph(index, index.graph, None, limit, count)
+    # nothing folded: the function stays as it was, byte for byte
     if (count.folded, count.decided) != before:
         put_back(index.graph, function)
 
@@ -208,8 +217,11 @@ class _Constants:
         self.shapes: dict[str, Array] = {}
         self.runs: set[int] = set()
         self.large: set[int] = set()
+        # value -> its elements, numbers or symbols, as far as shapes say
         self._elements: dict[str, Elements | None] = {}
+        # values whose elements are at least partly known
         self._followed: set[str] = set()
+        # initializers that training updates
         self._bound = trained(index.model.proto)
 
     @property
@@ -229,6 +241,7 @@ class _Constants:
         decided = 0
         if self.may_decide():
             taken = value_names(self.index)
+            # sets the cached property, so `type_of` uses what is inferred here
             self.types, _ = infer_types(self.index)
             for same in chain([graph], [] if self.index.graph is graph else [self.index.graph]):
                 decided = decide(self.index, same, self.types, set(taken))
@@ -254,17 +267,21 @@ class _Constants:
         """Find what is constant."""
         known = set(self.values or ())
         settled = known | self._constants()
+        # a place is a position in topological order
         places = self.index.places
         pending = [places[p] for p in self.index.table.reading_only(settled)]
         if self.values is None:
+            # a Shape needs only the type of what it reads
             pending += (places[p] for p in self.index.operators.get("Shape", ()))
         heapq.heapify(pending)
         last = -1
         while pending:  # in the order of the graph: what follows from a node comes behind it
             place = heapq.heappop(pending)
+            # a node may be pushed by several of its inputs
             if place > last:
                 last, position = place, self.index.order[place]
                 found = self._found(position, known, settled)
+                # readers of what is known now: they may be constant, too
                 readers = self.index.readers(found).values() if found else ()
                 for each in chain.from_iterable(readers):
                     heapq.heappush(pending, places[each])
@@ -273,6 +290,7 @@ class _Constants:
     def _found(self, position: int, known: set[str], settled: set[str]) -> Sequence[str]:
         """Look at a node; return what it makes if that is constant, or if the numbers of a shape are followed to it."""
         row = self.index.row(position)
+        # numbers of shapes are followed through arithmetic; with `values` only those count
         follows = self.values is None and (
             row.op_type == "Shape" or not self._followed.isdisjoint(row.needs)
         )
@@ -282,6 +300,7 @@ class _Constants:
         if row.domain or row.op_type in _KEPT or (row.attributed and _is_open(node)):
             return ()
         outputs = [name for name in row.outputs if name]
+        # an output keeps its node
         if not outputs or not self.index.outputs.keys().isdisjoint(outputs):
             return ()
         if follows and self._follows(node):
@@ -291,6 +310,7 @@ class _Constants:
             self.runs.add(position)
             known.update(outputs)
             settled.update(outputs)
+        # not constant, but partly known shapes are followed on
         elif self._followed.isdisjoint(outputs):
             return ()
         return outputs
@@ -301,8 +321,10 @@ class _Constants:
         kept: set[str] = set()
         for position in self.index.in_order(self.runs):
             row = self.index.row(position)
+            # the size of what a node makes, from its type; unknown does not fit
             sizes = [_size(types.get(name) or self.type_of(name)) for name in row.outputs if name]
             fits = all(size is not None and size <= self.limit for size in sizes)
+            # a node that reads what stays must stay, too
             reads_kept = not kept.isdisjoint(row.needs)
             if reads_kept or not fits:
                 kept.update(row.outputs)
@@ -314,11 +336,13 @@ class _Constants:
         """Infer what constant nodes make, without the rest of the graph."""
         if not positions:
             return {}
+        # `types` is a cached property: present only if it was computed
         if "types" in vars(self):
             return self.types
         source = self.index.model.structure()
         part = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
         part.functions.extend(source.functions)
+        # only the constant nodes and what makes their inputs
         read = {name for position in positions for name in self.index.row(position).needs}
         makers = {self.index.producer[name] for name in read & self.index.producer.keys()}
         part.graph.node.extend(source.graph.node[p] for p in sorted(makers | positions))
@@ -354,6 +378,7 @@ class _Constants:
             self._elements[name] = None
             if (
                 tensor is not None
+                # shapes and axes: integers, at most one axis, and few
                 and tensor.data_type == TensorProto.INT64
                 and len(tensor.dims) < 2
                 and sum(tensor.dims) <= _SIZES
@@ -364,11 +389,13 @@ class _Constants:
 
     def _is_constant(self, position: int, known: Set[str]) -> bool:
         reads = self.index.reads[position]
+        # with `values`, only what depends on them
         if not reads or (self.values is not None and known.isdisjoint(reads)):
             return False
         tensors = [self._constant(name) for name in reads if name not in known]
         if any(tensor is None for tensor in tensors):
             return False
+        # a constant over the limit is not read for folding
         sizes = [self._bytes(tensor) for tensor in tensors if tensor is not None]
         if all(size is not None and size <= self.limit for size in sizes):
             return True
@@ -414,12 +441,14 @@ def _computed(
         strict: what the runtime cannot compute is an error; otherwise such nodes leave `found`, and are counted.
     """
     made: dict[str, Array] = dict(found.shapes)
+    # groups of nodes that run together: all of them at first
     pending = [index.in_order(found.runs)] if found.runs else []
     everything = False
     while pending:
         group = pending.pop()
         outputs = index.made_by(group)
         try:
+            # what other nodes read; after a failure everything, as any node may stay
             wanted = outputs if everything else _read_by_others(index, outputs, found)
             made.update(_run(index, wanted, found, count.runtime))
         except RuntimeFailure as error:
@@ -432,6 +461,7 @@ def _computed(
                 found.runs.discard(group[0])
                 count.failed.append(index.describe(group[0]))
             else:
+                # half of the group each, so that one bad node costs few runs
                 pending += [group[len(group) // 2 :], group[: len(group) // 2]]
     read = _read_by_others(index, made, found)
     return {name: array for name, array in made.items() if name in read}
@@ -452,8 +482,10 @@ def _run(
 
     if not wanted:
         return {}
+    # from the wanted values up to the numbers of shapes, which are fed
     nodes = index.in_order(index.ancestors(wanted, found.shapes))
     fed = {name for p in nodes for name in index.reads[p] if name in found.shapes}
+    # a model needs types at its ends
     index.types.update((name, kind) for name in fed | wanted if (kind := found.type_of(name)))
     part = submodel(index, Cut(tuple(sorted(fed)), tuple(sorted(wanted)), tuple(nodes), ()))
     feeds = {name: found.shapes[name] for name in fed}
@@ -467,6 +499,7 @@ def _replace(
     """Put results in the place of nodes, and remove the constants that are idle then."""
     gone, index = found.gone, found.index
     outputs = index.made_by(gone)
+    # a Constant node goes with its value
     drop_at(graph.node, gone.union(index.makers(idle)))
     drop(graph.initializer, lambda tensor: tensor.name in idle)
     graph.initializer.extend(dtypes.from_array(array, name) for name, array in made.items())
@@ -476,9 +509,12 @@ def _replace(
 def _idle(index: GraphIndex, gone: set[int]) -> set[str]:
     """Return the constants that nothing needs without some of the nodes that read them."""
     readers = index.readers(index.read_by(gone))
+    # all readers are gone
     idle = {name for name, users in readers.items() if gone.issuperset(users)}
+    # scales and zero points of annotations stay
     for annotation in index.graph.quantization_annotation:
         idle.difference_update(entry.value for entry in annotation.quant_parameter_tensor_names)
+    # a value that a node other than Constant makes is no constant to remove
     makers = {p for p in index.makers(idle) if index.nodes[p].op_type != "Constant"}
     inputs = {name for name in index.inputs if not constant(index, name)}
     return idle - index.made_by(makers) - inputs - index.outputs.keys()

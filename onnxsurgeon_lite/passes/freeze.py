@@ -66,6 +66,7 @@ class Freeze:
         for selector, numbers in self.values:
             value = one_value(index, selector, notes)
             if value not in index.inputs:
+                # `None` for what is a constant already: nothing to do
                 if numbers is None and value in index.initializers:
                     continue
                 raise EditError(
@@ -78,6 +79,7 @@ class Freeze:
             changes.append(f"input {value!r} is a constant now")
         # types follow where the input had open sizes; then relaxed types are restored
         after = settle(index, result)
+        # sizes were open: what follows from them is known now
         if any(_is_open(index.inputs[value]) for value in frozen):
             notes += retype(model, after, frozen)
         restore(result, relaxed)
@@ -98,6 +100,7 @@ def _folded(
     changes: list[str] = []
     known = set(frozen)
     while True:
+        # an If that gives way may leave further constants: as long as one does
         folded, notes = fold(result, known, limit)
         before = {tensor.name for tensor in result.proto.graph.initializer}
         result, taken, kept = straighten(result, unroll)
@@ -111,9 +114,11 @@ def _freeze(result: Model, value: str, numbers: Numbers | None) -> None:
     graph = result.proto.graph
     place = next(p for p, info in enumerate(graph.input) if info.name == value)
     declared = graph.input[place]
+    # what `Promote` replaced by this input, if it did
     origin = recall(declared)
     default = next((p for p, t in enumerate(graph.initializer) if t.name == value), None)
     tensor = TensorProto()
+    # the original's numbers may be kept in an initializer of their own, which goes
     if origin is not None and origin.kept is not None:
         original = _original(graph, value, origin) if numbers is None else None
         drop(graph.initializer, lambda tensor: origin.kept and tensor.name == origin.kept)
@@ -132,8 +137,10 @@ def _freeze(result: Model, value: str, numbers: Numbers | None) -> None:
             f"input {value!r} has no default to freeze it to",
             f"give its value: {key}=0.5, {key}=[1,2] or {key}=FILE.npy",
         )
+    # the default goes where other numbers take its place, or a Constant node comes back
     if default is not None and (numbers is not None or (origin and origin.kind == "NodeProto")):
         del graph.initializer[default]
+    # the default is an initializer already: only the input goes
     elif default is not None:
         del graph.input[place]
         return
@@ -146,6 +153,7 @@ def _original(
 ) -> NodeProto | TensorProto | None:
     """Return the constant that `Promote` replaced; None if its numbers are not kept."""
     kept = next((copied(t) for t in graph.initializer if t.name == origin.kept), None)
+    # None: not kept anywhere; '': in the message itself
     if origin.kept is None or (origin.kept and kept is None):
         return None
     node, tensor = origin.message(NodeProto), origin.message(TensorProto)
@@ -167,7 +175,9 @@ def _tensor(
         raise EditError(f"input {declared.name!r} is not a tensor and cannot be frozen")
     like = TensorProto(data_type=kind.elem_type)
     fixed = all(dim.HasField("dim_value") for dim in kind.shape.dim)
+    # open sizes say nothing: then the numbers have their own shape
     like.dims.extend(dim.dim_value for dim in kind.shape.dim if fixed)
+    # a hint for `make_tensor`: numbers in a typed field
     if origin is not None and origin.typed:
         like.float_data.append(0)  # its numbers were not raw bytes
     tensor = make_tensor(declared.name, numbers, kind.elem_type, like)
@@ -198,6 +208,7 @@ def _restore(
         describe_like(tensor, bare)
         graph.initializer.insert(origin.place, tensor)
     else:
+        # the input is noted in the constant, so that `Promote` can restore it
         if place is not None:
             bare_input = copied(declared)
             forget(bare_input)

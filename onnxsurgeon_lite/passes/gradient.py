@@ -55,6 +55,7 @@ class Gradient:
         work = Derivative.of(model, [of])
         work.require_floats([of] + chosen.names)
         weights = _weights(work.index, of) if self.wrt_weights else []
+        # a weight may be among the chosen values
         to = list(dict.fromkeys(chosen.names + weights))
         if not to:
             raise UsageError(
@@ -63,6 +64,7 @@ class Gradient:
         found = work.gradients(of, self._weights(work, of), to)
         work.require_dependent(of, chosen.names, found)
         changes = []
+        # in the order asked for; a weight without a gradient is left out
         for name in filter(found.__contains__, to):
             work.output(f"d({of})/d({name})", found[name], work.index.types[name])
             changes.append(f"added output {f'd({of})/d({name})'!r}")

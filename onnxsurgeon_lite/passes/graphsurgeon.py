@@ -64,10 +64,14 @@ class Bridge:
             producer_version=proto.producer_version,
             ir_version=proto.ir_version,
         )
+        # a script may change the opset: then so does the model
         self._opset = self.graph.opset
+        # id of an object -> (the object, which keeps its id from being reused, its state at import, its
+        # message)
         self._nodes: dict[int, tuple[gs.Node, State, NodeProto]] = {}
         self._tensors: dict[int, tuple[gs.Tensor, State]] = {}
         self._scopes: dict[int, _ImportedGraph] = {}
+        # (graph, its message, the scopes around it, outermost first)
         pending: list[tuple[gs.Graph, GraphProto, list[_ImportedGraph]]] = [
             (self.graph, model.proto.graph, [])
         ]
@@ -87,6 +91,7 @@ class Bridge:
         proto.graph.CopyFrom(self._graph(graph, set()))
         graphs = (graph, *graph.subgraphs(recursive=True))
         used = {node.domain or "" for one in graphs for node in one.nodes}
+        # domains that the script's new nodes need
         for domain in sorted(used - {opset.domain for opset in proto.opset_import} - {"ai.onnx"}):
             proto.opset_import.add(domain=domain, version=1)
         for opset in proto.opset_import:
@@ -104,6 +109,7 @@ class Bridge:
                     self._make_lazy(value)
             self._nodes[id(node)] = node, _node_state(node), message
         for name, tensor in scope.graph.tensors().items():
+            # a tensor belongs to the innermost graph that defines its name
             owner = next((s for s in reversed(scopes) if name in s.defined), scope)
             owner.tensors.setdefault(name, tensor)
             self._make_lazy(tensor)
@@ -111,6 +117,7 @@ class Bridge:
 
     def _make_lazy(self, tensor: gs.Tensor) -> None:
         values: object = getattr(tensor, "_values", None)
+        # graphsurgeon would read external data from its own folder
         if isinstance(values, LazyValues) and isinstance(values.tensor, TensorProto):
             tensor._values = _LazyWeights(values.tensor, self._model)
 
@@ -118,13 +125,17 @@ class Bridge:
         """Export a graph; `outer` are the tensors of enclosing graphs."""
         scope = self._scopes.get(id(graph)) or _ImportedGraph(graph, GraphProto(name=graph.name))
         present: dict[str, gs.Tensor] = graph.tensors()
+        # tensors that this graph or one around it has
         visible = outer | {id(tensor) for tensor in present.values()}
+        # those that only bodies read are alive, too
         alive = visible.union(
             id(t) for inner in graph.subgraphs(recursive=True) for t in inner.tensors().values()
         )
+        # old name -> the name that the script gave it
         names = {old: t.name for old, t in scope.tensors.items() if id(t) in alive}
         gone = scope.tensors.keys() - names.keys()
         result = copied(scope.proto)
+        # all that graphsurgeon represents is written anew; the rest of the message stays
         for kind in ("node", "input", "output", "value_info", "initializer"):
             result.ClearField(kind)
         if graph.name != scope.proto.name:
@@ -149,6 +160,7 @@ class Bridge:
         state = _node_state(node)
         _, known, original = self._nodes.get(id(node), (node, (), NodeProto()))
         bodies = any(isinstance(value, gs.Graph) for value in node.attrs.values())
+        # unchanged: the original message; a body has to be exported to know
         if state == known and not bodies:
             return original
         result = copied(original)
@@ -158,6 +170,7 @@ class Bridge:
                 setattr(result, field_name, value or "")
         result.input[:] = [tensor.name for tensor in node.inputs]
         result.output[:] = [tensor.name for tensor in node.outputs]
+        # the last part of a state is the attributes
         before: dict[str, object] = dict(known[-1]) if known else {}  # type: ignore[call-overload]
         kept = by_name(original.attribute)
         for name in before.keys() - node.attrs.keys():
@@ -185,6 +198,7 @@ class Bridge:
             elif original.name not in gone and isinstance(tensor, gs.Constant):
                 yield self._constant(tensor, original)
         for tensor in present.values():
+            # a tensor that the script added has no state
             _, state = self._tensors.get(id(tensor), (tensor, ("new",)))
             was_constant = state[0] == "constant"
             if isinstance(tensor, gs.Constant) and not was_constant and id(tensor) not in outer:
@@ -212,6 +226,7 @@ class Bridge:
         """Yield declarations of inputs or outputs."""
         proto = scope.proto
         known = {v.name: v for vs in (proto.value_info, proto.output, proto.input) for v in vs}
+        # name by which a tensor was imported
         old_names = {id(tensor): name for name, tensor in scope.tensors.items()}
         for tensor in tensors:
             info = known.get(old_names.get(id(tensor), ""))
@@ -236,6 +251,7 @@ class Bridge:
             tensor = scope.tensors.get(info.name)
             if tensor is None:
                 yield info
+            # an end of the graph is declared there, unless the original had both
             elif info.name not in gone and (id(tensor) not in ends or _ends(scope.proto, info)):
                 declared.add(id(tensor))
                 yield self._info(tensor, info)
@@ -243,6 +259,7 @@ class Bridge:
             if id(tensor) in declared or id(tensor) in outer or not isinstance(tensor, gs.Variable):
                 continue
             known = self._tensors.get(id(tensor))
+            # a new variable, or one whose type the script set
             changed = known is None or known[1] != _tensor_state(tensor)
             if changed and tensor.dtype is not None:
                 yield self._info(tensor, None)

@@ -52,6 +52,7 @@ def in_bodies(
                 return apply(self, model)
             index = GraphIndex.of(model)
             groups = _by_body(_names(index, fields[each], each in values)) if each else []
+            # each name where it is: one pass for every body, in a pipeline
             if len(groups) > 1:
                 parts = tuple(replace(self, **{each: _field((), group)}) for group in groups)
                 return Pipeline(cast("tuple[Pass, ...]", parts)).apply(model)
@@ -59,12 +60,14 @@ def in_bodies(
             if not inside.path:
                 return apply(self, model)
             body = OpenBody.of(index, inside.path, inside.outer)
+            # what is only right after the whole pipeline is not checked in the body, either
             outer = UNSETTLED.get()
             unsettled = None if outer is None else set(outer)
             with settling_later(unsettled):
                 result = wherever(inside.step(self), body.model)
             return _put_back(body, result, inside.notes, unsettled or ())
 
+        # `outside` reads which fields are names
         vars(wherever)["names"] = values, nodes
         return wherever
 
@@ -86,9 +89,11 @@ def outside(step: Pass, path: str, index: GraphIndex, captured: Container[str]) 
     found: dict[str, _Field] = {}
     for field in values:
         held = getattr(step, field)
+        # None and '' stay
         found[field] = tuple(map(value, held)) if isinstance(held, tuple) else held and value(held)
     for field in nodes:
         given = split_names(index, getattr(step, field))
+        # "@3/body/@1" names a node below the body
         deeper = [name for name in given if _BODY.search(name)]  # these are ids
         ids = chosen_nodes(index, [name for name in given if name not in deeper])
         found[field] = tuple(f"{path}/{each}" for each in chain(ids, deeper))
@@ -133,7 +138,9 @@ class Narrowed:
         path = _only_body(chain.from_iterable(found.values()))
         notes: list[str] = []
         if path:
+            # names as they are inside the body; values outside keep their names
             found = {f: [n.inside(index, path, notes) for n in names] for f, names in found.items()}
+        # captured values, which the body must see
         outer = [n.text for f in values for n in found[f] if not n.path and not n.is_number]
         made = {f: _field(held, found[f]) for f, held in fields.items()}
         return cls(path, made, tuple(outer), tuple(notes))
@@ -168,6 +175,7 @@ class _Name:
     ) -> "_Name":
         """Find the body that a name is in."""
         path, rest = place_of(index, text, called)
+        # "@3/then_branch/@1/body/x" -> the first body, and the rest as seen from there
         head, deeper, place = path.partition("/@")
         return cls(f"@{place}/{rest}" if deeper else rest, head, new, of_node)
 
@@ -180,6 +188,7 @@ class _Name:
         if self.is_number:
             return self
         if self.path:
+            # a new name may be written with the path, too
             new = self.new and self.new.removeprefix(f"{path}/")
             return replace(self, new=new)
         if self.of_node:
@@ -203,12 +212,14 @@ def _texts(fields: Iterable[_Field]) -> Iterator[str]:
 def _names(index: GraphIndex, held: _Field, of_values: bool, called: bool = False) -> list[_Name]:
     """Return the names in a field, one by one."""
     found = []
+    # a field is a name, or a tuple of names and of (old, new) pairs
     for entry in (held,) if isinstance(held, str) else held or ():
         if not isinstance(entry, str):
             found.append(_Name.of(index, entry[0], not of_values, called, entry[1]))
         elif not entry or (of_values and literal(index, entry) is not None):
             found.append(_Name(entry, is_number=True))
         else:
+            # a list may hold globs, or names separated by commas
             parts = [entry] if isinstance(held, str) else split_names(index, [entry])
             found += (_Name.of(index, part, not of_values, called) for part in parts)
     return found
@@ -220,6 +231,7 @@ def _field(before: _Field, names: list[_Name]) -> _Field:
         return names[0].text if names else before
     return tuple(
         (name.text, name.new)
+        # commas and globs were resolved: quoted, so that they are not read again
         if name.new is not None
         else (name.text if name.is_number else listed([name.text]))
         for name in names
@@ -248,6 +260,7 @@ def _put_back(
     """Return the result of the pass on the body as one on the graph that has it."""
     source, model = body.index.model, body.index.model
     where = body.model.enclosing.path.removesuffix("/")
+    # lines that do not name the body get its path
     changes, more = (
         [line if where in line else f"in {where!r}: {line}" for line in lines]
         for lines in (result.changes, result.notes)

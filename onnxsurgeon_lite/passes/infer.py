@@ -73,13 +73,16 @@ def _inferred(
 ) -> tuple[dict[str, TypeProto], Expressions]:
     """Infer the types of a graph, from declared shapes, too, where none can be inferred."""
     graph = index.model.proto.graph
+    # declared shapes, used only where inference gives none
     declared = {info.name: info.type for info in graph.value_info if has_shape(info.type)}
     while True:
         types, expressions = infer_types(index, outer and outer.copy())
         unknown = index.producer.keys() - {n for n, kind in types.items() if has_shape(kind)}
+        # what reads unknown values may follow once those are taken
         makers = {name: index.rows[index.producer[name]] for name in declared.keys() & unknown}
         taken = {
             name: declared.pop(name)
+            # the nearest to the inputs first
             for name, row in makers.items()
             if unknown.isdisjoint(row.needs)
         }
@@ -91,8 +94,10 @@ def _inferred(
 def _refused(index: GraphIndex, untyped: list[str]) -> Iterator[str]:
     """Yield why nodes have no type although what they read has one: their operators refuse it."""
     unknown = set(untyped)
+    # nodes whose outputs have no type, each once
     first = (p for p in dict.fromkeys(map(index.producer.get, untyped)) if p is not None)
     for position in islice(first, _CHECKED):
+        # its inputs have types, so it is the first of a chain
         if unknown.isdisjoint(index.rows[position].needs):
             try:
                 check_node(index, index.nodes[position], index.describe(position))
@@ -112,8 +117,10 @@ class _Declaring:
         """Declare the values of a graph and of its bodies."""
         types, expressions = _inferred(index, outer)
         self._declare(graph, {name: types[name] for name in index.producer if name in types})
+        # ids of types with a shape: values share few types
         shaped = {key for key, kind in distinct(types).items() if has_shape(kind)}
         untyped = [name for name in index.producer if id(types.get(name)) not in shaped]
+        # for the checks, and for the bodies
         index.types.update(types)
         self.wrong += _refused(index, untyped)
         self.untyped += untyped
@@ -128,6 +135,7 @@ class _Declaring:
         new: dict[str, TypeProto] = {}
         for name, kind in types.items():
             info = declared.get(name)
+            # not declared; declared wrongly; declared, but not completely
             if info is None:
                 new[name] = kind
             elif contradicts(info.type, kind):
@@ -162,6 +170,7 @@ def _complete(declared: TypeProto, inferred: TypeProto, is_output: bool) -> bool
     if not declared.tensor_type.HasField("shape") and has_shape(inferred):
         declared.tensor_type.shape.CopyFrom(inferred.tensor_type.shape)
     pairs = zip(declared.tensor_type.shape.dim, inferred.tensor_type.shape.dim, strict=False)
+    # a size without a number or name takes what is inferred; a name gives way to a number
     for dim, known in pairs:
         if is_unknown(dim) or (dim.dim_param and known.HasField("dim_value") and not is_output):
             dim.CopyFrom(known)

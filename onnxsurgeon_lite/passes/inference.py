@@ -39,6 +39,7 @@ class Inference:
             line for graph in walk.graphs(result.proto) for line in _changed(graph, main.get("", 0))
         ]
         for function in result.proto.functions:
+            # a function without imports of its own has the model's
             imported = opset_versions(function.opset_import) or main
             changes += _changed(function, imported.get("", 0))
         return PassResult.of(model, result, changes)
@@ -47,6 +48,7 @@ class Inference:
 def _changed(graph: GraphProto | FunctionProto, opset: int) -> Iterator[str]:
     """Change the nodes of one graph; yield a line for each."""
     ends = graph.output if isinstance(graph, FunctionProto) else (v.name for v in graph.output)
+    # values that something reads, in bodies too
     used = set(ends).union(*(node.input for node in walk.with_inner(graph.node)))
     dropped: set[str] = set()
     nodes: list[NodeProto] = []
@@ -61,12 +63,15 @@ def _changed(graph: GraphProto | FunctionProto, opset: int) -> Iterator[str]:
             del node.input[2:]
         else:
             # outputs: the result, the running mean and variance, then those of the batch
+            # [mean, variance] * 2: running statistics, then those of the batch
             held = zip(node.output[1:], [node.input[3], node.input[4]] * 2, strict=False)
             pairs = [(name, value) for name, value in held if name]
             del node.output[1:]
+            # an Identity for statistics that are read
             nodes += (helper.make_node("Identity", [v], [n]) for n, v in pairs if n in used)
             dropped |= {name for name, _ in pairs if name not in used}
         yield f"{described(node, f'@{place}')} of {graph.name!r} computes as in inference"
+    # copied first: the list is cleared under them
     if len(nodes) > len(graph.node):
         placed = [copied(node) for node in nodes]
         del graph.node[:]
@@ -80,6 +85,8 @@ def _trains(node: NodeProto, opset: int) -> bool:
     attributes: Mapping[str, bool] = {a.name: bool(a.i or a.ref_attr_name) for a in node.attribute}
     if opset < _IS_TEST:
         return not attributes.get("is_test")
+    # the third input of Dropout is training_mode
     if node.op_type == "Dropout":
         return len(node.input) > 2
+    # several outputs mean training
     return any(node.output[1:]) or attributes.get("training_mode", False)

@@ -39,6 +39,7 @@ class Inline:
         """
         index = GraphIndex.of(model)
         index.require_sound()
+        # "domain::name" -> the keys of its overloads
         known: dict[str, list[FunctionKey]] = {}
         for function in model.proto.functions:
             domain, name, _ = key = function_key(function)

@@ -66,6 +66,7 @@ class Insert:
         notes: list[str] = []
         index = GraphIndex.of(importing(model, self.domain, notes))
         value = one_value(index, self.value, notes)
+        # at the end of the graph, "after" a value means before its name
         at_end = value in index.outputs and index.maker(value) is not None
         if at_end and not (self.before or self.to or self.output):
             return replace(self, before=True).apply(model)
@@ -81,6 +82,7 @@ class Insert:
                 f"the inputs of the new {self.op_type} do not contain {value!r}",
                 "add it to the inputs, at its position",
             )
+        # the types of these are needed: their inference can begin
         index.foresee(name for name in inputs if name in index)
         result = index.model.copy()
         if self.output in taken:
@@ -94,6 +96,7 @@ class Insert:
         new = self.output or fresh(base, taken)
         node.input[:] = inputs
         result.proto.graph.initializer.extend(operands.tensors(index, node))
+        # right after the last node that makes an input
         place = 1 + max(index.makers(inputs), default=-1)
         # connect it: as the new producer of the value, or between the value and its readers
         if self.before:
@@ -102,6 +105,7 @@ class Insert:
             node.metadata_props.extend(producer.metadata_props)  # it stands for the value
             if producer.name and not node.name:  # which tells the module in some exports
                 node.name = f"{producer.name}_{self.op_type.lower()}"
+            # the producer's own output has the new name
             node.input[:] = [new if name == value else name for name in inputs]
             node.output[:] = [value]
         else:
@@ -142,7 +146,9 @@ class Insert:
     ) -> list[str]:
         """Update declared types downstream of the new node."""
         made = value if self.before else new
+        # found again by its output: positions changed
         node = after.nodes[after.makers([made])[0]]
+        # with `before`, the new name stands for the value, with its type
         read = {new: value} if self.before else {}
         known = {name: read.get(name, name) for name in node.input if read.get(name, name) in index}
         index.learn_types(known.values())
@@ -152,6 +158,7 @@ class Insert:
                 after.types[name] = kind
         types = check_node(after, node, f"the new {self.op_type}")
         after.types.update(types)
+        # the readers must accept the new type
         for user in after.readers([made])[made]:
             check_node(after, after.nodes[user], after.describe(user))
         return follow(index, after, types, {made: value})

@@ -83,6 +83,7 @@ def recall(source: TensorProto | ValueInfoProto) -> ReplacedMessage | None:
     try:
         noted = json.loads(entries(source.metadata_props)[KEY])
         data = base64.b64decode(noted["data"], validate=True)
+        # a position from outside: never negative
         kind, place = str(noted["kind"]), max(0, int(noted["place"]))
         kept = noted.get("kept")
         held = kept if isinstance(kept, str) else None
@@ -95,6 +96,7 @@ def remember_types(target: ValueInfoProto, types: Mapping[str, TypeProto]) -> No
     """Store the declared types of values whose sizes now depend on `target`."""
     if types:
         same: dict[bytes, list[str]] = {}  # many values share few types
+        # id of a type -> its bytes
         encoded = {
             place: kind.SerializeToString(deterministic=True)
             for place, kind in distinct(types).items()

@@ -64,11 +64,13 @@ def merge(
     before, other = GraphIndex.of(first), GraphIndex.of(second)
     share = split(share, other.inputs)
     _check(before, other, links, share)
+    # name in the second -> value of the first that takes its place
     incoming = {name: value for value, name in links} | {name: name for name in share}
     result, guest = first.copy(), second.copy()
     if by_name:
         same = set(_common(before, other))
         incoming |= {name: name for name in same if name not in incoming}
+        # what both compute alike, the first keeps
         drop(guest.proto.graph.node, lambda node: not same.isdisjoint(node.output))
         drop(guest.proto.graph.output, lambda value: value.name in before.outputs.keys() & same)
     make_room(result, guest, incoming, prefix, notes)
@@ -103,9 +105,11 @@ def merge_all(
         UnknownNameError: a link, shared input or kept output that no model has.
         EditError: see `merge`.
     """
+    # parts are put into an order in which each reads only outputs before it
     if by_name and not any(prefixes):
         models = _runnable(models)
     whole = next(filter(None, map(_whole, models)), {})
+    # outputs that somebody may want to keep or share
     before = [name for model in models for name in _names(model.proto.graph.output)]
     asked = [name for model in models[1:] for name in _names(model.proto.graph.input)]
     share, keep = split(share, set(asked)), split(keep, set(before))
@@ -113,6 +117,7 @@ def merge_all(
         for name in names:
             if name not in known:
                 raise UnknownNameError(name, "the models", known, kind)
+    # input -> the values that feed it, one for each model that has the input
     waiting: dict[str, list[str]] = {}
     for value, name in links:
         waiting.setdefault(name, []).append(value)
@@ -120,12 +125,15 @@ def merge_all(
     made = set(_names(merged.proto.graph.output))
     for guest, prefix in zip(models[1:], chain(prefixes, [""] * len(models)), strict=False):
         inputs = set(_names(guest.proto.graph.input))
+        # the last model gets links of inputs that none has, so that `merge` names them
         if guest is models[-1]:
             inputs |= waiting.keys() - set(asked)  # which `merge` says that it has not
+        # the last of several links feeds all further models
         linked = {n: v.pop(0) if len(v) > 1 else v[0] for n, v in waiting.items() if n in inputs}
         shared = [name for name in share if name in inputs]
         if by_name:
             free = [n for n in required_inputs(GraphIndex.of(guest)) if n not in linked]
+            # by name: an output feeds, an input that both have is shared
             linked |= {name: name for name in free if name in made}
             shared += [n for n in _names(merged.proto.graph.input) if n in free and n not in shared]
             if not (linked or shared or whole):
@@ -138,6 +146,7 @@ def merge_all(
         notes += result.notes
         changes += result.changes
         merged = result.model
+    # outputs that links used up
     gone = _restore(merged, whole, dict.fromkeys(before))
     return PassResult(merged, True, (*notes, *no_outputs(gone)), tuple(changes))
 
@@ -157,6 +166,7 @@ def _runnable(models: Sequence[Model]) -> list[Model]:
     made: dict[str, int] = {}
     for place, model in enumerate(models):
         for name in _names(model.proto.graph.output):
+            # of several models that make a value, the first counts
             made.setdefault(name, place)
     left, ordered = dict(enumerate(models)), []
     needs = {
@@ -164,6 +174,7 @@ def _runnable(models: Sequence[Model]) -> list[Model]:
         for place, model in left.items()
     }
     while left:
+        # a circle: the first one that is left
         place = next((place for place in left if not needs[place] & left.keys()), min(left))
         ordered.append(left.pop(place))
     return ordered
@@ -182,6 +193,7 @@ def _restore(merged: Model, whole: Mapping[str, list[str]], outputs: Iterable[st
     """Order inputs and outputs as in the model that was split; return the outputs that are none now."""
     graph = merged.proto.graph
     ends = {*_names(graph.input), *_names(graph.output)}
+    # outputs that are values still
     made = ends.union(*(node.output for node in graph.node))
     gone = [name for name in outputs if name in made - ends]
     if not whole:
@@ -189,6 +201,7 @@ def _restore(merged: Model, whole: Mapping[str, list[str]], outputs: Iterable[st
     places = {name: n for n, name in enumerate(chain(whole["inputs"], whole["outputs"]))}
     for values in (graph.input, graph.output):
         values.sort(key=lambda value: places.get(value.name, len(places)))
+    # all ends are there: the model is whole again
     if ends.issuperset(places):
         drop(graph.value_info, lambda info: info.name in whole["undeclared"])
         drop(merged.proto.metadata_props, lambda entry: entry.key == WHOLE)
@@ -200,6 +213,7 @@ def _common(one: GraphIndex, two: GraphIndex) -> Iterator[str]:
     found: set[str] = set()
     for name, tensor in two.initializers.items():
         mine = one.initializers.get(name)
+        # constants of one name and content; both inputs with a default, or neither
         if mine is not None and (name in one.inputs) == (name in two.inputs):
             if isinstance(mine, TensorProto) and isinstance(tensor, TensorProto):
                 equal = content(one.model, mine) == content(two.model, tensor)
@@ -207,6 +221,7 @@ def _common(one: GraphIndex, two: GraphIndex) -> Iterator[str]:
                 equal = mine == tensor
             found |= {name} if equal else set()
     for place in two.order:
+        # then equal nodes that read such values only
         node = two.nodes[place]
         twin = one.producer.get(node.output[0]) if node.output else None
         if twin is not None and one.nodes[twin] == node and found.issuperset(two.reads[place]):
@@ -226,6 +241,7 @@ def one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Mod
     versions = one.get("", 0), two.get("", 0)
     if not all(versions) or versions[0] == versions[1]:
         return first, second
+    # the older is converted up
     older = first if versions[0] < versions[1] else second
     try:
         converted = Opset(max(versions)).apply(older)
@@ -284,17 +300,20 @@ def make_room(
     names = dict(incoming)
     own, theirs = (dict.fromkeys(defined(model.proto.graph)) for model in (result, guest))
     results = (value.name for value in result.proto.graph.output)
+    # names of the first model: those in bodies, its own, its results, and what it feeds
     taken = inner_names(result.proto, result.proto.graph.node).union(
         own, results, incoming.values()
     )
     if prefix:
         names = {n: prefix + n for n in theirs if n not in incoming} | names
+    # an input of the second cannot be renamed silently: a caller feeds it
     both = [
         v.name for v in graph.input if names.get(v.name, v.name) in taken and v.name not in incoming
     ]
     if both:
         is_input = any(value.name == both[0] for value in result.proto.graph.input)
         advice, how = "share it", ("--share", both[0])
+        # with an input of that name sharing is meant, else linking
         if not is_input:
             advice, how = "link it", ("--map", f"{key_text(both[0])}={both[0]}")
         raise EditError(
@@ -302,6 +321,7 @@ def make_room(
             f"{advice} ({command(*how)}), all of one name (--by-name), or rename the second's values (--prefix)",
         )
     clashes = [name for name in theirs if name not in incoming and names.get(name, name) in taken]
+    # new names must also avoid those of the second
     taken |= inner_names(guest.proto, guest.proto.graph.node).union(
         theirs, (value.name for value in graph.output)
     )
@@ -342,6 +362,7 @@ def rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) ->
     known = {function_key(function): function for function in result.functions}
     taken = {function.name for proto in (result, guest) for function in proto.functions}
     names = {}
+    # from the end, so that positions stay
     for place in range(len(guest.functions) - 1, -1, -1):
         function = guest.functions[place]
         key = function_key(function)
@@ -353,6 +374,7 @@ def rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) ->
                 f"renamed function {function.name!r} of graph {guest.graph.name!r} to {names[key]!r}"
             )
             function.name = names[key]
+    # calls of renamed functions
     for node in walk.nodes((*walk.graphs(guest), *guest.functions)) if names else ():
         node.op_type = names.get(call_key(node), node.op_type)
 
@@ -361,6 +383,7 @@ def distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile
     """Yield the guest's data files, renamed where both models would save to one place."""
     taken = {file.location for file in result.files.values()}
     for key, file in guest.files.items():
+        # a file of both models is one file
         if key in result.files:
             continue
         location = file.location
@@ -374,6 +397,7 @@ def distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile
 def add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
     """Add a graph; linked outputs are inner values then, of the type that they had."""
     outer = {*_names(graph.input), *_names(graph.value_info)}
+    # of a type that the first model does not declare
     inner = [value for value in graph.output if value.name in linked]
     graph.value_info.extend(v for v in inner if v.HasField("type") and v.name not in outer)
     drop(graph.output, lambda value: value.name in linked)
@@ -381,6 +405,7 @@ def add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
     graph.quantization_annotation.extend(
         a for a in guest.quantization_annotation if a.tensor_name not in annotated
     )
+    # all that a graph holds as a list; lists of both, the first model's before
     for field in _REPEATED:
         getattr(graph, field).extend(getattr(guest, field))
     _add_notes(graph, guest, guest.name)

@@ -47,5 +47,6 @@ class NameOutputs:
             )
         if count == len(self.names):
             return list(self.names)
+        # image by image: boxes.0, labels.0, boxes.1, labels.1
         images = range(count // len(self.names))
         return [f"{name}.{image}" for image in images for name in self.names]

@@ -50,6 +50,7 @@ class Operands:
             taken: the names of values; new ones are added.
             constants: new ones that the texts may name; all of them where there is no text.
         """
+        # name in the texts -> (its name in the graph, its numbers)
         made = {name: (fresh(name, taken), numbers) for name, numbers in constants}
         found = cls(numbers=dict(made.values()))
         texts = list(texts)
@@ -57,8 +58,10 @@ class Operands:
             found.names += found.numbers
         for text in texts:
             whole = literal(index, text)
+            # "[1, 2]" is a list of numbers; "a, b" are two names
             parts = [text] if whole is not None else split_names(index, [text]) or [""]
             for part in parts:
+                # '' is an omitted input
                 numbers = literal(index, part) if part else None
                 if numbers is not None:
                     name = fresh(f"{base}_constant", taken)
@@ -104,18 +107,23 @@ def data_type_of_operand(
     value: Numbers,
 ) -> int:
     """Return the dtype of an operand: that of the operands of the same type, else one that the operator takes."""
+    # what the numbers are by themselves: float, or int64
     own = data_type_for(node.input[slot], value)
+    # an unknown operator: like its first operand with a type
     if schema is None:
         known = [kind.tensor_type.elem_type for kind in others.values() if kind is not None]
         return known[0] if known else own
+    # the last formal input may be repeated
     formal = [schema.inputs[min(place, len(schema.inputs) - 1)] for place in range(len(node.input))]
     if slot >= schema.max_input:
         raise EditError(f"{node.op_type} takes {schema.max_input} inputs", "give fewer")
     variable = formal[slot].type_str
+    # an operand of the same type variable decides
     for place, name in enumerate(node.input):
         kind = others.get(name)
         if kind is not None and formal[place].type_str == variable:
             return int(kind.tensor_type.elem_type)
+    # else the dtype of the numbers, if the operator takes it, or the first that it takes
     taken = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     allowed = taken.get(variable, [variable])
     if f"tensor({dtypes.dtype_name(own)})" in allowed or not allowed:

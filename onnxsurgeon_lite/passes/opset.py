@@ -58,6 +58,7 @@ class Opset:
         """
         require_schemas(GraphIndex.of(model))
         old = opset_versions(model.proto.opset_import).get("", 0)
+        # no import of ONNX's own operators, or nothing to do
         if old in (0, self.version):
             return PassResult(model, changed=False)
         if not 1 <= self.version <= defs.onnx_opset_version():
@@ -73,10 +74,12 @@ class Opset:
             )
         touched = self._touches(source.proto, old)
         # runtimes take operators before they are ONNX's: no version says anything of these
+        # operators that the old version does not have, but that are in the model anyway
         kept = {n.op_type for n in own_nodes(source.proto) if first_version(n.op_type) > old}
         try:
             result, changed = self._converted(source, old, kept, expanded)
         except NoAdapterError as error:
+            # an adapter for one step is missing: convert to the version before it, then go on from there
             if not self.version < error.version < old:
                 raise
             return self._after(Opset(error.version).apply(model))
@@ -102,9 +105,11 @@ class Opset:
         Returns:
             The model, the operators that were replaced, and how many Reshape with a computed shape lost `allowzero`.
         """
+        # operators that came after the new version
         source, expanded = self._expanded(
             model, old, lambda operator: self.version < first_version(operator) <= old
         )
+        # before 13, Softmax and others flatten their input around the axis
         if self.version < _ALONG_AXIS <= old:
             source, more = self._expanded(source, old, ALONG_AXIS.__contains__)
             expanded += more
@@ -126,6 +131,7 @@ class Opset:
     def _require_valid(self, model: Model, result: Model) -> None:
         """Raise `EditError` if the version does not take the types or shapes that a valid model has."""
         reason = problem_of(result, full=True)
+        # what was invalid before says nothing about the conversion
         if reason and not problem_of(model, full=True):
             raise EditError(
                 f"opset {self.version} does not take what the model has: {reason.splitlines()[0]}",
@@ -143,6 +149,7 @@ class Opset:
             return result, convert_graph(source, result, old, self.version, kept)
         except NoAdapterError as error:
             operator = error.operator
+            # no adapter: the node stays if both versions define it alike, else its function replaces it
             if operator not in kept and means_the_same(source, operator, old, self.version):
                 kept.add(operator)
             else:
@@ -167,6 +174,7 @@ class Opset:
     ) -> tuple[Model, Counter[str]]:
         """Replace operators by their functions, and also those that these call."""
         total: Counter[str] = Counter()
+        # only on the way down; a function may call another operator to be replaced
         while self.version < old:
             model, count = expand(model, wanted)
             if not count:

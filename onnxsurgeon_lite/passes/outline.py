@@ -51,16 +51,19 @@ class Outline:
         """
         index = GraphIndex.of(model)
         parts, notes = _without_shared(index, self._parts(index))
+        # a call runs at one place, so its nodes must be able to
         for path, inside in parts.items():
             _require_convex(index, set(inside), path)
         result = model.copy()
         proto = result.proto
         taken = {function.name for function in proto.functions}
+        # nodes without names -> the function that has these
         alike: dict[bytes, FunctionProto] = {}
         calls: dict[int, NodeProto] = {}
         changes = []
         for path, inside in parts.items():
             own = self._function(index, inside)
+            # at the position of the module's last node, after all that it reads
             call = calls[inside[-1]] = NodeProto(
                 domain=self.domain, name=path, input=own.input, output=own.output
             )
@@ -72,6 +75,7 @@ class Outline:
                 changes.append(f"outlined {what}")
             else:
                 changes.append(f"{path!r} calls {self.domain}::{function.name} too")
+                # an equal module: the call remembers what its own nodes and values were called
                 keep_names(call, own)
             call.op_type = function.name
         notes += self._replace(index, proto, parts, calls)
@@ -95,6 +99,7 @@ class Outline:
             nodes = select_nodes(index, self.scope)
             return modules_of_class(index, self.scope.removeprefix(_CLASS), nodes)
         path = self.scope.removeprefix(_SCOPE)
+        # the path cut off at the depth of the pattern: nodes below a module belong to it
         depth, fits = path.count(".") + 1, glob(path) if is_glob(path) else {path}.__contains__
         found: dict[str, list[int]] = {}
         for position, origin in enumerate(index.origins):
@@ -111,6 +116,7 @@ class Outline:
         function.node.extend(index.nodes[position] for position in inside)
         made = {n: None for p in inside for n in index.nodes[p].output if n}
         reads = dict.fromkeys(n for p in inside for n in index.reads[p] if n not in made)
+        # outputs: what is read outside, or is an output of the graph
         members, readers = set(inside), index.readers(made)
         function.input.extend(reads)
         function.output.extend(
@@ -127,6 +133,7 @@ class Outline:
         base = path if is_one else self.scope.removeprefix(_CLASS).removeprefix(_SCOPE)
         function.name = fresh(re.sub(r"\W+", "_", base).strip("_"), taken)
         if not is_one:
+            # "encoder.layer.0.weight" -> "weight", as a function has no fixed module
             _rename(function, {n: n.removeprefix(f"{path}.") for n in function.input})
         return function
 
@@ -139,6 +146,7 @@ class Outline:
     ) -> list[str]:
         """Put the calls in the place of the last node of each module, and drop what describes inner values."""
         gone = set(chain.from_iterable(parts.values()))
+        # the last node of a module becomes its call, the others go
         nodes = [
             calls.get(p, n) for p, n in enumerate(proto.graph.node) if p in calls or p not in gone
         ]
@@ -167,9 +175,11 @@ def _without_shared(
     owner = {position: path for path, inside in parts.items() for position in inside}
     shared = set()
     for position, path in owner.items() if len(parts) > 1 else ():
+        # (modules that make what a node reads, modules that read what it makes)
         makers = {owner.get(index.producer.get(name, -1)) for name in index.reads[position]}
         made = filter(None, index.nodes[position].output)
         users = {owner.get(user) for name in made for user in index.users(name)}
+        # it reads nothing of its own module, which reads it as others do
         if path not in makers and path in users and users - {path, None}:
             shared.add(position)
     left = {path: [p for p in inside if p not in shared] for path, inside in parts.items()}
@@ -185,6 +195,7 @@ def _shape_of(function: FunctionProto) -> bytes:
         for field in ("name", "doc_string", "metadata_props"):
             node.ClearField(field)
     made = walk.outputs(function.node)
+    # values by their number, so that names do not matter
     names = {name: f"v{n}" for n, name in enumerate(dict.fromkeys(chain(function.input, made)))}
     _rename(plain, names)
     return bytes(plain.SerializeToString(deterministic=True))
@@ -207,6 +218,7 @@ def _require_convex(index: GraphIndex, inside: set[int], scope: str) -> None:
     """Raise `EditError` if a path leaves the nodes and enters them again: one call cannot run in two parts."""
     places = sorted(index.places[position] for position in inside)
     after: set[int] = set()  # nodes outside that depend on those inside
+    # only nodes between the first and the last one can be on a path back in
     for position in index.order[places[0] : places[-1] + 1]:
         needed = {index.producer[name] for name in index.reads[position] if name in index.producer}
         if position not in inside:

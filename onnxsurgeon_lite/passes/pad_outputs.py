@@ -73,10 +73,13 @@ class PadOutputs:
         result = model.copy()
         graph = result.proto.graph
         taken = value_names(index)
+        # outputs that a node makes; one that is an input of the graph keeps its name
         ragged = {n: fresh(f"{n}.ragged", taken) for n in names if n in index.producer}
         rename_values(result.proto, graph, ragged)  # frees the names for the padded values
+        # unpadded value -> the output's name
         owner = {ragged.get(name, name): name for name in names}
         appender = Appender(result)
+        # all outputs have the detections of one image, so the first is counted
         appender.length(ragged.get(names[0], names[0]), self.most, self.count)
         # pad each output, and declare its new length
         for info in graph.output:
@@ -84,6 +87,7 @@ class PadOutputs:
                 continue
             name = owner[info.name]
             graph.value_info.add(name=info.name, type=kinds[name])
+            # an output that is an input gives way to a padded copy of another name
             target = name if name in ragged else fresh(f"{name}.padded", appender.taken)
             fill = self.fill.get(name, 0.0)
             info.name = appender.padded(info.name, kinds[name], self.most, fill, target)

@@ -59,11 +59,13 @@ class Pipeline:
             unproved |= result.unproved
             frozen |= result.frozen
             for name, order in result.turned.items():
+                # composed: which dimension of the first model stands at each place now
                 so_far = turned.get(name, tuple(range(len(order))))
                 turned[name] = tuple(so_far[axis] for axis in order)
         if current is model:
             return PassResult(model, changed=False, notes=tuple(notes))
         # the types of all steps together have to fit
+        # the outermost pipeline checks
         if left and outer is None:
             notes += retype(model, GraphIndex.of(current), left)
         done = PassResult(current, True, tuple(notes), tuple(changes), unproved, frozen)
@@ -72,5 +74,6 @@ class Pipeline:
 
 def apply_step(step: Pass, model: Model) -> PassResult:
     """Apply one step of a pipeline; after one that `retypes` values, types need not fit yet."""
+    # settling: types may be wrong until the pipeline has ended
     with settling_later(UNSETTLED.get() if hasattr(step, "retypes") else None):
         return step.apply(model)

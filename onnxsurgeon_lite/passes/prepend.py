@@ -52,6 +52,7 @@ class Prepend:
         links = dict(self.links)
 
         def known(name: str) -> TypeProto | None:
+            # the input of that name, the only one, or the only linked one
             like = name if name in asked else asked[0] if len(asked) == 1 else ""
             like = like or next((i for i in links.values() if len(links) == 1), "")
             return index.type_of(like) if like else None
@@ -62,6 +63,7 @@ class Prepend:
         # each result feeds the input of its name, the linked one, or the only one
         pairs = []
         for name, value in made.items():
+            # one result and one input belong together under any names
             alone = asked[0] if len(asked) == len(made) == 1 else name
             pairs.append((value, links.get(name, name if name in asked else alone)))
         unknown = [name for _, name in pairs if name not in index.inputs]
@@ -71,10 +73,12 @@ class Prepend:
                 f"its inputs are {listed(asked)}: name the result so, or link it with --map",
             )
         # the merged model keeps the header and the documentation of this one
+        # the other graph comes first, so it is the first of the merged models
         done = merge(guest, model, pairs, self.share)
         _restore_header(done.model.proto, model.proto)
         _restore_documentation(done.model, index)
         given = {value.name for value in guest.proto.graph.input}
+        # a result that is the other graph's input has its name already
         rename_results(done.model, {n: value for n, value in results.items() if n not in given})
         return PassResult.of(
             model,

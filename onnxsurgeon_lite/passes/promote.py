@@ -60,6 +60,7 @@ class Promote:
         promoted: dict[str, TensorProto] = {}
         for value in selection.names:
             tensor = constant_tensor(index, value)
+            # an initializer that is an input already has its default
             if value in index.inputs and self.default:
                 continue
             kind = "constant" if index.maker(value) is not None else "initializer"
@@ -72,6 +73,7 @@ class Promote:
             changes.append(
                 f"{kind} {value!r} is an input now" + (", with its default" if self.default else "")
             )
+        # sizes that followed from the numbers are open now
         relaxed = relax(index, result, promoted)
         for declared in result.proto.graph.input:
             if declared.name in promoted:
@@ -91,6 +93,7 @@ class Promote:
         declared = copied(next(told, ValueInfoProto(name=value)))
         declared.type.CopyFrom(tensor_type(tensor))
         if index.maker(value) is not None:
+            # a Constant node: its output becomes the input
             place = next(p for p, node in enumerate(graph.node) if value in node.output)
             kept = self._keep(index, result, declared, place, tensor)
             if self.default:
@@ -99,16 +102,19 @@ class Promote:
                 default.name = value
             del graph.node[place]
             clear_bodies(graph.node, {value})  # it comes before them now
+        # an initializer goes, unless it stays as the default
         elif not self.default:
             place = initializer_place(graph, value)
             original = recall(graph.initializer[place])
             frozen = original.message(ValueInfoProto) if original is not None else None
+            # it was an input once: `Freeze` noted its declaration and its place
             if original is not None and frozen is not None and frozen.name == value:
                 del graph.initializer[place]
                 graph.input.insert(original.place, frozen)
                 return ""
             kept = self._keep(index, result, declared, place, tensor)
             del graph.initializer[place]
+        # it was an input with a default, and stays an input
         if value in index.inputs:
             existing = next(info for info in graph.input if info.name == value)
             existing.metadata_props.extend(declared.metadata_props)
@@ -129,12 +135,15 @@ class Promote:
         made = index.maker(declared.name) is not None
         original = graph.node[place] if made else graph.initializer[place]
         whole = copied(original)
+        # a Constant holds its tensor in an attribute
         parts = [a.t for a in whole.attribute] if isinstance(whole, NodeProto) else [whole]
         size = index.model.span(tensor)[2] if is_external(tensor) else tensor.ByteSize()
+        # small: the numbers are noted with the message
         if not self.default and size <= MOST_KEPT:
             index.model.fill(filter(is_external, parts))
             remember(declared, place, whole, not is_raw(tensor), kept="")
             return ""
+        # large: the message without numbers, which stay in an initializer that nothing reads
         bare = _without_payload(original) if isinstance(original, NodeProto) else _bare(original)
         name = "" if self.default else fresh(f"{declared.name}_promoted", Taken(index))
         remember(declared, place, bare, not is_raw(tensor), name or None)

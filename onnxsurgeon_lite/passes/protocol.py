@@ -77,10 +77,12 @@ class PassResult(Shown):
 def _complete(result: Model, source: Model) -> None:
     """Have the initializers as inputs and name dtypes, as early versions do; import ONNX's own operators."""
     proto = result.proto
+    # before IR version 4 every initializer is an input, too
     if proto.ir_version < OPTIONAL_INPUTS:
         before = by_name(source.proto.graph.input)
         declared = {info.name for info in proto.graph.input}
         new = [tensor for tensor in proto.graph.initializer if tensor.name not in declared]
+        # names that are still needed; a removed initializer takes its input with it
         kept = {name for node in proto.graph.node for name in chain(node.input, captured(node))}
         kept.update(value.name for value in chain(proto.graph.output, proto.graph.initializer))
         gone = by_name(source.proto.graph.initializer).keys() - kept
@@ -90,13 +92,16 @@ def _complete(result: Model, source: Model) -> None:
             for tensor in new
         )
     opset = opset_versions(proto.opset_import).get("")
+    # what follows concerns old opsets, or none at all
     if opset is not None and opset >= _NUMBERED_TYPES:
         return
     own = [node for node in walk.nodes(walk.graphs(proto)) if is_standard(node)]
     if opset is None:
         version = fitting_version(own, "", proto.ir_version) if own else None
+        # an import that fits the nodes, which the edit brought
         proto.opset_import.extend([] if version is None else [helper.make_opsetid("", version)])
         return
+    # Cast before opset 6 names the dtype: "FLOAT" instead of 1
     for attribute in (a for node in own if node.op_type == "Cast" for a in node.attribute):
         if attribute.type == AttributeProto.INT:
             named = TensorProto.DataType.Name(attribute.i)
@@ -122,12 +127,14 @@ def key(value: object) -> Hashable:
     """Return what edits, or their options, share exactly if they are equal, down to each number of their arrays."""
     match value:
         case np.ndarray():
+            # arrays by their bytes; objects (strings) by how they are written
             raw = repr(value.tolist()).encode() if value.dtype.hasobject else value.tobytes()
             return value.dtype.name, value.shape, hashlib.blake2b(raw).digest()
         case list() | tuple():
             return tuple(map(key, value))
         case Mapping():
             return tuple((name, key(each)) for name, each in value.items())
+        # a model by identity: comparing two would read their weights
         case Model():
             return id(value)
     if is_dataclass(value):

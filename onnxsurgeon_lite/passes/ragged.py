@@ -49,6 +49,7 @@ class Appender(NewNodes):
 
     def first(self, value: str, count: int, name: str) -> str:
         """Add a Slice of the first `count` elements, or fewer, along dimension 0."""
+        # before opset 10, Slice has its bounds as attributes
         if self.opset < _INPUTS_OF_SLICE:
             return self.named("Slice", [value], name, starts=[0], ends=[count], axes=[0])
         bounds = [
@@ -65,6 +66,7 @@ class Appender(NewNodes):
 
     def length(self, value: str, most: int, name: str) -> str:
         """Add a tensor with one element: the size of dimension 0, at most `most`."""
+        # cut to at most `most` rows, then count
         kept = self.first(value, most, fresh(f"{value}.kept", self.taken))
         shape = self.add("Shape", [kept], f"{value}.shape")
         place = self.constant([0], f"{value}.dimension")
@@ -73,6 +75,7 @@ class Appender(NewNodes):
     def padded(self, value: str, kind: TypeProto, most: int, fill: float, name: str) -> str:
         """Pad or cut dimension 0 to `most`: append `most` rows of filler, keep the first `most` rows."""
         scalar = _fill_tensor(kind, fill, value)
+        # all dimensions but the first; with open ones the shape is computed when the model runs
         dims = dims_of(kind)[1:]
         if all(dim.HasField("dim_value") for dim in dims):
             shape = self.constant([most] + [dim.dim_value for dim in dims], f"{value}.filler.shape")
@@ -84,6 +87,7 @@ class Appender(NewNodes):
             shape = self.add("Concat", [length, rest], f"{value}.filler.shape", axis=0)
         filled = dtypes.from_array(scalar)
         filler = self.add("ConstantOfShape", [shape], f"{value}.filler", value=filled)
+        # `most` rows of padding after the value; then the first `most` rows are kept
         both = self.add("Concat", [value, filler], f"{value}.filled", axis=0)
         return self.first(both, most, name)
 
@@ -93,6 +97,7 @@ def _fill_tensor(kind: TypeProto, fill: float, name: str) -> Array:
     if dtype.kind == "O":
         raise ShapeError(f"output {name!r} holds strings, which cannot be padded", "leave it out")
     scalar = np.asarray(fill).reshape(1).astype(dtype)
+    # an integer cannot hold 0.5, nor uint8 -1
     if dtype.kind in "iub" and float(scalar.item()) != fill:
         raise UsageError(
             f"output {name!r} is {dtypes.dtype_name(kind.tensor_type.elem_type)}, "

@@ -52,6 +52,7 @@ class Rebatch:
             if name not in index.inputs:
                 raise UnknownNameError(name, "the model", index.inputs, kind="input")
         names = names or list(required_inputs(index))
+        # equal symbols or equal sizes: one batch
         found = {name: self._dimension(index, name) for name in names}
         if len(set(found.values())) > 1:
             shown = ", ".join(f"{name!r} {size}" for name, size in found.items())
@@ -79,5 +80,6 @@ class Rebatch:
 
 
 def _size(dim: TensorShapeProto.Dimension) -> int | str:
+    # -1 is how some exporters write an open dimension
     fixed = dim.HasField("dim_value") and dim.dim_value >= 0
     return int(dim.dim_value) if fixed else str(dim.dim_param)

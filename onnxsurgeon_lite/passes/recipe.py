@@ -72,6 +72,7 @@ def read_recipe(
     for number, step in enumerate(steps, 1):
         try:
             given = dict(step)
+            # before the pass is made: nothing of an untrusted step is read
             if not allow_scripts:
                 _require_data(given, path.parent)
             made.append(make_pass(str(given.pop("verb", "")), given, passes))
@@ -87,8 +88,11 @@ def _require_data(step: Mapping[str, object], folder: Path) -> None:
     if step.get("verb") == "script":
         raise UsageError(f"the recipe runs Python: {step.get('edit')!r}", asked)
     near = folder.resolve(), Path.cwd()
+    # any text may be a path, whichever key it has
     for text in _texts(step):
+        # a name with a model's ending, or a file that exists
         is_file = Path(text).suffix in _FILES or (os.path.lexists(text) and not Path(text).is_dir())
+        # links are followed: they may lead out of the folder
         real = os.path.realpath(text) if is_file else ""
         if isinstance(placed(text), Remote) or (
             is_file and not any(Path(real).is_relative_to(own) for own in near)
@@ -99,6 +103,7 @@ def _require_data(step: Mapping[str, object], folder: Path) -> None:
 def _texts(value: object) -> Iterator[str]:
     """Every text of a TOML value."""
     if isinstance(value, str):
+        # what follows a NUL byte is no part of a path
         yield value.partition("\0")[0]
     elif isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
@@ -108,6 +113,7 @@ def _texts(value: object) -> Iterator[str]:
 def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[Pass]]) -> Pass:
     """Create a pass from its fields, as TOML or Python values."""
     verb = _SYNONYMS.get(verb, verb)
+    # `Restore` only exists in recipes that undo edits
     if verb not in {*passes, Restore.name}:
         unknown = UnknownNameError(verb, "a recipe", passes, kind="verb")
         for line in brought(PASSES)[1]:
@@ -121,6 +127,7 @@ def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[P
     for key in step:
         if key not in fields:
             raise UnknownNameError(key, f"verb {verb!r}", fields, kind="key")
+    # a field without a default
     for name, field in fields.items():
         if name not in step and field.default is field.default_factory is dataclasses.MISSING:
             raise UsageError(f"verb {verb!r} needs {name!r}", f"write {name} = ...")
@@ -136,6 +143,7 @@ def _value(key: str, value: object, expected: object) -> object:
     options = get_args(expected)
     if get_origin(expected) is Literal:
         return _choice(key, value, options)
+    # numbers: written out, or a file
     if any(get_origin(option) is np.ndarray for option in options):  # `Numbers`
         return read_numbers(value) if isinstance(value, str) else value
     if expected == AttributeValue or isinstance(value, tuple):
@@ -146,11 +154,14 @@ def _value(key: str, value: object, expected: object) -> object:
         return {name: _value(key, v, options[1]) for name, v in value.items()}
     if get_origin(expected) is tuple:
         item = options[0]
+        # a table of pairs; the second half has the type that follows
         if get_origin(item) is tuple:
             return _pairs(key, value, get_args(item)[1])
         values = value if isinstance(value, list) else [value]
         return tuple(_value(key, v, item) for v in values)
+    # None is the default of a field, never written
     kinds = [kind for kind in (options or (expected,)) if kind is not NoneType]
+    # an int where only a float is asked for; a bool is neither
     if type(value) is int and int not in kinds and float in kinds:
         return float(value)
     if type(value) not in kinds:
@@ -167,6 +178,7 @@ def _choice(key: str, value: object, options: Sequence[object]) -> object:
 
 def _pairs(key: str, value: object, expected: object) -> tuple[tuple[str, object], ...]:
     """Convert a table to pairs, or a list of names where the second half is optional."""
+    # freeze = ["a", "b"] keeps their defaults
     if isinstance(value, list) and NoneType in get_args(expected):
         return tuple((str(name), None) for name in value)
     if not isinstance(value, dict):

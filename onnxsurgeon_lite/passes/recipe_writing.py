@@ -45,6 +45,7 @@ def write_script(steps: Sequence[Pass], path: Path, source: str, target: str) ->
     with Staging() as staging:
         stored = _Stored(staging, path)
         lines = "".join(f"    {_call(step, stored)},\n" for step in steps)
+        # small arrays are written out, so not every script with numbers needs files
         needs_numpy = "\nimport numpy as np\n" if "np." in lines else ""
         title = f"Edits of {source}, written by onnxdbg repl: python {path.name} [IN [OUT]]."
         names = {"title": python(title), "source": python(source), "target": python(target)}
@@ -81,6 +82,7 @@ class _Stored:
 
     def _free(self, suffix: str) -> Path:
         """Return where a file can stand: those of an older script stay."""
+        # numbered upwards, without files that exist
         names = (self.path.with_suffix(f".{number}.{suffix}") for number in self.numbers)
         return next(name for name in names if not os.path.lexists(name))
 
@@ -94,15 +96,16 @@ def given(step: Pass) -> dict[str, object]:
     """Return the fields that differ from their defaults."""
     if not dataclasses.is_dataclass(step):
         raise TypeError(step)  # every pass is one
-    values = {field.name: (getattr(step, field.name), field) for field in dataclasses.fields(step)}
     return {
-        name: value
-        for name, (value, field) in values.items()
-        if is_array(value) or value != _default(field)
+        field.name: value
+        for field in dataclasses.fields(step)
+        # arrays have no truth value when compared
+        if is_array(value := getattr(step, field.name)) or value != _default(field)
     }
 
 
 def _default(field: "dataclasses.Field[object]") -> object:
+    # a default may be made by a factory
     made = field.default_factory
     return field.default if made is dataclasses.MISSING else made()
 
@@ -142,10 +145,12 @@ def _toml(value: object, stored: _Stored) -> str:
     if isinstance(value, Model):
         return _toml(stored.model(value), stored)
     if is_array(value):
+        # other kinds of numbers, and many of them, go into a file
         small = value.size <= _INLINE and value.dtype.kind in "iuf"
         return _toml(value.tolist(), stored) if small else _toml(stored.file(value), stored)
     if isinstance(value, Mapping):
         value = tuple(value.items())
+    # pairs become a table
     if (
         isinstance(value, tuple)
         and value
@@ -154,6 +159,7 @@ def _toml(value: object, stored: _Stored) -> str:
             for item in value
         )
     ):
+        # names without a second half become a list
         if all(item is None for _, item in value):
             return _toml([name for name, _ in value], stored)
         pairs = (f"{_toml(name, stored)} = {_toml(item, stored)}" for name, item in value)

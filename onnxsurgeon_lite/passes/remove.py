@@ -50,20 +50,24 @@ class Remove:
         wanted = split_names(index, self.nodes)
         positions = list(dict.fromkeys(p for name in wanted for p in select_nodes(index, name)))
         gone = index.made_by(positions)
+        # their types decide what can replace what
         typed = gone.union(*(index.nodes[p].input for p in positions)) - {""}
         index.foresee(typed)
         readers, result = index.readers(gone), model.copy()
         index.learn_types(typed)
         bridge = None if self.bridge is None else one_value(index, self.bridge, notes)
         bypass: dict[str, str] = {}
+        # each output of a removed node -> the input that takes its place
         for position in positions:
             bypass.update(_bypass(index, position, bridge, readers))
+        # a chain of removed nodes: to its end
         for value in bypass:
             bypass[value] = _end(bypass, value)
         graph = result.proto.graph
         rename_uses((graph.node[p] for users in readers.values() for p in users), bypass)
         drop_at(graph.node, positions)
         drop_declarations(graph, gone - index.outputs.keys())
+        # a graph output keeps its name, so its replacement is renamed
         outputs = {value: name for name, value in bypass.items() if name in index.outputs}
         _require_free(index, bypass, outputs)
         rename_values(result.proto, graph, outputs)
@@ -102,12 +106,15 @@ def _bypass(
         raise EditError(f"{what} would leave these dangling: {shown}", "rewire their readers first")
     value = used[0]
     reads = [name for name in dict.fromkeys(node.input) if name]
+    # the user's choice
     if bridge in reads and bridge is not None:
         reads = [bridge]
     fitting = [name for name in reads if _fits(index, name, value)]
+    # data before constants: x, not the 2 of x + 2
     data = [
         name for name in fitting if constant(index, name) is None and name not in index.initializers
     ]
+    # of several that fit, the only one that is not constant
     chosen = fitting if len(fitting) == 1 else data
     if len(chosen) == 1:
         return {value: chosen[0]}
@@ -139,6 +146,7 @@ def _require_free(index: GraphIndex, bypass: dict[str, str], outputs: dict[str, 
     for name, value in bypass.items():
         if name not in index.outputs:
             continue
+        # an input or another output cannot give up its name; and one value cannot have two names
         if value in index.inputs or value in index.outputs or outputs[value] != name:
             kind = "input" if value in index.inputs else "output"
             raise EditError(
@@ -149,6 +157,7 @@ def _require_free(index: GraphIndex, bypass: dict[str, str], outputs: dict[str, 
 
 def _unused(index: GraphIndex, removed: list[int], after: GraphIndex) -> list[str]:
     read = dict.fromkeys(name for position in removed for name in index.reads[position])
+    # inputs, outputs and captured values may stay unread
     ends = after.outputs.keys() | after.inputs.keys() | after.model.enclosing.names
     left = after.unread(name for name in read if name in after and name not in ends)
     idle = [name for name in read if name in left]

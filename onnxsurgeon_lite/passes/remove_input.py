@@ -37,6 +37,7 @@ class RemoveInput:
         names = list(dict.fromkeys(ends(index, self.inputs, index.inputs, "input")))
         for name in names:
             readers = index.readers([name])[name]
+            # an input with a default becomes that constant: its readers keep reading it
             if (readers or name in index.outputs) and name not in index.initializers:
                 who = ", ".join(map(index.describe, readers[:4])) or "an output of the graph"
                 raise EditError(

@@ -41,6 +41,7 @@ class RemoveOutput:
         drop(result.proto.graph.output, lambda info: info.name in names)
         # values of nodes stay declared
         declared = {info.name for info in result.proto.graph.value_info}
+        # an output that value_info declares, too, needs no second entry
         inner = [name for name in names if name in index.producer and name not in declared]
         result.proto.graph.value_info.extend(index.outputs[name] for name in inner)
         idle = sorted(index.unread(names))

@@ -54,12 +54,14 @@ class Rename:
         notes: list[str] = []
         names: dict[str, str] = {}
         for old, new in self.names:
+            # a name that has a `*` itself is no pattern
             if "*" in new and old not in index:
                 names.update(_matched(index.values(), old, new, index.graph.name, "value"))
             else:
                 names[one_value(index, old, notes)] = new
         names = {old: new for old, new in names.items() if old != new}
         around = index.model.enclosing.names
+        # names that stay, in the graph and around it, must not be taken
         stay = {n for n in names.values() if (n in index or n in around) and n not in names}
         _refuse_collisions(names, stay)
         result = index.model.copy()
@@ -68,6 +70,7 @@ class Rename:
         return PassResult.of(index.model, result, changes, notes)
 
     def _rename_nodes(self, index: GraphIndex) -> PassResult:
+        # nodes without a name are no target of a pattern
         by_name = {node.name: position for position, node in enumerate(index.nodes)}
         names: dict[int, str] = {}
         for old, new in self.names:
@@ -100,6 +103,7 @@ def _matched(
             f"{old!r} and {new!r} have different numbers of '*'",
             "each '*' in the new name repeats the match of the same '*' in the old name",
         )
+    # each `*` -> its match, which the same `*` of the new name repeats
     pattern = re.compile("(.*)".join(map(re.escape, old.split("*"))), re.DOTALL)
     found = [(name, match) for name in known if (match := pattern.fullmatch(name))]
     if not found:

@@ -60,6 +60,7 @@ def _put(infos: MutableSequence[ValueInfoProto], kind: str, first: list[str]) ->
     if len(set(first)) < len(first):
         raise UsageError(f"an {kind} is named twice", "name each once")
     held = by_name(infos)
+    # the named ones first, then the others in their order
     ordered = [held[name] for name in dict.fromkeys(chain(first, held))]
     del infos[:]
     infos.extend(ordered)

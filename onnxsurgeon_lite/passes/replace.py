@@ -83,11 +83,13 @@ class Replace:
         region = close(index, values, outputs.names).nodes
         if not region:
             raise EditError("nothing is between the inputs and the outputs", "name other values")
+        # values inside the region must not be read outside
         _require_private(index, region, outputs.names)
         # put the node or the graph of the model in its place, and let types follow
         types: dict[str, TypeProto] = {}
         if self.op_type:
             result = _without(index, region, outputs.names)
+            # where the region's last node was, counted without the region
             self._add_node(result, region[-1] - len(region) + 1, inputs, outputs.names)
             after = settle(index, result)
             for name in outputs.names:
@@ -108,6 +110,7 @@ class Replace:
         )
         node.input[:] = inputs.names
         node.output[:] = outputs
+        # schemas are needed only for numbers and attributes
         if inputs.numbers or self.attributes:
             index = GraphIndex.of(result)
             result.proto.graph.initializer.extend(inputs.tensors(index, node))
@@ -138,15 +141,18 @@ class Replace:
         for value, name in zip(inputs, theirs, strict=True):
             require_fit(index, value, other, name)
         types.update(zip(outputs, (value.type for value in graph.output), strict=True))
+        # the model's inputs and outputs get the names of the region's
         places = dict(zip(theirs, inputs, strict=True)) | dict(zip(results, outputs, strict=True))
         result = _without(GraphIndex.of(first), region, outputs)
         make_room(result, guest, places, "", notes)
         rename_functions(result.proto, guest.proto, notes)
         result.files.update(distinct_places(result, guest))
+        # the main graph declares its outputs itself
         del graph.output[:]
         nodes = result.proto.graph.node
         before, left = region[-1] - len(region) + 1, len(nodes)
         add_graph(result.proto.graph, graph, set())
+        # from the end of the list to the place of the region
         reorder(nodes, [*range(before), *range(left, len(nodes)), *range(before, left)])
         add_model(result.proto, guest.proto)
         return result
@@ -165,6 +171,7 @@ def _require_private(index: GraphIndex, region: tuple[int, ...], outputs: list[s
     readers = index.readers(index.made_by(region))
     for position in region:
         for name in filter(None, index.nodes[position].output):
+            # readers outside of the region
             users = [user for user in readers[name] if user not in inside]
             if name not in outputs and (users or name in index.outputs):
                 who = ", ".join(map(index.describe, users[:4])) or "the graph's outputs"

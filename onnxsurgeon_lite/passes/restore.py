@@ -37,16 +37,20 @@ class Restore:
     def undoing(cls, before: Model, after: Model) -> "Restore":
         """Return the pass that makes `before` out of `after`, which was made by editing `before`."""
         spans = [_span(tensor) for tensor in walk.tensors(after.proto)]
+        # where numbers are -> which tensor of the edited model has them
         places = {span: place for place, span in enumerate(spans) if span}
         earlier = before.copy()
         for tensor in external_tensors(earlier.proto):
             place = places.get(_span(tensor))
+            # a tensor that the edit removed: its numbers go into the recipe's model
             if place is None:
                 earlier.fill([tensor])  # the edited model may be written over its file
             else:
+                # one that the edited model has: its number there takes the place of the numbers
                 tensor.ClearField("external_data")
                 tensor.ClearField("data_location")
                 tensor.metadata_props.add(key=_HELD, value=str(place))
+        # a recipe must be applied to the very model that the edit made
         earlier.proto.metadata_props.add(key=_EDITED, value=_digest(after.proto))
         return cls(earlier)
 
@@ -72,6 +76,7 @@ class Restore:
             if place is not None:
                 drop(tensor.metadata_props, lambda entry: entry.key == _HELD)
                 other = held.get(place, TensorProto())
+                # a reference to another tensor than the one that was meant
                 if (other.data_type, other.dims) != (tensor.data_type, tensor.dims):
                     raise EditError(f"the edited model has no numbers for tensor {tensor.name!r}")
                 tensor.external_data.extend(other.external_data)
@@ -88,5 +93,6 @@ def _digest(proto: ModelProto) -> str:
     """Return a hash of a structure, wherever its numbers are."""
     plain = copied(proto)
     for tensor in walk.tensors(plain):
+        # names, shapes and dtypes: numbers may lie elsewhere after saving
         tensor.CopyFrom(TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type))
     return sha256(plain.SerializeToString(deterministic=True)).hexdigest()

@@ -74,11 +74,13 @@ class Rewire:
                     f"input {self.slot} of {index.describe(position)} is not {old!r}",
                     f"its inputs are {', '.join(map(repr, node.input))}, counted from 0",
                 )
+        # the types of what they make are needed: inference can begin
         index.foresee(name for p in chosen for name in index.nodes[p].output if name)
         if old in index.outputs and not self.to:
             notes.append(f"graph output {old!r} did not change: rewire changes only nodes")
         # order the nodes again, check each rewired one, and let types follow
         after = settle(index, result)
+        # what the rewired nodes make now
         types: dict[str, TypeProto] = {}
         for position in chosen:
             made = next(filter(None, index.nodes[position].output), None)
@@ -86,6 +88,7 @@ class Rewire:
                 continue
             node = after.nodes[after.makers([made])[0]]
             types.update(check_node(after, node, index.describe(position)))
+        # a copy of the same value has the same type, so nothing follows
         if _copied(after, new) != _copied(after, old):
             notes += follow(index, after, types)
         changes = [

@@ -121,7 +121,9 @@ class _Rewriting:
     def __post_init__(self) -> None:
         self.changes: list[str] = []
         self.notes: list[str] = []
+        # rule and types of what it reads -> the types of its results
         self.checked: dict[object, list[TypeProto | None]] = {}
+        # value -> the type that it has after a replacement, where the declared one contradicts
         self.stale: dict[str, TypeProto] = {}
 
     def run(self, explains: bool) -> GraphIndex:
@@ -130,6 +132,7 @@ class _Rewriting:
                 rule.reversed()  # says what is missing
         current = self.source
         shrinks = True
+        # as long as rules make the graph smaller; a rule that does not could go on forever
         while shrinks:
             found = list(_matches(current, self.rules))
             shrinks = False
@@ -145,14 +148,17 @@ class _Rewriting:
         """Replace the matches; return the result, and whether it has fewer nodes."""
         result = before.model.copy()
         self.growth = 0
+        # collected only if a replacement has inner values
         names = cache(lambda: names_in([before.graph]))  # few replacements name more values
         for scope, index, _, matches in found:
             target = graph_at(result.proto, scope)
             folded = self._rewrite(target, index, matches, scope, names) if matches else []
+            # several outputs: readers may come before the last removed node
             if any(len(rule.pattern.function.output) > 1 for rule, _ in matches):
                 _sort(target)
         self._add_functions(result.proto)
         after = GraphIndex.of(result)
+        # a fold needs the index of the new graph
         if folded:
             fold_positions(after, {after.producer[name] for name in folded})
             after = GraphIndex.of(result)
@@ -175,6 +181,7 @@ class _Rewriting:
         folded: list[str] = []
         for rule, match in matches:
             new = _New(index, rule, match, taken)
+            # new nodes take the place of the last one of the match
             added.setdefault(match.removed[-1], []).extend(new.nodes)
             aliases |= new.aliases
             self._check(index, rule, match, new.nodes, scope)
@@ -182,9 +189,11 @@ class _Rewriting:
             self.changes.append(_said(index, rule, match, new, scope))
         new_nodes = list(chain.from_iterable(added.values()))
         self.growth += len(new_nodes) - len(removed)
+        # readers of values that are only handed through, then the nodes, then outputs
         names = _rename(target, index, aliases, removed, new_nodes)
         _replace(target, removed | _drop(target, index, removed, new_nodes, names), added)
         _add_identities(target, names)
+        # `fold_positions` works on the main graph
         return [] if scope else folded
 
     def _check(
@@ -195,7 +204,10 @@ class _Rewriting:
         names = dict.fromkeys(n for node in nodes for n in node.input if n and n not in own)
         results = [match.values[name] for name in rule.pattern.function.output]
         declared = {
-            name: index.declarations[name] for name in results if name in index.declarations
+            # values whose type the graph declares, so types of the inputs matter
+            name: index.declarations[name]
+            for name in results
+            if name in index.declarations
         }
         if any(info.HasField("type") for info in declared.values()):
             index.learn_types(names)
@@ -208,6 +220,7 @@ class _Rewriting:
             self.checked[key] = [known.get(name) for name in results]
         for name, kind in zip(results, self.checked[key], strict=True):
             if kind is not None and name in declared and contradicts(declared[name].type, kind):
+                # the type of a value in a body is not followed outside: the rule has to exclude such a match
                 if scope:
                     what = f"{name!r} in {scope!r} would have type {type_text(kind)}"
                     raise EditError(
@@ -225,6 +238,7 @@ class _Rewriting:
         called = {call_key(node) for node in walk.nodes(walk.graphs(proto))}
         for rule in self.rules:
             for function in rule.functions:
+                # only what the model calls now
                 if function_key(function) in called - known:
                     known.add(function_key(function))
                     proto.functions.append(function)
@@ -240,6 +254,7 @@ def _matches(main: GraphIndex, rules: Sequence[Rule]) -> Iterator[_Found]:
     """Yield each graph of a model with its matches, inner graphs before those that hold them."""
     operators = {node.op_type for node in walk.nodes(rule.pattern.function for rule in rules)}
     for path, index in _scopes(main, operators):
+        # one matcher for each rule, over one graph
         matchers = matchers_of(index, rules)
         yield path, index, matchers, find_all(matchers)
 
@@ -247,6 +262,7 @@ def _matches(main: GraphIndex, rules: Sequence[Rule]) -> Iterator[_Found]:
 def _scopes(main: GraphIndex, operators: Set[str]) -> Iterator[tuple[str, GraphIndex]]:
     """Yield the graphs of a model, those of functions only where they have one of the operators."""
     model = main.model
+    # bodies of functions as models of their own
     for function in model.proto.functions:
         if operators.isdisjoint(node.op_type for node in walk.with_inner(function.node)):
             continue
@@ -272,8 +288,10 @@ class _New:
         self.nodes: list[NodeProto] = []
         self.aliases: dict[str, str] = {}
         self.constant: list[str] = []
+        # name in the rule -> value of the graph
         names = {name: match.values.get(name, "") for name in function.input}
         for result, name in zip(own.output, function.output, strict=True):
+            # an output that is an input of the replacement: no node makes it
             if name in function.input:
                 self.aliases[match.values[result]] = names[name]
             else:
@@ -282,6 +300,7 @@ class _New:
             return
         kind = index.types.get(match.values[own.output[0]])
         opset = opset_versions(index.model.proto.opset_import).get("", _LISTS)
+        # attributes of the pattern get the values that they matched
         bound = bound_nodes(function, NodeProto(attribute=_named(match)))
         self.nodes = [new for node in bound for new in _fitting(node, kind, opset)]
         self._name(names, match.values[own.output[0]], taken)
@@ -291,6 +310,7 @@ class _New:
     def _name(self, names: dict[str, str], base: str, taken: Callable[[], set[str]]) -> None:
         for node in walk.with_inner(self.nodes):
             for name in filter(None, node.output):
+                # inner values of a replacement are named after the match's first output
                 if name not in names:
                     names[name] = fresh(f"{base}_{name}", taken())
             node.output[:] = [names.get(name, "") for name in node.output]
@@ -309,12 +329,14 @@ class _New:
                 node.MergeFromString(unknown_fields(old))
 
     def _find_constant(self, index: GraphIndex) -> None:
+        # values that the replacement computes from constants alone
         known: set[str] = set()
         for node in self.nodes:
             constants = (name in known or constant(index, name) is not None for name in node.input)
             if node.input and all(constants):
                 self.constant += node.output
                 known.update(node.output)
+            # a Constant is known, and needs no folding
             elif node.op_type == "Constant":
                 known.update(node.output)
 
@@ -336,8 +358,10 @@ def _fitting(node: NodeProto, kind: TypeProto | None, opset: int) -> list[NodePr
         return made
     data_type = 0 if kind is None else kind.tensor_type.elem_type
     dtype = dtypes.numpy_dtype(data_type or TensorProto.FLOAT)
+    # a float constant takes the dtype of the match: float16 beside float16
     if tensor.data_type == TensorProto.FLOAT < data_type and dtypes.is_float(dtype):
         tensor = dtypes.from_array(dtypes.to_array(tensor).astype(dtype))
+    # before opset 9: a float, and a Cast
     elif opset < _WHOLE and dtypes.numpy_dtype(tensor.data_type).kind in "biu":
         number = f"{node.output[0]}_number"
         made.append(helper.make_node("Cast", [number], node.output[:], to=tensor.data_type))
@@ -354,6 +378,7 @@ def _checked(
     index: GraphIndex, rule: Rule, nodes: Sequence[NodeProto], types: Mapping[str, TypeProto]
 ) -> dict[str, TypeProto]:
     """Check new nodes; return the types that follow."""
+    # a model of the new nodes alone, with typed inputs
     source = index.model.proto
     probe = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
     probe.opset_import.extend(_imports(source, [rule]))
@@ -366,12 +391,14 @@ def _checked(
         try:
             known |= check_node(part, node, f"the {node.op_type} of rule {rule.name!r}")
         except UnknownNameError as error:
+            # an operator that the opset lacks: since when it exists
             since = first_version(node.op_type)
             if since:
                 error.hint = (
                     f"{node.op_type} exists from opset {since} on: onnxdbg edit opset MODEL {since}"
                 )
             raise
+        # types that are known for the nodes after it
         part.types.update(known)
     return known
 
@@ -398,6 +425,7 @@ def _rename(
 ) -> dict[str, str]:
     """Make readers of a value read what it is; return value -> what it is."""
     final = {}
+    # a chain of values that were handed through
     for name, value in aliases.items():
         while value in aliases:
             value = aliases[value]
@@ -409,6 +437,7 @@ def _rename(
 
 def _add_identities(target: GraphProto | FunctionProto, names: Mapping[str, str]) -> None:
     """Give the outputs of a graph that are other values an Identity."""
+    # an output keeps its name, so it needs a node that makes it
     for name in _outputs(target):
         if name in names:
             target.node.add(op_type="Identity", input=[names[name]], output=[name])
@@ -450,10 +479,12 @@ def _drop(
     Returns:
         The nodes of the constants, which are still there.
     """
+    # what the removed nodes make and read, and who else reads that
     made, read = index.made_by(removed), index.read_by(removed)
     readers = index.readers(made | read | names.keys())
     left = {name for name, users in readers.items() if not removed.issuperset(users)}
     outputs = set(_outputs(target))
+    # values that are still in use, by the names that they have now
     used = {names.get(name, name) for name in left | outputs} | outputs
     for node in added:
         used.update(node.input, captured(node) if node.attribute else ())
@@ -462,6 +493,7 @@ def _drop(
     drop(target.value_info, lambda info: info.name in made | gone)
     if isinstance(target, GraphProto):
         drop(target.quantization_annotation, lambda note: note.tensor_name in made | gone)
+        # scales and zero points of annotations that stay
         kept = {
             e.value for a in target.quantization_annotation for e in a.quant_parameter_tensor_names
         }
@@ -471,6 +503,7 @@ def _drop(
 
 def _sort(target: GraphProto | FunctionProto) -> None:
     """Sort the nodes of a body again, where a replacement with several outputs came too late."""
+    # a graph of the nodes alone, to find an order
     part = ModelProto()
     part.graph.node.extend(target.node)
     order = GraphIndex.of(Model(part)).order

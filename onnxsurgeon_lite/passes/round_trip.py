@@ -55,15 +55,19 @@ def print_with_weights(model: Model, path: Path) -> str:
     structure = copied(model.proto)
     arrays: dict[str, dtypes.Array] = {}
     taken = {_STRUCTURE}
+    # what text elides or does not hold goes into the file, under a name of its own
     for tensor in walk.tensors(structure):
         if _is_stored(tensor):
             key = fresh(tensor.name or "tensor", taken)
             held = dtypes.dtype_name(tensor.data_type) in SAFETENSORS.values()
+            # safetensors has this dtype: the array; else its bytes
             raw = np.frombuffer(b"" if held else model.raw(tensor), np.uint8)
             arrays[key] = model.array(tensor) if held else raw
             _refer(tensor, key)
+    # the structure, without the payloads, is one more tensor
     arrays[_STRUCTURE] = np.frombuffer(structure.SerializeToString(), np.uint8)
     text = _printed(structure)
+    # a text with control characters would not be read as it was written
     if shown_text(text) != text:
         raise GraphError(
             "a name, or a string of a tensor, has control characters, which text cannot hold",
@@ -87,6 +91,7 @@ def build_with_weights(text: str, path: Path) -> Model:
     if _STRUCTURE in stored:
         try:
             structure = ModelProto.FromString(_bytes(stored, _STRUCTURE))
+            # what was edited, what text said of the original, the original
             _restored(edited, parsed(_printed(structure)), structure)
         except (DecodeError, RejectedError) as error:
             raise BuildError(f"{str(path)!r} holds no structure that can be read") from error
@@ -107,6 +112,7 @@ def _is_stored(tensor: TensorProto) -> bool:
 
 def _printed(structure: ModelProto) -> str:
     """Print a model; what its header has in several lines is in the structure alone."""
+    # multi-line headers cannot be printed
     said = copied(structure)
     for field in _HEADER:
         if not getattr(said, field).isprintable():
@@ -128,6 +134,7 @@ def _refer(tensor: TensorProto, key: str) -> None:
     elided.data_location = TensorProto.EXTERNAL
     elided.external_data.add(key=_KEY, value=key)
     field = helper.tensor_dtype_to_field(tensor.data_type)
+    # the form of the payload is noted: raw bytes or numbers
     if getattr(tensor, field):  # numbers of quantizers often are no raw data
         elided.external_data.add(key=_FIELD, value=field)
     describe_like(elided, tensor)
@@ -155,8 +162,10 @@ def _fill(tensor: TensorProto, key: str, stored: ReferenceSet) -> None:
 def _numbers(raw: bytes, data_type: int, field: str) -> list[float]:
     """Return the elements of a typed field; of what is no integer, `int32_data` holds the bits."""
     kind = dtypes.numpy_dtype(data_type)
+    # float16 and bool are integers in `int32_data`
     if field == "int32_data" and kind.kind not in "iu":
         kind = np.dtype(f"u{kind.itemsize}")
+    # a complex number is two floats
     if kind.kind == "c":
         kind = np.dtype(f"f{kind.itemsize // 2}")
     return list(np.frombuffer(raw, kind).tolist())
@@ -175,9 +184,11 @@ def _restored(edited: Message, plain: Message, own: Message) -> None:
         plain: its original as text says it.
         own: its original.
     """
+    # not edited: the original, with all that text cannot say
     if edited.SerializeToString() == plain.SerializeToString():
         edited.CopyFrom(own)
         return
+    # fields that both text and structure have are compared part by part
     for field, value in own.ListFields():
         if field.name not in _PARTS or not field.message_type:
             continue
@@ -186,6 +197,7 @@ def _restored(edited: Message, plain: Message, own: Message) -> None:
             _take_over(*sides)
         elif edited.HasField(field.name):
             _restored(*sides)
+    # what text could have said, it would have
     said = {field.name for message in (edited, plain) for field, _ in message.ListFields()}
     take_fields(edited, own, _UNSAID - said)
     if "metadata_props" in own.DESCRIPTOR.fields_by_name:
@@ -204,6 +216,7 @@ def _take_over(
     if len(plain) != len(structure):
         return  # text does not say all of them
     pairs = list(zip(plain, structure, strict=True))
+    # (text of the original, original) by what the text says, by name, and by place if none was added or removed
     known = {pair[0].SerializeToString(): pair for pair in pairs}
     named = {_name(pair[0]): pair for pair in pairs}
     at = dict(enumerate(pairs)) if len(edited) == len(pairs) else {}
@@ -215,6 +228,7 @@ def _take_over(
 
 def _name(message: Message) -> Hashable:
     """Return what a message is known by among its kind; for one without a name, itself."""
+    # a node is known by its outputs: many have no name
     if isinstance(message, NodeProto):
         return tuple(message.output)
     return getattr(message, "name", id(message))

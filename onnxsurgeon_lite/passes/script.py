@@ -58,12 +58,14 @@ class Script:
         """
         from onnxsurgeon_lite.passes.graphsurgeon import Bridge
 
+        # the graph needs an order: a cycle is an error of the model, not of the script
         before = GraphIndex.of(model)
         before.require_sound()
         bridge = _bridged(lambda: Bridge(model))
         if isinstance(self.edit, str):
             edited = _guarded(self.edit, lambda: _load(str(self.edit))(bridge.graph))
         else:
+            # a function of the caller raises its own errors
             edited = self.edit(bridge.graph)
         result = _bridged(lambda: bridge.back(edited))
         after = settle(before, result)
@@ -104,6 +106,7 @@ def _guarded(path: str, call: Callable[[], object]) -> object:
     except Exception as error:
         raised = ScriptError(f"{path!r} raised {type(error).__name__}: {said(error)}")
         frames = traceback.extract_tb(error.__traceback__)
+        # from the script's first frame on: what is before that is ours
         theirs = next((i for i, f in enumerate(frames) if f.filename == path), len(frames))
         for text in traceback.format_list(frames[theirs:]):
             for line in text.splitlines():
@@ -122,6 +125,7 @@ def _complete(after: GraphIndex) -> None:
 
 def _changes(before: GraphIndex, after: GraphIndex) -> list[str]:
     """List removed, added and changed nodes, identified by their outputs."""
+    # nodes are known by their outputs, which a script seldom changes
     old, new = (
         {tuple(n.output): (p, n) for p, n in enumerate(index.nodes)} for index in (before, after)
     )

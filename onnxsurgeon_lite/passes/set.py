@@ -66,6 +66,7 @@ class Set:
 
 def header(proto: ModelProto) -> dict[str, str | int]:
     """Return the fields of a model that are set, by the names that `Set` takes."""
+    # "graph.name" -> the graph, and its field "name"
     holders = {n: proto.graph if n.startswith(_GRAPH) else proto for n in _FIELDS[ModelProto]}
     fields = {name: name.removeprefix(_GRAPH) for name in holders}
     return {
@@ -79,8 +80,10 @@ def header(proto: ModelProto) -> dict[str, str | int]:
 def _notes(model: Model, result: Model) -> list[str]:
     """Return what the new header does to the model: nodes may not be what its versions define any more."""
     proto, needed = result.proto, least_ir_version(result.proto)
+    # two versions that a header alone cannot fit
     if proto.ir_version < needed:
         return [f"the model needs IR version {needed}, it says {proto.ir_version}"]
+    # the checker runs only where a version changed, and says nothing of a model that was invalid before
     versions = [(held.ir_version, list(held.opset_import)) for held in (model.proto, proto)]
     problem = "" if versions[0] == versions[1] or problem_of(model) else problem_of(result)
     return [f"the model is not valid any more: {' '.join(problem.split())}"] if problem else []
@@ -90,6 +93,7 @@ def _messages(result: Model, target: str) -> dict[str, _Message]:
     """Return what the fields belong to, with the text that names it."""
     if not target:
         return {"": result.proto}
+    # a function itself, not a node in it
     if target.startswith(FUNCTION_PATH) and "/@" not in target:
         functions = {function_path(function): function for function in result.proto.functions}
         if target not in functions:
@@ -105,12 +109,14 @@ def _set(message: _Message, name: str, value: str) -> list[str]:
         message.graph if name.startswith(_GRAPH) and isinstance(message, ModelProto) else message
     )
     field = name.removeprefix(_GRAPH) if holder is not message else name
+    # "metadata.author" -> "author"
     key = next((field.removeprefix(p) for p in _METADATA if field.startswith(p)), None)
     if key:
         return _set_entry(holder.metadata_props, key, name, value)
     if field.startswith(_OPSET) and not isinstance(message, NodeProto):
         return _set_opset(message.opset_import, field.removeprefix(_OPSET), value)
     if name not in _FIELDS[type(message)]:
+        # what can be set of such a message, for the hint
         known = [*_FIELDS[type(message)], "metadata.KEY"]
         known += [] if isinstance(message, NodeProto) else ["opset_import.DOMAIN"]
         raise UnknownNameError(name, f"a {type(message).__name__}", known, kind="field")
@@ -119,6 +125,7 @@ def _set(message: _Message, name: str, value: str) -> list[str]:
     if value:
         setattr(holder, field, _number(name, value) if isinstance(before, int) else value)
     else:
+        # an empty value removes the field
         holder.ClearField(field)
     return _change(name, before if had else None, getattr(holder, field) if value else None)
 
@@ -138,6 +145,7 @@ def _set_entry(
 
 
 def _set_opset(imports: MutableSequence[OperatorSetIdProto], domain: str, value: str) -> list[str]:
+    # both names of ONNX's own domain
     same = ("", "ai.onnx") if domain in ("", "ai.onnx") else (domain,)
     found = next((one for one in imports if one.domain in same), None)
     before = None if found is None else found.version

@@ -58,6 +58,7 @@ class SetAttr:
         before = GraphIndex.of(model)
         result = model.copy()
         known = {function_path(function): function for function in result.proto.functions}
+        # functions by their path are set apart: their attributes are defaults
         selectors = split_names(before, self.nodes)
         functions = [known[selector] for selector in selectors if selector in known]
         changes, notes = self._set_defaults(before, result, functions)
@@ -88,8 +89,10 @@ class SetAttr:
             what = f"function {function.name!r}"
             for name in split(self.remove):
                 _remove(function.attribute_proto, name, what)
+                # without a default the attribute is declared by its name alone
                 function.attribute.append(name)
                 changes.append(f"{what}: default of attribute {name!r} removed")
+            # a call of the function, by which `make_attribute` finds it
             call = NodeProto(
                 domain=function.domain, op_type=function.name, overload=function.overload
             )
@@ -97,11 +100,13 @@ class SetAttr:
                 new = make_attribute(before, call, name, value)
                 changes += _put(function.attribute_proto, new, f"{what}: default of")
             given = dict(self.attributes)
+            # an attribute with a default is not in the list of names, too
             function.attribute[:] = [name for name in function.attribute if name not in given]
             _forget_types(result.proto, function, {*split(self.remove), *dict(self.attributes)})
         if not changes:
             return [], []
         users = [node for function in functions for node in callers(result.proto, function)]
+        # what the calls make may have another type now
         made = list(walk.outputs(users))
         return changes, retype(before.model, GraphIndex.of(result), made)
 
@@ -111,6 +116,7 @@ def make_attribute(
 ) -> AttributeProto:
     """Create an attribute of the type in the schema or function, else of the present attribute, else of the value."""
     schema = schema_of(index, node)
+    # the type of the attribute: of the operator, of the function, or of the attribute that is there
     expected = next((a.type for a in node.attribute if a.name == name), None)
     for function in index.model.proto.functions:
         if function_key(function) == call_key(node):
@@ -119,6 +125,7 @@ def make_attribute(
         expected = attribute_type(schema, name)
     if expected in _FLOATS:
         value = _as_floats(value)
+    # one number for a list of numbers
     if expected in _LISTS and (isinstance(value, str) or not isinstance(value, Sequence)):
         value = cast("AttributeValue", [value])
     refused = EditError(
@@ -129,6 +136,7 @@ def make_attribute(
         attribute = helper.make_attribute(name, value, attr_type=expected)
     except (TypeError, ValueError) as error:
         raise refused from error
+    # a wrong type that `make_attribute` has not refused
     if expected is not None and attribute.type != expected:
         raise refused
     return attribute
@@ -137,6 +145,7 @@ def make_attribute(
 def _type_in(function: FunctionProto, name: str) -> int | None:
     """Return the type of a function's attribute: that of its default, or of what reads it."""
     inner = (a for node in walk.with_inner(function.node) for a in node.attribute)
+    # attributes of inner nodes that refer to this one have its type
     types = {a.ref_attr_name: a.type for a in inner if a.ref_attr_name}
     types.update((a.name, a.type) for a in function.attribute_proto)
     if name not in types and name not in function.attribute:

@@ -62,6 +62,7 @@ class SetConstant:
         if new == old:
             return PassResult(model, changed=False, notes=tuple(notes))
         result = model.copy()
+        # all readers, then those that are asked for
         users = readers(index, value, ())
         chosen = readers(index, value, self.to)
         what = f"constant {value!r}"
@@ -128,7 +129,9 @@ def _follow(before: GraphIndex, after: GraphIndex, readers: list[int]) -> list[s
 def _depending(before: GraphIndex, after: GraphIndex, readers: list[int]) -> list[str]:
     """Return the values whose types depend on the numbers that nodes read."""
     results = _results(before, readers)
+    # what is after the readers may depend on the numbers
     stale = downstream(before, results)
+    # first the readers alone, over as few nodes as possible
     changed = _changed(before, after, stale, set(results), 1 + max(readers))
     if len(changed) == len(results):
         return changed
@@ -153,6 +156,7 @@ def _put(result: Model, index: GraphIndex, value: str, new: TensorProto) -> None
         graph.initializer[initializer_place(graph, value)].CopyFrom(new)
     else:
         fill(graph.node[index.makers([value])[0]], new)
+    # a declared shape follows the new numbers
     for info in chain(graph.input, graph.value_info):
         if info.name == value and info.type.tensor_type.HasField("shape"):
             _declare(info.type.tensor_type.shape, new)
@@ -168,9 +172,11 @@ def _declare(shape: TensorShapeProto, tensor: TensorProto) -> None:
 def fill(node: NodeProto, new: TensorProto) -> None:
     """Put a tensor into a Constant node, in its present attribute if that can hold it."""
     attribute = next(a for a in node.attribute if a.name.startswith("value"))
+    # the numbers as Python has them
     numbers = [*new.float_data, *new.int64_data]
     match attribute.name:
         case "value":
+            # "value": the tensor keeps the name that it had, or none
             named = attribute.t.HasField("name")
             new.name = attribute.t.name
             attribute.t.CopyFrom(new)
@@ -188,6 +194,7 @@ def fill(node: NodeProto, new: TensorProto) -> None:
             attribute.s = new.string_data[0]
         case "value_strings" if len(new.dims) == 1:
             attribute.strings[:] = new.string_data
+        # the attribute cannot hold them: a tensor in its place
         case _:
             attribute.Clear()
             attribute.name, attribute.type = "value", AttributeProto.TENSOR

@@ -49,11 +49,14 @@ class SetLayout:
             if inside == outside:
                 continue
             is_input = name in index.inputs
+            # a Transpose from the start to the end of the border
             start, end = (outside, inside) if is_input else (inside, outside)
+            # axis of the start at each place of the end
             perm = [start.index(c) for c in end]
             turned[name] = tuple(inside.index(c) for c in outside)
             kind = _moved(declared.type, turned[name])
             now = GraphIndex.of(result)
+            # an earlier Transpose that this one would undo goes instead
             known = converter(now, name, "Transpose")
             if known is not None and _undoes(perm, now.nodes[known[0]]):
                 take_away(now, name, kind, *known)
@@ -75,8 +78,10 @@ def _undoes(perm: list[int], node: NodeProto) -> bool:
 def _layouts(name: str, text: str, kind: TypeProto) -> tuple[str, str]:
     """Return (the layout so far, the new one)."""
     given, _, new = text.upper().rpartition("->")
+    # "NHWC" as NCHW: the last letter second; "NCHW" as NHWC: the second letter last
     first, last = new[:1] + new[-1:] + new[1:-1], new[:1] + new[2:] + new[1:2]
     inside = given or (first if new.endswith("C") else last)
+    # each letter once, the same letters on both sides, and channels if only one layout is given
     if len(set(new)) != len(new) or sorted(inside) != sorted(new) or (not given and "C" not in new):
         raise EditError(f"{text!r} is not a layout", f"write {name}=NHWC, or {name}=NCHW->NWHC")
     if not kind.tensor_type.HasField("shape") or len(dims_of(kind)) != len(new):

@@ -43,6 +43,7 @@ class SetOp:
         """
         before = GraphIndex.of(model)
         chosen = chosen_nodes(before, self.nodes)
+        # values around the node: with a single one, their types can be found while the model is copied
         touched = {name for node in chosen.values() for name in chain(node.input, node.output)}
         known = {name for name in touched if name and name in before} if len(chosen) == 1 else set()
         # inference for one node starts before the model is copied

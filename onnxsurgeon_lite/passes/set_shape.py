@@ -52,6 +52,7 @@ class SetShape:
 
 def _ranked(model: Model, shapes: Mapping[str, tuple[int | str, ...]]) -> Model:
     """Return the model with open dimensions for inputs that declare no shape."""
+    # places in the list, because the copy has other messages
     named = (place for place, info in enumerate(model.proto.graph.input) if info.name in shapes)
     places = [place for place in named if not has_shape(model.proto.graph.input[place].type)]
     if not places:
@@ -91,6 +92,7 @@ def resized(
     other = None if second is None else loaded(second)
     result, plan, inlined = follow(model.copy(), symbols, other)
     changes = [f"inlined function {name!r}: it contains values that change" for name in inlined]
+    # the plan was made on a copy whose functions are inlined; now its constants change
     rewriting = Resizing(result, plan)
     changes += rewriting.run()
     _require_elements(result, rewriting.emptied)

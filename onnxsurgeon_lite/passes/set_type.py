@@ -79,6 +79,7 @@ class SetType:
         outside.tensor_type.elem_type = new
         index = GraphIndex.of(result)
         known = converter(index, declared.name, "Cast")
+        # an earlier Cast that leads back to this dtype
         kind = None if known is None else index.type_of(known[1])
         if known is not None and kind is not None and kind.tensor_type.elem_type == new:
             take_away(index, declared.name, outside, *known)
@@ -105,35 +106,42 @@ class _Moving:
         self.new = new
         self.old = old
         self._taken = Taken(self.index)
+        # sorted at the end, so positions stay valid until then
         self._places: list[tuple[int, NodeProto | None]] = []  # a new node; None: one goes away
         self._gone: set[str] = set()  # values
 
     def inward(self, source: str, value: str) -> None:
         """Move the Cast from an input (`source`) to `value` down, as far as it goes."""
         border = value
+        # (value in the new dtype, the same in the old one, place where a Cast from one to the other goes)
         pending = [(source, value, 0)]
         while pending:
             source, value, place = pending.pop()
+            # something still needs the old dtype
             is_read = value in self.index.outputs
             for position in self.index.readers([value])[value]:
                 node = self.index.nodes[position]
                 moved = self._past(node, source, value)
                 is_read |= moved is None or value in captured(node)
+                # the Cast is after this node now
                 pending += ((new, old, position + 1) for new, old in moved or ())
             if not is_read:
                 self._gone.add(value)
             elif value != border:
                 cast = helper.make_node("Cast", [source], [value], to=self.old)
                 self._places.append((place, cast))
+        # the border's own Cast goes if nothing needs it
         self._settle([border] if border in self._gone else [])
 
     def _past(self, node: NodeProto, source: str, value: str) -> list[tuple[str, str]] | None:
         """Make a reader of a Cast read its input; return the Casts that its results need instead; None if it cannot."""
         slots = [slot for slot, name in enumerate(node.input) if name == value]
+        # a node that takes the new dtype itself needs no Cast at all
         if slots and all(self._takes(node, slot) for slot in slots):
             for slot in slots:
                 node.input[slot] = source
             return []
+        # only through the data input: indices and shapes stay as they are
         if slots != [0] or not self._moves(node):
             return None
         node.input[0] = source
@@ -144,6 +152,7 @@ class _Moving:
     def outward(self, value: str, output: str) -> None:
         """Move the Cast from `value` to an output up, as long as nothing else reads what it passes."""
         border = output
+        # the node that makes the value, as long as a Cast can stand before it
         while (position := self._passable(value)) is not None:
             node = self.index.nodes[position]
             source = node.input[0]
@@ -159,6 +168,7 @@ class _Moving:
         """Put the new Casts where they belong, and take away the one that made a value before."""
         nodes = self.graph.node
         self._places += ((place, None) for place in self.index.makers(unneeded))
+        # from the end, so that places stay; at one place insertions before removals
         for place, cast in sorted(self._places, key=lambda p: (p[0], p[1] is None), reverse=True):
             if cast is None:
                 del nodes[place]
@@ -170,11 +180,14 @@ class _Moving:
         """Return the node before a Cast if the Cast can stand before it."""
         position = self.index.maker(value)
         readers = self.index.readers([value])[value]
+        # another reader needs the value as it is
         if position is None or len(readers) > 1 or value in self.index.outputs:
             return None
         node = self.index.nodes[position]
         passes = self._moves(node) and len(node.output) == 1
+        # its other inputs must not be the same value
         passes = passes and node.input[0] not in node.input[1:]
+        # moving the Cast of a constant gains nothing
         return position if passes and constant(self.index, node.input[0]) is None else None
 
     def _declared(self, name: str) -> str:
@@ -201,6 +214,7 @@ class _Moving:
             return False
         variable = schema.inputs[min(slot, len(schema.inputs) - 1)].type_str
         others = [p.type_str for p in chain(schema.inputs, schema.outputs)]
+        # no other input or output has this type variable, so nothing else changes with it
         return others.count(variable) == 1 and _allows(schema, variable, self.new)
 
 

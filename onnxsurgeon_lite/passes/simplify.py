@@ -70,10 +70,12 @@ class Simplify:
         require_schemas(applied.index)
         steps = self.steps()
         repeated = [step for step in steps if not isinstance(step, Infer)]
+        # round after round, until every step in sequence found nothing
         for step in cycle(repeated):
             applied.apply(step)
             if applied.idle >= len(repeated):
                 break
+        # types at last, when nothing changes any more
         for step in steps[len(repeated) :]:
             applied.apply(step)
         notes = list(chain.from_iterable(applied.notes.values()))
@@ -106,6 +108,7 @@ class _Applied:
     def apply(self, step: "_Step") -> None:
         result = step.edit(self.index)
         if result.changed:
+            # types that are known already are not inferred again
             before, self.index = self.index, GraphIndex.of(result.model)
             carry_types(before, self.index)
         self.idle = 0 if result.changed else self.idle + 1

@@ -71,11 +71,13 @@ def _skip(index: GraphIndex, proto: ModelProto, graph: GraphProto) -> list[str]:
     skips = _Noops(index).skips()
     if not skips:
         return changes
+    # output of a no-op -> its input; input -> the graph output whose name it gets
     names = {index.nodes[position].output[0]: source for position, source in skips.items()}
     outputs = {source: name for name, source in names.items() if name in index.outputs}
     rename_uses((graph.node[position] for position in index.reading(names)), names)
     drop_at(graph.node, skips)
     drop_declarations(graph, names.keys() - index.outputs.keys() | outputs.keys())
+    # an output keeps its name: the value that is left gets it
     rename_values(proto, graph, outputs)
     return [f"removed {len(skips)} nodes that return their input"] + changes
 
@@ -90,8 +92,10 @@ class _Noops:
     def skips(self) -> dict[int, str]:
         """Return node -> the value that it returns."""
         found: dict[int, str] = {}
+        # value -> what it is, through no-ops before it
         values: dict[str, str] = {}
         annotations = self.index.graph.quantization_annotation
+        # names that must stay
         fixed = {a.tensor_name for a in annotations} | self.index.outputs.keys()
         candidates = map(self._candidates, _HANDLED)
         every = sorted(chain.from_iterable(candidates))
@@ -99,12 +103,14 @@ class _Noops:
             row = self.index.row(position)
             if row.domain or self._uses_more(row.outputs):
                 continue
+            # an attribute that a call decides
             if row.attributed and walk.has_references(self.index.nodes[position]):
                 continue
             returned = self._returned(position, row)
             if returned is None:
                 continue
             name, source = row.outputs[0], values.get(returned, returned)
+            # an output can only be replaced by an inner value that is free to take its name
             if name in fixed and (
                 name not in self.index.outputs
                 or source not in self.index.producer
@@ -112,6 +118,7 @@ class _Noops:
             ):
                 continue
             found[position] = values[name] = source
+            # that value has the output's name now, so it cannot take a second one
             fixed |= {source} if name in fixed else set()
         return found
 
@@ -122,6 +129,7 @@ class _Noops:
             return [p for p in places if self.keeps_order(self.index.nodes[p])]
         if not places or operator not in _NEUTRAL:
             return places
+        # only readers of such a constant: few of the many Add and Mul
         number, _ = _NEUTRAL[operator]
         neutral = {name for name in self.constants if self._is_all(name, number)}
         readers = chain.from_iterable(self.index.readers(neutral).values()) if neutral else ()
@@ -148,6 +156,7 @@ class _Noops:
 
     def _neutral(self, row: NodeRow) -> str | None:
         """Return the operand that a node returns because the other one is 0, or 1."""
+        # row.needs: the two operands
         number, places = _NEUTRAL[row.op_type]
         for place in places if len(row.needs) > 1 else ():
             other, value = row.needs[place], row.needs[1 - place]
@@ -162,6 +171,7 @@ class _Noops:
             return False
         if key not in self.neutral:
             array = self.array(name)
+            # one element first: most constants differ there already
             same = array is not None and array.size and array.flat[0] == number
             self.neutral[key] = bool(same and np.all(array == number))
         return self.neutral[key]
@@ -187,6 +197,7 @@ class _Noops:
             return False
         if not (first.HasField("shape") and second.HasField("shape")):
             return False  # no shape and a scalar's empty one are equal messages
+        # "is" first: values share messages
         if first is not second and first.shape != second.shape:
             return False
         return all(dim.WhichOneof("value") for dim in first.shape.dim)
@@ -213,12 +224,14 @@ class _Noops:
 
     def takes_all(self, node: NodeProto) -> bool:
         """Return whether a Slice goes forward, and takes everything."""
+        # steps are the fifth input
         steps = self.array(node.input[4]) if len(node.input) > 4 else np.ones(1)
         return steps is not None and bool((steps == 1).all()) and self.keeps_type(node)
 
     def adds_nothing(self, node: NodeProto) -> bool:
         """Return whether all pads of a Pad are 0."""
         pads: Array | None = None
+        # since opset 11 an input, before that an attribute
         if len(node.input) > 1:
             pads = self.array(node.input[1])
         else:
@@ -227,6 +240,7 @@ class _Noops:
 
     def drops_nothing(self, node: NodeProto) -> bool:
         """Return whether a Dropout is not in training mode."""
+        # the third input is training_mode
         training = node.input[2] if len(node.input) > 2 else ""
         array = self.array(training) if training else np.zeros(1)
         return array is not None and not array.any()

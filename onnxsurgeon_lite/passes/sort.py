@@ -52,6 +52,7 @@ def _scopes(proto: ModelProto) -> list[tuple[str, Nodes]]:
 
 
 def _order(model: Model, nodes: Nodes, place: str) -> list[int]:
+    # a body or function: a graph of its nodes alone
     if nodes is not model.proto.graph.node:
         model = Model(ModelProto())
         model.proto.graph.node.extend(nodes)

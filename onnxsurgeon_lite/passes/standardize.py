@@ -67,9 +67,11 @@ def _standard(model: Model) -> tuple[Model, Counter[str], dict[str, str]]:
     reasons: dict[str, str] = {}
 
     def function_of(part: GraphIndex, node: NodeProto, version: int) -> FunctionProto | None:
+        # called for each node: the function that stands for it, None where it stays
         if not is_contrib(node):
             return None
         try:
+            # the form depends on the types of the operands
             kinds = [part.type_of(name) if name else None for name in node.input]
             return contrib_function(node, kinds, version)
         except EditError as error:

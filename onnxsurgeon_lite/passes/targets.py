@@ -20,6 +20,7 @@ def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeP
     """Return id -> selected node; ids of nodes in bodies and functions (`@12/then_branch/@3`) included."""
     found: dict[str, NodeProto] = {}
     for selector in split_names(index, selectors):
+        # "@12/then_branch/@3" -> "@12/then_branch", "3"
         path, inside, number = selector.rpartition("/@")
         if inside and is_count(number):
             body = next((body for body in index.inner_bodies if body.path == path), None)
@@ -48,6 +49,7 @@ def one_value(index: GraphIndex, selector: str, notes: list[str]) -> str:
 def readers(index: GraphIndex, value: str, selectors: Iterable[str]) -> list[int]:
     """Return the readers of a value: the selected ones, or all."""
     reading = index.readers([value])[value]
+    # each node once, in the order asked for
     chosen = list(dict.fromkeys(select_node(index, s) for s in split_names(index, selectors)))
     for position in chosen:
         if position not in reading:
@@ -68,6 +70,7 @@ def ends(
     """
     found: list[str] = []
     for selector in split_names(index, selectors):
+        # a name that has `*` itself is that name
         matching = [selector] if selector in known else []
         if not matching and is_glob(selector):
             matching = list(filter(glob(selector), known))

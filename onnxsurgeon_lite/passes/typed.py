@@ -32,6 +32,7 @@ def _plain(value: object) -> object:
         )
     if isinstance(value, Model):
         return f"a model of {len(value.proto.graph.node)} nodes"
+    # pairs become a table
     if isinstance(value, tuple) and value and all(isinstance(v, tuple) for v in value):
         return {str(key): _plain(item) for key, item in value}
     return list(map(_plain, value)) if isinstance(value, tuple | list) else value
@@ -48,6 +49,7 @@ def as_command(steps: Sequence[Pass], path: Path | None) -> list[str]:
 def _words(step: Pass) -> Iterator[str]:
     """Yield what follows the model on the command line; nothing if it cannot be typed."""
     match step:
+        # only edits without parts that cannot be typed; the others give no words
         case SetAttr(nodes, attributes, ()):
             yield listed(nodes)
             yield from _pairs(attributes)

@@ -40,6 +40,7 @@ class Unshare:
         result, taken, changes = model.copy(), value_names(index), []
         graph = result.proto.graph
         for tensor in [t for t in graph.initializer if t.name in chosen and t.name not in kept]:
+            # a node that reads it twice counts once
             readers = sorted(set(index.users(tensor.name)))
             # outputs read the old name, too
             for position in readers[1:]:

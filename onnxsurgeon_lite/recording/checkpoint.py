@@ -39,6 +39,7 @@ def open_checkpoint(path: Path) -> ReferenceSet:
         require_regular(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle versions that torch then refuses anyway
+            # tensors stay in the file, if its format allows that
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_archive(path))
     except pickle.UnpicklingError as error:
         raise ReferenceSetError(
@@ -52,6 +53,7 @@ def open_checkpoint(path: Path) -> ReferenceSet:
             f"cannot read {str(path)!r}: {said(error).splitlines()[0]}"
         ) from error
     state = _unwrapped(found)
+    # what training scripts store besides parameters is left out
     entries = {
         str(name): Entry(partial(_array, tensor), tuple(tensor.shape))
         for name, tensor in state.items()
@@ -72,6 +74,7 @@ def _is_archive(path: Path) -> bool:
 
 def _unwrapped(found: object) -> Mapping[object, object]:
     """Return the state dict, also from inside the dict that training scripts put around it."""
+    # a dict that contains itself must not be searched forever
     seen = set[int]()
     while isinstance(found, Mapping) and id(found) not in seen:
         seen.add(id(found))
@@ -87,6 +90,7 @@ def _array(tensor: "torch.Tensor") -> Array:
 
     from onnxsurgeon_lite.recording.torch_recorder import DTYPES
 
+    # bytes first: numpy has no bfloat16 of torch's
     raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     dtype = dtypes.numpy_dtype(dtypes.data_type_of(DTYPES[tensor.dtype]))
     return np.asarray(raw.numpy()).view(dtype).reshape(tensor.shape)

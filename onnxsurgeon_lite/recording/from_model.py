@@ -68,6 +68,7 @@ def record(
         stream = computed_wide(index, feeds, runtime, values, progress)
     else:
         stream = computed(index, feeds, runtime, values, progress, budget)
+    # these formats are written as a whole
     if target.suffix in (".npz", ".safetensors"):
         return save_stream(target, stream)
     count, coarse = 0, coarse_values(index)
@@ -94,6 +95,7 @@ def place_of(
         return {}
     origin = index.origins[position]
     return {
+        # module, class and line, as far as the exporter recorded them
         "scope": origin.scope,
         "class": origin.class_name,
         "source": origin.source,
@@ -115,6 +117,7 @@ def computed(
     """
     yield from _given(index, feeds, values)
     exposed = expose_inner(index, [name for name in values if name not in index])
+    # the graph with values of bodies as outputs, if any are asked for
     whole = GraphIndex.of(exposed.model) if exposed.asked else index
     observer = Observer(whole, runtime, budget=budget)
     observer.feed(feeds)
@@ -140,17 +143,20 @@ def computed_wide(
         index.require(name)
     yield from _given(index, feeds, values)
     requested = set(values or index.producer)
+    # only what the requested values depend on
     needed = index.ancestors(requested & index.producer.keys())
     with Float64(Observer(index, runtime), seconds=_LONGEST) as evaluator:
         live: dict[str, RunValue] = {name: widened(value) for name, value in feeds.items()}
         for number, position in enumerate(p for p in index.order if p in needed):
             progress(f"{number} of {len(needed)} nodes computed in float64")
+            # inputs that are values of this run; constants are in the model
             made = evaluator.outputs(
                 position, {n: live[n] for n in index.reads[position] if n in live}
             )
             yield from ((n, v) for n, v in made.items() if n in requested and v is not None)
             rank = index.places[position]
             live |= made
+            # values are dropped after their last reader
             live = {n: v for n, v in live.items() if index.last_use.get(n, -1) > rank}
 
 

@@ -44,11 +44,13 @@ def record_factory(
         model: an ONNX model whose input names are used.
         compiler: the backend of `torch.compile`; then only what the whole module returns is recorded.
     """
+    # names of the model's inputs, to which tensors are bound in order
     inputs = required_inputs(GraphIndex.of(loaded(model))) if model is not None else []
     try:
         module, args, kwargs = _module(target)
         if feeds is not None:
             sample = _bound(module, _tensors(open_references(feeds, inputs)))
+            # feeds take the place of the factory's arguments
             args, kwargs = sample.args, sample.kwargs
         done = record_module(
             _Compiled(module, compiler) if compiler else module,
@@ -72,6 +74,7 @@ class _Compiled(torch.nn.Module):
 
     def __init__(self, module: torch.nn.Module, compiler: str) -> None:
         super().__init__()
+        # not as an attribute of the module: torch would find its parts
         vars(self)["forward"] = torch.compile(module.eval().forward, backend=compiler)
 
 
@@ -86,12 +89,14 @@ def _module(target: object) -> tuple[torch.nn.Module, object, Mapping[str, objec
 def _bound(module: torch.nn.Module, feeds: Mapping[str, torch.Tensor]) -> ModuleCall:
     """Bind tensors to `forward`'s parameters: by name if it has parameters of these names, otherwise in order."""
     parameters = inspect.signature(module.forward).parameters
+    # by name only if every feed has a parameter
     if all(name in parameters for name in feeds):
         return ModuleCall((), dict(feeds))
     return ModuleCall(tuple(feeds.values()), {})
 
 
 def _tensors(feeds: ReferenceSet) -> dict[str, torch.Tensor]:
+    # a set may hold values besides its inputs; a file of arrays alone says nothing about inputs
     names = [name for name in feeds if feeds.entries[name].is_input] or list(feeds)
     of_name = {name: dtype for dtype, name in DTYPES.items()}
     found = {}
@@ -104,6 +109,7 @@ def _tensors(feeds: ReferenceSet) -> dict[str, torch.Tensor]:
             raise UsageError(
                 f"feed {name!r} has dtype {called}, which torch does not support", "leave it out"
             )
+        # a tensor on memory of its own, which torch may write to
         raw = bytearray(dtypes.encode(array))
         flat = torch.frombuffer(raw, dtype=of_name[called]) if raw else torch.empty(0)
         found[name] = flat.to(of_name[called]).reshape(array.shape)

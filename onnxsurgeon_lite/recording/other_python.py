@@ -39,6 +39,7 @@ def record_with(
     options = [f"--scope={scope}" for scope in split(scopes)]
     options += [f"--input-name={name}" for name in inputs]
     options += ["--operators"] if operators else []
+    # what comes after "--" is no option, even if it begins with a dash
     words = [python, str(_SCRIPT), f"--output={folder}"] + options + ["--", factory]
     try:
         code, output = run_to_end(words, timeout or _SECONDS)
@@ -46,6 +47,7 @@ def record_with(
         raise ReferenceSetError(f"{python}: {error}", "allow more time with --timeout") from error
     text = output.decode(errors="replace")
     done = _DONE.search(text)
+    # the recorder's notes, a line each
     if code == 0 and done is not None:
         notes = [line[6:] for line in text.splitlines() if line.startswith("note: ")]
         return Recording(int(done[1]), folder, notes)

@@ -119,6 +119,7 @@ def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, obj
     Raises:
         RecordError: there is no such file or function, or the function needs arguments, raises or returns another type.
     """
+    # from the right: a path may have colons
     path, colon, name = target.rpartition(":")
     if not colon or not path.endswith(".py"):
         raise RecordError(f"{target!r} does not name a factory", "write FILE.py:function")
@@ -149,6 +150,7 @@ def call_factory(
         ) from error
     said = f"factory {name!r} returned"
     with _explained(f"factory {name!r}"):
+        # a factory that draws weights without a seed gives others each time, unlike those of the export
         seed, state = torch.initial_seed(), torch.get_rng_state()
         made = module_of(factory(), said)
         drawn = not torch.equal(torch.get_rng_state(), state)
@@ -169,6 +171,7 @@ def _require_same_weights(one: torch.nn.Module, other: torch.nn.Module, factory:
 
 def module_of(made: object, said: str) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
     """(module, args, kwargs) from a module, or a tuple of the first of them."""
+    # module; (module, args); (module, args, kwargs)
     parts = made if isinstance(made, tuple) else (made,)
     if not isinstance(parts[0], torch.nn.Module) or len(parts) > 3:
         raise RecordError(
@@ -187,6 +190,7 @@ def module_of(made: object, said: str) -> tuple[torch.nn.Module, object, Mapping
 
 
 def _samples(args: object) -> list[tuple[object, ...]]:
+    # a list holds samples; anything else is one
     several = args if isinstance(args, list) else [args]
     if not several:
         raise RecordError(
@@ -203,6 +207,7 @@ def _imported(path: str) -> object:
         raise RecordError(f"{path!r} is not a Python file")
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[name] = loaded  # dataclasses and pickles look up their module
+    # imports of the file's neighbors work as when it is run
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     try:
         with _explained(repr(path)):
@@ -220,6 +225,7 @@ def _explained(what: str) -> Iterator[None]:
         yield
     except RecordError:
         raise
+    # SystemExit: scripts without a main guard may call exit
     except (Exception, SystemExit) as error:
         raise RecordError(f"{what} raised {_raised(error)}", trace=_own_lines(error)) from error
 
@@ -231,6 +237,7 @@ def _raised(error: BaseException) -> str:
 
 def _own_lines(error: BaseException) -> str:
     """Return the user's own lines of the traceback."""
+    # frames of torch, of this file, and of generated code
     foreign = (__file__, contextlib.__file__, "<", _TORCH)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(foreign)]
@@ -247,6 +254,7 @@ def _check(module: object, scopes: Sequence[str]) -> None:
         )
     paths = [path for path, _ in module.named_modules(remove_duplicate=False)]
     for pattern in scopes:
+        # paths of shared modules, too
         if not any(_fits([pattern], path) for path in paths):
             raise RecordError(
                 f"the module has no submodule {pattern!r} (it has {len(paths)})",
@@ -285,6 +293,7 @@ def _evaluating(module: torch.nn.Module) -> Iterator[None]:
 
 def _on_device_of(module: torch.nn.Module, sample: ModuleCall) -> ModuleCall:
     """Move the arguments to the device of the module's weights, if all weights are on one."""
+    # weights on several devices: the module distributes its inputs itself
     devices = {p.device for p in chain(module.parameters(), module.buffers())}
     if len(devices) != 1:
         return sample
@@ -300,12 +309,14 @@ def _write_inputs(
     writer: "_Folder", module: torch.nn.Module, sample: ModuleCall, input_names: Sequence[str]
 ) -> None:
     try:
+        # as Python binds them, so names are those of the parameters
         bound = inspect.signature(module.forward).bind(*sample.args, **sample.kwargs)
     except TypeError as error:
         raise RecordError(
             f"{type(module).__name__}.forward cannot be called like this: {error}",
             "return the arguments from the factory, or give feeds",
         ) from error
+    # tensors inside of arguments have names such as `past[0]`
     parts = (part for key, value in bound.arguments.items() for part in _flat(key, value))
     given = {name: part for name, part in parts if isinstance(part, torch.Tensor)}
     for name, called in _renamed(list(given), input_names).items():
@@ -314,6 +325,7 @@ def _write_inputs(
 
 def _renamed(names: list[str], inputs: Sequence[str]) -> dict[str, str]:
     """Rename inputs to the model's names: equal names first, the others in order."""
+    # without the names of a model, all keep their own
     left = [name for name in inputs if name not in names]
     others = [name for name in names if name not in inputs] if inputs else []
     if len(left) != len(others) and inputs:
@@ -343,8 +355,10 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, object]]:
 
 def _parts(name: str, value: object, depth: int = 4) -> list[tuple[str, object]]:
     """Return the tensors of another object, such as a cache of keys and values."""
+    # what torch does not know as a container is a leaf of itself
     leaves = torch.utils._pytree.tree_leaves(value)
     if any(leaf is value for leaf in leaves):  # torch does not know its parts
+        # then its attributes
         items = list(getattr(value, "__dict__", {}).items())
     else:
         items = [(str(number), leaf) for number, leaf in enumerate(leaves)]
@@ -360,6 +374,7 @@ def _parts(name: str, value: object, depth: int = 4) -> list[tuple[str, object]]
 def _fits(patterns: Sequence[str], path: str) -> bool:
     """Return whether a module path, or that of an enclosing module, matches a glob; no globs match everything."""
     parts = path.split(".")
+    # "a.b.c" -> "a", "a.b", "a.b.c"; also "a.b.c.", for globs such as `a.b.c.*`
     around = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
     candidates = (*around, f"{path}.")
     return not patterns or any(fnmatch.fnmatchcase(c, p) for c in candidates for p in patterns)
@@ -369,12 +384,14 @@ def _record_calls(
     writer: "_Folder", module: torch.nn.Module, sample: ModuleCall, scopes: Sequence[str]
 ) -> None:
     """Store the output of each submodule, before an in-place operation can overwrite it."""
+    # path -> how often it was called
     calls = Counter[str]()
 
     def stored(path: str) -> Callable[..., None]:
         def hook(called: torch.nn.Module, args: object, result: object) -> None:
             calls[path] += 1
             name = path or type(called).__name__
+            # the first call has the plain name, unless an input took it
             numbered = f"{name}#{calls[path]}"
             parts = list(_flat(numbered if calls[path] > 1 else name, result))
             if any(writer.holds(part) for part, _ in parts):
@@ -390,6 +407,7 @@ def _record_calls(
         if not _fits(scopes, path):
             continue
         if not isinstance(part, torch.jit.ScriptModule):
+            # a shared module has several paths: the first is its name
             names.setdefault(part, path)
         elif not isinstance(module.get_submodule(path.rpartition(".")[0]), torch.jit.ScriptModule):
             writer.notes.append(f"{path!r} was not recorded, because it is TorchScript")
@@ -424,6 +442,7 @@ def _record_operators(
     try:
         with _quiet():
             program = torch.export.export(module, sample.args, sample.kwargs, strict=False)
+            # as the exporter breaks operators down, so that names are its names
             program = program.run_decompositions(_decompositions())
     except Exception as error:
         raise RecordError(
@@ -436,12 +455,14 @@ def _record_operators(
         def run_node(self, n: torch.fx.Node) -> object:
             result = super().run_node(n)
             place = _node_place(n)
+            # inputs and attributes are no operators
             chosen = n.op == "call_function" and _fits(scopes, place["scope"])
             if chosen and isinstance(result, torch.Tensor):
                 writer.add(n.name, result, place)
             return result
 
     graph = program.module()
+    # the program takes flat arguments
     flat_args = torch.utils._pytree.tree_leaves((sample.args, sample.kwargs))
     with _explained("the exported program"):
         Recorder(graph).run(*flat_args)
@@ -466,6 +487,7 @@ def _decompositions() -> "dict[torch._ops.OperatorBase, Callable[..., object]]":
     except ImportError:
         return {}
     registry = _registration.ONNXRegistry.from_torchlib()
+    # operators that the exporter translates stay whole
     supported = _decomp.get_onnx_implemented_overloads(registry)
     table = _decomp.create_onnx_friendly_decomposition_table(set(supported))
     return {op: rule for op, rule in table.items() if isinstance(op, torch._ops.OperatorBase)}
@@ -473,8 +495,10 @@ def _decompositions() -> "dict[torch._ops.OperatorBase, Callable[..., object]]":
 
 def _node_place(node: torch.fx.Node) -> dict[str, str]:
     """Return scope, class and line of an operator."""
+    # the innermost module
     stack = list(node.meta.get("nn_module_stack", {}).values())
     path, kind = stack[-1] if stack else ("", "")
+    # 'File "model.py", line 42, in forward' -> '"model.py"' and the rest
     frames = [
         line.split('"')[1:] for line in (node.stack_trace or "").splitlines() if 'File "' in line
     ]
@@ -502,13 +526,17 @@ class _Folder:
         self.sample = 0
         self.entries: list[dict[str, object]] = []
         self.notes: list[str] = []
+        # (sample, name)
         self._names = set[tuple[int, str]]()
+        # memory, shape, strides and dtype -> (the tensor, its version, where it was written)
         self._written: dict[object, tuple[weakref.ref[torch.Tensor], int, dict[str, object]]] = {}
         self._made = False
 
     def __enter__(self) -> "_Folder":
         try:
+            # a folder that this process made is removed again after an error
             self._made = not self.folder.exists()
+            # beside the result: a file can only be renamed within a file system
             near = self.folder.parent if self._made else self.folder
             self._file = tempfile.TemporaryFile(buffering=1 << 20, dir=near)  # noqa: SIM115
         except OSError as error:
@@ -525,6 +553,7 @@ class _Folder:
         try:
             if error is None:
                 self.folder.mkdir(exist_ok=True)
+                # values first, under a hidden name; the index makes them visible
                 _appear(self._file, values)
                 old = _old_values(self.folder)
                 name = _free_name(self.folder)
@@ -563,6 +592,7 @@ class _Folder:
             self.notes.append(f"{name!r} was not recorded: it is {tensor.dtype}, {tensor.layout}")
             return
         known = {key: text for key, text in place.items() if text}
+        # memory may be used again by another tensor: the reference and the version tell
         key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         alive, version, where = self._written.get(key, (None, 0, {}))
         if alive is None or alive() is None or version != tensor._version:
@@ -574,6 +604,7 @@ class _Folder:
     def _write(self, name: str, tensor: torch.Tensor) -> dict[str, object]:
         data = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
         length, offset = data.numel() * data.element_size(), self._file.tell()
+        # the bytes themselves: numpy has no bfloat16
         if length:
             try:
                 self._file.write((ctypes.c_char * length).from_address(data.data_ptr()))

@@ -15,9 +15,11 @@ _CACHE = {"GroupQueryAttention": (3, 4), "MultiHeadAttention": (6, 7), "Concat":
 def _caches(index: GraphIndex) -> dict[str, dict[int, int]]:
     """Return the inputs of a model for onnxruntime that are caches, and the sizes of axes that their readers fix."""
     found: dict[str, dict[int, int]] = {}
+    # only onnxruntime's own operators say which inputs are caches
     if RUNTIME_DOMAIN not in opset_versions(index.model.proto.opset_import):
         return found
     for name, declared in index.inputs.items():
+        # [batch, heads, past, head size]
         if len(dims_of(declared.type)) == 4:
             for node, slot in _readers(index, name):
                 if slot in _CACHE.get(node.op_type, ()):
@@ -38,13 +40,16 @@ def _readers(index: GraphIndex, name: str) -> Iterator[tuple[NodeProto, int]]:
 def _fixed(index: GraphIndex, node: NodeProto) -> dict[int, int]:
     """Return axis -> size of the cache that a node reads, as far as they are known."""
     is_attention = node.op_type != "Concat"
+    # an attention reads [batch, tokens, hidden]; a Concat joins the cache with what is new, of its shape
     like = node.input[0 if is_attention else -1]
     index.learn_types([like])
     sizes = [dim.dim_value for dim in dims_of(index.types.get(like))]
     if not is_attention:
         return {1: sizes[1], 3: sizes[3]} if len(sizes) == 4 else {}
     numbers = {name: attribute.i for name, attribute in by_name(node.attribute).items()}
+    # grouped queries share keys and values: then there are fewer of these heads
     heads, own = numbers.get("num_heads", 0), numbers.get("kv_num_heads", 0)
+    # packed: queries, keys and values are one input
     parts = heads if any(node.input[1:3]) else heads + 2 * own
     fixed = {1: own or heads}
     if len(sizes) == 3 and parts:
@@ -69,9 +74,11 @@ def usual_dims(index: GraphIndex, dims: Mapping[str, int]) -> dict[str, int]:
     fixed = {**cache_sizes(index), **dims}
     mask, tokens = (_last(index, name) for name in ("attention_mask", "input_ids"))
     past = _past(index)
+    # a window that slides fixes the length of the past
     windows = [sizes[2] for sizes in _caches(index).values() if sizes.get(2)]
     if past and windows:  # a window that is not full holds numbers that nobody wrote
         fixed.setdefault(past, max(windows))
+    # the mask covers the past and the new tokens; where it has a symbol of its own, nothing else says so
     if past and mask not in ("", tokens, past):
         fixed.setdefault(mask, fixed.get(past, 1) + fixed.get(tokens, 1))
     return fixed
@@ -101,7 +108,9 @@ def usual_fill(index: GraphIndex, name: str, dims: Mapping[str, int]) -> str | N
     ]
     if name == "position_ids" and len(sizes) == 2:
         first = dims.get(past, 1)
+        # positions go on after the cache
         return str([list(range(first, first + sizes[1]))] * sizes[0])
+    # token numbers: the input that looks rows of a table up
     for position in index.consumers.get(name, ()):
         node = index.nodes[position]
         table = index.dense(node.input[0])

@@ -57,10 +57,13 @@ class Child:
         arguments: tuple[str, ...] = (),
         python: str = "",
     ) -> None:
+        # all that `restarted` needs
         self._again = memory_limit, script, arguments, python
+        # a fork has a copy of this object, but not the process
         self._owner = os.getpid()
         self._files = TemporaryFolder() if arguments else None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it is open as long as the child runs
+        # an inherited socket, or a port of this machine
         with Meeting() as meeting:
             words = (str(_SCRIPTS / script),) + arguments
             start = functools.partial(
@@ -68,6 +71,8 @@ class Child:
                 guarded(*words, memory_limit=memory_limit, python=python, place=meeting.place),
                 env={**os.environ, "TMPDIR": self._files.name} if self._files else None,
                 pass_fds=meeting.inherited,
+                # where a child cannot be tied to its parent by the system, the end of its standard input ends
+                # it
                 stdin=subprocess.DEVNULL if AT_START else subprocess.PIPE,
                 stdout=self._log,
                 stderr=self._log,
@@ -78,6 +83,7 @@ class Child:
             self._process = start() if lasts else _starter(os.getpid()).submit(start).result()
             self._socket = meeting.connected(self._process)
         self._stream = self._socket.makefile("rwb")
+        # waits for a reply with a time limit
         self._ready = selectors.DefaultSelector()
         self._ready.register(self._socket, selectors.EVENT_READ)
         self.lock = threading.RLock()
@@ -96,10 +102,12 @@ class Child:
 
     def close(self) -> None:
         """End the process at once; in a fork of the one that started it, let go of it."""
+        # closed already
         if self._socket.fileno() < 0:
             return
         mine = self._owner == os.getpid()
         if mine:
+            # with what it has started itself
             end_with_descendants(self._process)
             self._process.wait()
             with contextlib.suppress(OSError):
@@ -140,20 +148,24 @@ class Child:
             self._stream.writelines(payloads)
             self._stream.flush()
             self._stage = _WAITING
+            # writing the payload has taken part of the time
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._ready.select(left):
                 end_with_descendants(self._process)
                 raise RuntimeTimeout(
+                    # what it computes is of no use: the process is ended, not only the request
                     f"the runtime did not finish within {timeout:g} seconds",
                     "allow more time with --timeout",
                 )
             self._stage = _TALKING
+            # an end without a reply: it died
             line = self._stream.readline()
             if not line:
                 raise EOFError
             self._stage = _IDLE
         reply: Reply = json.loads(line)
         if "error" in reply:
+            # its own hint, such as that of a backend's error
             hint = reply.get("hint")
             raise RuntimeFailure(str(reply["error"]), str(hint) if hint else None)
         return reply
@@ -175,6 +187,7 @@ class Child:
 
     def stop(self, patience: float) -> bool:
         """Cancel the interrupted request; return whether the process stopped in time and can go on."""
+        # only a running request can be cancelled; half a message cannot
         if self._stage == _WAITING and hasattr(signal, "SIGUSR1"):
             with contextlib.suppress(RuntimeCrash), self._watched():
                 self._process.send_signal(signal.SIGUSR1)
@@ -200,15 +213,18 @@ class Child:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
+        # sharing the connection with another process would mix their messages
         if self._owner != os.getpid():
             text = "the runtime's process belongs to the process that this one was forked from"
             raise UsageError(text, "start a runtime in each process")
         try:
             yield
         except (EOFError, OSError) as error:
+            # the log says what the broken connection does not
             cause = self._cause()
             missing = _MISSING.search(cause)
             if missing:
+                # of another interpreter, or of this one
                 python = self._again[-1]
                 hint = command(python, "-m", "pip", "install", missing[1]) if python else _INSTALL
                 raise UsageError(f"{python or 'this Python'} has no {missing[1]}", hint) from error
@@ -218,9 +234,11 @@ class Child:
             ) from error
 
     def _cause(self) -> str:
+        # the exit code comes a moment after the connection has gone
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
         code = self._process.returncode
+        # the last line is where a traceback or an assertion says what happened
         last = self.log().strip().splitlines()[-1:]
         if code is None:
             return "it closed its connection"

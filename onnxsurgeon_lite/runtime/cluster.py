@@ -46,6 +46,7 @@ def cluster(place: str, jobs: int, notes: list[str]) -> Iterator[Pool]:
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(_connected(place, jobs))
         notes.append(f"dashboard: {client.dashboard_link}")
+        # `pure=False`: equal arguments are different tasks
         executor = client.get_executor(pure=False)
         pool = Pool(executor, _Width(client), local=False, lost=(KilledWorker,))
         # a task, not scattered data: where its worker is lost, it is made again
@@ -67,6 +68,7 @@ def _connected(place: str, jobs: int) -> "Iterator[Client]":
             if place == "local":
                 client = stack.enter_context(Client(stack.enter_context(workers_here(jobs))))
             else:
+                # a file that the scheduler wrote, or an address
                 where = {"scheduler_file": place} if Path(place).is_file() else {"address": place}
                 client = stack.enter_context(Client(timeout=_PATIENCE, **where))
             client.wait_for_workers(1, timeout=_PATIENCE)
@@ -126,6 +128,7 @@ class _Losses:
 
     def told(self) -> list[str]:
         """Say which workers were lost since the last time, and how many tasks of ours they had."""
+        # events since the last time
         events = [
             (when, event) for when, event in self._client.get_events("all") if when > self._last
         ]
@@ -135,6 +138,7 @@ class _Losses:
 
 def _lost(event: object) -> "Iterator[str]":
     if isinstance(event, dict) and event.get("action") == "remove-worker":
+        # tasks that it was computing, and results that only it had
         keys = {*event["processing-tasks"], *event["lost-computed-tasks"]}
         tasks = sum(str(key).startswith(f"{done.__name__}-") for key in keys)
         if tasks:

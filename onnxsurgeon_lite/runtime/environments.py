@@ -30,7 +30,9 @@ def interpreter_of(version: str) -> str:
     folder = cache / f"onnxruntime-{version}-python{python}"
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
+        # older versions were built for numpy 1
         numpy = "numpy" if _numbers(version) >= _NUMPY_2 else "numpy<2"
+        # a folder that is there is complete: it gets its name at the end
         with NewFolder(folder, ".*") as new:
             _run(version, sys.executable, "-m", "venv", str(new.path))
             pip = _python(new.path), "-m", "pip", "install"
@@ -46,20 +48,24 @@ def versions_between(text: str) -> list[str]:
         UsageError: there are fewer than two, or one is no version.
     """
     first, dots, last = text.partition("..")
+    # "1.20.1..1.22.0", or a list
     ends = [first, last] if dots else text.split(",")
     if len(ends) < 2 or not all(map(_VERSION.fullmatch, ends)):
         raise UsageError(f"{text!r} does not name versions of onnxruntime", _EXAMPLE)
     if not dots:
         return ends
     said = _run(text, sys.executable, "-m", "pip", "index", "versions", "onnxruntime")
+    # "Available versions: 1.22.0, 1.21.1, ..."
     every = re.split(r"[,\s]+", "".join(re.findall(r"Available versions: (.*)", said)))
     known = sorted(filter(_VERSION.fullmatch, every), key=_numbers)
+    # ends may be shorter: 1.20 means all of 1.20.x
     low, high = sorted(map(_numbers, ends))
     found = [
         v for v in known if low <= _numbers(v)[: len(low)] and _numbers(v)[: len(high)] <= high
     ]
     if len(found) < 2:
         raise UsageError(f"pip knows fewer than two versions of onnxruntime in {text}", _EXAMPLE)
+    # in the direction that was asked for
     return found if _numbers(first) <= _numbers(last) else found[::-1]
 
 
@@ -79,6 +85,7 @@ def _run(version: str, *words: str) -> str:
         raise UsageError(f"{version}: {error}", "see whether pip reaches an index") from error
     text = said.decode(errors="replace")
     if code:
+        # the line that pip writes last is often a notice about itself
         why = next((line for line in text.splitlines() if line.startswith("ERROR")), text[-200:])
         raise UsageError(
             f"pip fails for onnxruntime {version} and this Python: {why.strip()}",

@@ -134,6 +134,7 @@ def _axes(index: GraphIndex, dims: Mapping[str, int]) -> dict[str, tuple[int, in
     for name, declared in index.inputs.items():
         kind = declared.type.tensor_type
         if kind.HasField("shape"):
+            # a size may be fixed, given by the user, or unknown
             sizes = [known_size(d) or dims.get(d.dim_param) for d in kind.shape.dim]
             found[name] = len(sizes), sizes[0] if sizes else None
     return found
@@ -157,12 +158,14 @@ def sizes_of(index: GraphIndex, feeds: Feeds, dims: Mapping[str, int]) -> dict[s
     Raises:
         FeedsError: they contradict each other, or these sizes.
     """
+    # name -> (size, where it was found)
     found: dict[str, tuple[int, str]] = {name: (size, "--dim") for name, size in dims.items()}
     for name, value in feeds.items():
         shape = index.inputs[name].type.tensor_type.shape.dim
         sizes = value.shape if is_array(value) else ()
         for symbol, size in zip((d.dim_param for d in shape), sizes, strict=False):
             known, source = found.setdefault(symbol, (size, f"{name!r}"))
+            # a dimension without a name ('') may have any size
             if symbol and known != size:
                 raise FeedsError(
                     f"feed {name!r} has {symbol} = {size}, {source} has {symbol} = {known}",
@@ -178,6 +181,7 @@ def as_declared(index: GraphIndex, feeds: Feeds, said: list[str] | None = None) 
         FeedsError: a feed still does not fit.
     """
     cast = {name: _declared(index.inputs.get(name), value) for name, value in feeds.items()}
+    # only casts that happened are mentioned
     for name, value in cast.items():
         given = feeds[name]
         if said is not None and is_array(value) and is_array(given):
@@ -191,6 +195,7 @@ def _declared(declared: ValueInfoProto | None, value: Array | list[Array]) -> Ar
     if not elem_type or not is_array(value) or not dtypes.is_float(value.dtype):
         return value
     dtype = dtypes.numpy_dtype(elem_type)
+    # numbers beyond the range become infinite; the line about the cast counts them
     with np.errstate(all="ignore"):
         return value.astype(dtype) if dtypes.is_float(dtype) and dtype != value.dtype else value
 
@@ -271,6 +276,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
     _refuse_unknown("input", recipe.fills, index.inputs)
     symbols = set(symbols_of(index.inputs[name] for name in names))
     _refuse_unknown("symbolic dimension", recipe.dims.keys() - {""}, symbols - {""})
+    # fills that are files
     stored = {
         name: _stored(name, fill)
         for name, fill in recipe.fills.items()
@@ -279,6 +285,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
     read = {name: _declared(index.inputs[name], value) for name, value in stored.items()}
     for name, value in read.items():
         check_feed(index, name, value, "--fill")
+    # sizes that the files have, then what the user gave
     dims = usual_dims(index, {**sizes_of(index, read, recipe.dims), **recipe.dims})
     feeds: Feeds = {}
     lines = []
@@ -286,6 +293,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
         if name in read:
             feeds[name] = read[name]
             lines.append(_file_line(name, stored[name], read[name], recipe.fills[name]))
+        # inputs with a default are only made on request
         if name in read or (name not in names and name not in recipe.fills):
             continue
         kind = index.inputs[name].type
@@ -295,10 +303,12 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
             )
         shape = [_size(d, dims) for d in kind.tensor_type.shape.dim]
         _require_possible(name, shape)
+        # a stream for each input, so that another input does not change its numbers
         rng = np.random.default_rng([recipe.seed, number])
         fill = recipe.fills.get(name) or usual_fill(index, name, dims)
         feeds[name] = _filled(name, kind.tensor_type.elem_type, shape, fill, rng)
         dtype = dtypes.dtype_name(kind.tensor_type.elem_type)
+        # a fill of fixed numbers depends on no seed
         seed = f", seed {recipe.seed}" if fill is None or _is_known(fill) else ""
         lines.append(f"{name}: {dtype} {shape} {fill or _default_fill(kind)}{seed}")
     check_feeds(index, feeds, "--fill")
@@ -308,6 +318,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
 def _require_possible(name: str, shape: list[int]) -> None:
     """Raise `FeedsError` for a shape that no array has, or that no memory holds."""
     memory = physical_memory()
+    # at least a byte for each element
     if len(shape) > _MOST_AXES or math.prod(shape) > memory or max(shape, default=0) > memory:
         raise FeedsError(
             f"input {name!r} of shape {_sizes_text(shape)} cannot be made: it is too large",
@@ -330,6 +341,7 @@ def _refuse_unknown(kind: str, given: Iterable[str], known: Iterable[str]) -> No
 
 def _size(dim: Dimension, dims: Mapping[str, int]) -> int:
     fixed = known_size(dim)
+    # a size, a symbol with a size, or an expression such as `past + 1`
     if fixed is not None or dim.dim_param in dims:
         return dims[dim.dim_param] if fixed is None else fixed
     return max(1, computed_size(dim.dim_param, dims) or 1)
@@ -339,6 +351,7 @@ def computed_size(text: str, dims: Mapping[str, int]) -> int | None:
     """Return the value of a dimension such as `past + sequence`; None for a plain name or other text."""
     try:
         parsed = ast.parse(text, mode="eval").body
+        # a plain name has a size or none: nothing to compute
         return None if isinstance(parsed, ast.Name) else _computed(parsed, dims)
     except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError):
         return None
@@ -373,6 +386,7 @@ def _filled(
     dtype = dtypes.numpy_dtype(data_type)
     if fill is not None and not _is_known(fill):
         return _given(name, data_type, shape, fill)
+    # "uniform:0,255"
     kind, _, bounds = (fill or "").partition(":")
     if dtype.kind == "O":
         return np.full(shape, "a", dtype=object)
@@ -399,8 +413,10 @@ def _holds_integers(dtype: DType) -> bool:
 def _cast(numbers: Array, dtype: DType) -> Array:
     """Cast numbers; those beyond the range of an integer dtype become its limits."""
     if _holds_integers(dtype) and dtype.kind != "b":
+        # int4 and the like have no `iinfo`: the name has the bits
         unsigned, bits = dtype.name.startswith("u"), int(dtype.name.lstrip("uint"))
         low, high = (0.0, 2.0**bits) if unsigned else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1))
+        # float64 cannot hold 2**63 - 1: the number before 2**63 instead
         numbers = np.clip(numbers, low, np.nextafter(high, 0) if bits > 53 else high - 1)
     with np.errstate(all="ignore"):
         return numbers.astype(dtype)
@@ -408,6 +424,7 @@ def _cast(numbers: Array, dtype: DType) -> Array:
 
 def _bounds(name: str, text: str) -> tuple[float, float]:
     try:
+        # "0,255"
         low, high = map(float, text.split(","))
     except ValueError:
         low, high = 1.0, 0.0
@@ -421,6 +438,7 @@ def _bounds(name: str, text: str) -> tuple[float, float]:
 
 def _given(name: str, data_type: int, shape: list[int], fill: str) -> Array | list[Array]:
     """Return the numbers that a fill gives itself."""
+    # a single number fills the shape
     array = dtypes.to_array(make_tensor(name, parse(fill), data_type))
     return array if array.ndim else np.full(shape, array)
 
@@ -428,6 +446,7 @@ def _given(name: str, data_type: int, shape: list[int], fill: str) -> Array | li
 def _is_known(fill: str) -> bool:
     """Return whether a fill makes numbers at random, or all equal."""
     kind, colon, _ = fill.partition(":")
+    # "uniform" needs bounds, the others have none
     return kind in _FILLS and bool(colon) == (kind == "uniform")
 
 

@@ -24,7 +24,9 @@ from onnxsurgeon_lite.tensors.grid import Wide
 _FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _FLOATS |= {TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2}
 _RECURRENT = ("LSTM", "GRU", "RNN")
+# the type of the schema that must be allowed
 _DOUBLE = "tensor(double)"
+# after the name of a value: the same in float64
 _WIDE = "\x01float64"
 
 
@@ -46,6 +48,7 @@ class Float64:
     @cached_property
     def _runner(self) -> Observer:
         """The observer, or one on onnxruntime where the observed runtime has no float64."""
+        # onnxruntime has kernels for float64; others may not
         if self.observer.runtime.abilities.float64:
             return self.observer
         return Observer(self.observer.index, Runtime(RuntimeOptions(opt="none", lean=True)))
@@ -55,6 +58,7 @@ class Float64:
 
     def __exit__(self, *exception: object) -> None:
         self._close()
+        # set only if it was needed
         runner = vars(self).get("_runner", self.observer)
         if runner is not self.observer:
             runner.runtime.__exit__(*exception)
@@ -70,6 +74,7 @@ class Float64:
         odd = next((n for n in nodes if n.domain not in ("", "ai.onnx") or walk.bodies(n)), None)
         if odd is not None:
             return None, f"{odd.op_type} is a custom operator or has subgraphs"
+        # the fastest first; where the runtime itself is judged, it comes last
         ways = (
             (self._in_runtime, f"{self._runner.runtime.title} in float64"),
             (self._convolution, "the definition in float64"),
@@ -93,16 +98,20 @@ class Float64:
             found = {name: self.evaluate([position], inputs, name)[0] for name in names}
             if all(is_array(value) for value in found.values()):
                 return {**found}
+        # without floats, float64 would change nothing; without an evaluation, the model's own dtypes have to do
         index.learn_types(inputs)
+        # in the model's own dtypes, from values that were wider
         given = {name: _narrowed(value, index.types.get(name)) for name, value in inputs.items()}
         made = self.observer.alone([position], given, names)
         return {name: widened(value) for name, value in made.items()}
 
     def _in_runtime(self, positions: Sequence[int], inputs: Arrays, output: str) -> Array | None:
         ops = {self.observer.index.nodes[position].op_type for position in positions}
+        # operators that had no kernel once have none later
         if ops & self._refused:
             return None
         part = self.observer.part(positions, dtypes.types_of(inputs), [output])
+        # the schema of an operator may have no double
         if not _widen(part):
             return None
         try:
@@ -128,13 +137,16 @@ class Float64:
         return convolve(node, *operands) if len(operands) == len(node.input) else None
 
     def _in_evaluator(self, positions: Sequence[int], inputs: Arrays, output: str) -> Array | None:
+        # there the evaluator would compute something else without saying so
         if any(_beyond_evaluator(self.observer.index.nodes[position]) for position in positions):
             return None
         part = self.observer.part(positions, dtypes.types_of(inputs), [output])
         names = [declared.name for declared in part.graph.input]
+        # one process for all evaluations, which ends after an error
         if self._evaluator is None:
             evaluator = RuntimeOptions(runtime=REFERENCE, timeout=self.seconds)
             self._evaluator = Runtime(evaluator)
+        # a limit of time: some definitions are very slow
         try:
             for name in names:
                 self._evaluator.put(name, _widened(inputs[name]))
@@ -155,6 +167,7 @@ class Float64:
 def _beyond_evaluator(node: NodeProto) -> bool:
     """Return whether the reference evaluator ignores an attribute of a recurrent node."""
     given = {a.name: a.s for a in node.attribute}
+    # it implements the forward direction with default activations
     ignored = given.keys() & {"activations", "clip", "input_forget"}
     return node.op_type in _RECURRENT and bool(
         ignored or given.get("direction", b"forward") != b"forward"
@@ -170,11 +183,14 @@ def convolve(node: NodeProto, x: Array, weight: Array, bias: Array | None = None
     if windows is None:
         return None
     groups = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
+    # the axes of the kernel in `windows`; those before them are samples, channels and places
     taps = tuple(range(2 + axes, 2 + 2 * axes))
+    # each group of output channels reads its own group of input channels
     made = [
         np.tensordot(w, k, ((1,) + taps, (1, *range(2, 2 + axes))))
         for w, k in zip(np.split(windows, groups, 1), np.split(wide, groups, 0), strict=True)
     ]
+    # tensordot puts output channels last
     result = np.moveaxis(np.concatenate(made, -1), -1, 1)
     return result if bias is None else result + bias.astype(np.float64).reshape(-1, *[1] * axes)
 
@@ -192,12 +208,15 @@ def windows_of(node: NodeProto, x: Array, kernel: Sequence[int]) -> Wide | None:
     pads = attributes.get("pads", [0] * 2 * axes)
     ones = [1] * axes
     strides, dilations = (attributes.get(name, ones) for name in ("strides", "dilations"))
+    # none for samples and channels; begin and end of each axis
     around = [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True)]
     padded = np.pad(x.astype(np.float64), around)
+    # how far a window reaches, with gaps
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     if any(size < r for size, r in zip(padded.shape[2:], reach, strict=True)):
         return None
     windows = np.lib.stride_tricks.sliding_window_view(padded, reach, tuple(range(2, 2 + axes)))
+    # every stride-th window, every dilation-th element in it
     steps = [slice(None, None, step) for step in (1, 1, *strides, *dilations)]
     return windows[tuple(steps)]
 
@@ -206,6 +225,7 @@ def _widen(part: ModelProto) -> bool:
     """Cast the float inputs of the nodes to double, if the definitions of their operators allow it."""
     graph = part.graph
     opset = onnx_opset(part)
+    # values that are float in the model
     floats = {v.name for v in graph.input if v.type.tensor_type.elem_type in _FLOATS}
     floats |= {t.name for t in graph.initializer if t.data_type in _FLOATS}
     casts: dict[str, NodeProto] = {}
@@ -213,20 +233,25 @@ def _widen(part: ModelProto) -> bool:
     for node in nodes:
         if _makes_float(node):
             floats.update(node.output)
+        # which inputs may be double
         widens = _takes_double(node, opset)
+        # the operator has no such definition, or no entry for its input
         if widens is None or len(widens) < len(node.input[:1]):
             return False
+        # one Cast for each value, however many nodes read it
         for slot, name in enumerate(node.input):
             if name in floats and widens[min(slot, len(widens) - 1)]:
                 wide = name + _WIDE
                 casts[name] = helper.make_node("Cast", [name], [wide], to=TensorProto.DOUBLE)
                 node.input[slot] = wide
     del graph.node[:]
+    # Casts of inputs first, those of results after their nodes
     made_by = {name: node for node in nodes for name in node.output}
     graph.node.extend(cast for name, cast in casts.items() if name not in made_by)
     for node in nodes:
         graph.node.append(node)
         graph.node.extend(casts[name] for name in node.output if name in casts)
+    # inputs that are double already
     doubles = (v.type.tensor_type.elem_type == TensorProto.DOUBLE for v in graph.input)
     return bool(casts) or any(doubles)
 
@@ -236,6 +261,7 @@ def _makes_float(node: NodeProto) -> bool:
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     match node.op_type:
         case "Cast":
+            # a Cast to float16 is part of the definition: its result is cast again where it is used
             return attributes.get("to") in _FLOATS
         case "Constant" | "ConstantOfShape":
             value = attributes.get("value")
@@ -255,6 +281,7 @@ def _takes_double(node: NodeProto, version: int) -> list[bool] | None:
     except defs.SchemaError:
         return None
     allowed = {c.type_param_str: _DOUBLE in c.allowed_type_strs for c in schema.type_constraints}
+    # variadic operators have one formal input for all
     takes = [allowed.get(formal.type_str, False) for formal in schema.inputs]
     return takes if any(takes) or not takes else None
 
@@ -276,6 +303,7 @@ def _widened(array: Array) -> Array:
     """Cast floats to float64, and integers below a byte to int8."""
     if dtypes.data_type_of_numpy(array.dtype) in _FLOATS:
         return array.astype(np.float64)
+    # ml_dtypes' int4 and the like, which onnx's evaluator does not read
     if array.dtype.kind == "V" or array.dtype.isbuiltin != 1:
         return array.astype(np.int8)
     return np.ascontiguousarray(array)

@@ -20,6 +20,7 @@ def read_memory(process: int, address: int, target: memoryview) -> bool:
     size, done = target.nbytes, 0
     here = ctypes.addressof(ctypes.c_char.from_buffer(target)) if size else 0
     while done < size:  # the kernel copies at most 2 GiB at a time
+        # one buffer here, one there
         local, remote = _IoVec(here + done, size - done), _IoVec(address + done, size - done)
         copied = read(process, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
         if copied <= 0:

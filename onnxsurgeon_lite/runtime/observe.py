@@ -63,6 +63,7 @@ class Observer:
         """Use this value under that name in later parts."""
         if value is None:
             return
+        # the element type of a sequence, which an empty one does not show
         element = kind.sequence_type.elem_type.tensor_type.elem_type or None
         self.runtime.put(self.stored(name), value, element)
         self.kept[name] = kind
@@ -77,6 +78,7 @@ class Observer:
 
     def stream(self, values: Sequence[str], keep: Collection[str] = ()) -> Stream:
         """Like `fetch`, but yield one value after the other, so that the caller need not hold them all."""
+        # values that are there come at once
         missing, new = yield from self._there(values, keep)
         if self.by_node and (missing or new):
             yield from self._node_by_node(missing, new)
@@ -87,6 +89,7 @@ class Observer:
         self, values: Sequence[str], keep: Collection[str] = ()
     ) -> Iterator[tuple[str, RunValue | Held]]:
         """Like `stream`, but leave tensors in the runtime until the next request where one run computes them all."""
+        # these compute in several runs, so nothing could be left in the runtime
         if self.by_node or self.cut or self.runtime.cuts:
             yield from self.stream(values, keep)
             return
@@ -96,6 +99,7 @@ class Observer:
             given, stored = self._open(positions, missing, new)
             try:
                 types, held = self.runtime.hold(given, missing, stored)
+            # the runtime gave only some: from now on it is asked for one after the other
             except PartialAnswer:
                 yield from self._run_cut(positions, missing, new)
                 return
@@ -114,6 +118,7 @@ class Observer:
         if any(name in self.kept for name in values):
             return None
         missing, new = list(values), [name for name in keep if name not in self.kept]
+        # what is held now stays readable while the next part runs
         self.runtime.shelve()
 
         def computed() -> list[tuple[str, RunValue | Held]]:
@@ -128,6 +133,7 @@ class Observer:
         self, values: Sequence[str], keep: Collection[str]
     ) -> Generator[tuple[str, RunValue], None, tuple[list[str], list[str]]]:
         """Yield the values that are kept; return those to compute, and those of them to keep."""
+        # values kept by an earlier part
         there = [self.stored(name) for name in values if name in self.kept]
         for name, value in self.runtime.get(there):
             yield name.removeprefix(self.prefix), value
@@ -165,15 +171,20 @@ class Observer:
         rank = self.index.rank
         order = sorted(values, key=rank.__getitem__)
         last_use = self._last_uses(order)
+        # the budget is learned: small parts first
         start, count = 0, _PART if self.budget is None else _FIRST
         while start < len(order):
+            # all values of a node have one rank, so a part never ends within a node
             end = rank[order[min(start + count, len(order)) - 1]]
             stop = bisect_right(order, end, start, key=rank.__getitem__)
             progress(f"{start} of {len(order)} values computed")
+            # kept for later: computed by now, read after this part
             crossing = [n for n, use in last_use.items() if use > end >= rank.get(n, end + 1)]
             yield order[start:stop], crossing  # all requested values of a node
+            # neither needed nor kept any longer
             self.forget([name for name in self.kept if last_use.get(name, -1) <= end])
             if self.budget is not None:
+                # as many values as fit, if they are as large as those of this part
                 fitting = self.budget * (stop - start) // max(self._swept, 1)
                 count = max(1, min(fitting, _GROWTH * count, _LARGE_PART))
             start = stop
@@ -182,16 +193,20 @@ class Observer:
         """Map what the values are computed from to the place of its last use; dequantized weights are made anew."""
         index, places = self.index, self.index.places
         needed = sorted(index.ancestors(values, stop=self.kept), key=places.__getitem__)
+        # later reads overwrite earlier ones, so the last use is left
         uses = {name: places[position] for position in needed for name in index.reads[position]}
         for position in needed:
             node = index.nodes[position]
+            # made again where they are needed: they would take more memory than their integers
             if node.op_type == "DequantizeLinear" and node.input[0] in index.initializers:
                 uses.pop(node.output[0], None)
         return uses
 
     def _node_by_node(self, missing: list[str], new: list[str]) -> Stream:
+        # in topological order: each node runs on its own
         positions = self._positions([*missing, *new])
         positions.sort(key=self.index.places.__getitem__)
+        # value -> place of the last node that reads it
         last_use = {
             name: place for place, p in enumerate(positions) for name in self.index.reads[p]
         }
@@ -200,6 +215,7 @@ class Observer:
             made = [name for name in self.index.nodes[position].output if name]
             needed = [n for n in made if n in new or last_use.get(n, -1) > place]
             yield from self._run([position], [n for n in made if n in missing], needed)
+            # values that are only passed on to later nodes
             passing.update(n for n in needed if n not in new)
             done = {name for name in passing if last_use[name] <= place}
             passing -= done
@@ -207,6 +223,7 @@ class Observer:
 
     def _run(self, positions: Sequence[int], missing: list[str], new: list[str]) -> Stream:
         if not (self.cut or self.runtime.cuts):
+            # a runtime without inner values, or one that was asked for outputs only
             try:
                 yield from self._run_whole(positions, missing, new)
             except PartialAnswer:  # raised before the first value
@@ -221,6 +238,7 @@ class Observer:
             made = self.index.nodes[position].output
             fetched, kept = [n for n in made if n in missing], [n for n in made if n in new]
             if fetched or kept:
+                # the nodes up to this value
                 nodes = self._positions([*fetched, *kept])
                 yield from self._run_whole(nodes, fetched, kept)
 
@@ -234,6 +252,7 @@ class Observer:
         self, positions: Sequence[int], missing: list[str], new: list[str]
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Open a session on nodes; return its inputs, and what it keeps, with their names in the runtime."""
+        # a part takes what is kept instead of computing it
         part = self.part(positions, self.kept, [*missing, *new])
         self._session(part, self._declared_rank)
         inputs = [declared.name for declared in part.graph.input]
@@ -245,6 +264,7 @@ class Observer:
         gone = [name for name in names if name in self.kept]
         for name in gone:
             del self.kept[name]
+        # one request for all
         if gone:
             self.runtime.forget([self.stored(name) for name in gone])
 
@@ -257,6 +277,7 @@ class Observer:
         reads = (name for position in positions for name in index.reads[position])
         used = dict.fromkeys(chain(reads, outputs))
         produced = index.made_by(positions)
+        # of the inputs, those that these nodes need
         given = [name for name in used if name in inputs and name not in outputs]
 
         part = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
@@ -264,14 +285,18 @@ class Observer:
         nodes = [index.nodes[position] for position in positions]
         part.graph.node.extend(nodes)
         for position, node in zip(positions, part.graph.node, strict=True):
+            # ids as names, for messages
             node.name = node.name or f"@{position}"
             for slot, name in enumerate(node.output):
+                # the part takes this value as an input and computes it as well: its own result gets another
+                # name
                 if name in given:
                     node.output[slot] = recomputed(name)
         clear_bodies(part.graph.node, produced.union(given))  # which may come earlier now
         part.functions.extend(reached_functions(source, nodes))
         for name in given:
             part.graph.input.add(name=name, type=inputs[name])
+        # initializers of the model that the part reads
         stays = used.keys() - set(given) - produced
         for name in stays & index.initializers.keys():
             tensor = index.initializers[name]
@@ -301,9 +326,11 @@ class Observer:
         self, part: ModelProto, inputs: RunValues, outputs: Sequence[str]
     ) -> Iterator[Callable[[RunValues], dict[str, RunValue]]]:
         """Open a model made of this model's nodes and weights; yield what runs it with some inputs exchanged."""
+        # names of its own, so that kept values are not replaced
         given = {declared.name: _APART + declared.name for declared in part.graph.input}
         stored = list(given.values())
 
+        # further runs exchange some inputs and keep the others
         def run(instead: RunValues) -> dict[str, RunValue]:
             others = {name: _APART + _APART + name for name in instead}
             stored.extend(others.values())
@@ -335,10 +362,12 @@ class Observer:
                 rank = rank_of(declared.name)
                 if declared.type.HasField("tensor_type") and rank is not None:
                     shape = TensorShapeProto(dim=[TensorShapeProto.Dimension()] * rank)
+                    # without sizes: only how many dimensions
                     declared.type.tensor_type.shape.CopyFrom(shape)
             try:
                 self.runtime.open(self.index.model.with_proto(ranked))
             except RuntimeFailure:
+                # the first message says more about the model
                 raise refused from None
         self.sessions += 1
 
@@ -359,6 +388,7 @@ class Observer:
         more: Sequence[RunValues],
     ) -> Iterator[dict[str, RunValue]]:
         """Run a part as `run_part` does, in one session, once for each mapping of further inputs."""
+        # inputs of the first run, with which the session opens
         with self.opened(part, {**inputs, **more[0]}, outputs) as run:
             yield from map(run, more)
 

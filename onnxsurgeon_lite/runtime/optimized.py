@@ -71,6 +71,7 @@ def kernel_values(
 def structure_file() -> Iterator[Path]:
     """Yield where the runtime can write its optimized graph without the weights, which take long and go nowhere."""
     with TemporaryFolder() as folder:
+        # weights go to a device that forgets them
         (Path(folder) / WEIGHTS_FILE).symlink_to(os.devnull)
         yield Path(folder) / "optimized.onnx"
 
@@ -80,6 +81,7 @@ def unfused(index: GraphIndex, runtime: Runtime, names: Iterable[str]) -> list[s
 
     None of a model whose weights would take longer to write than a run takes.
     """
+    # constants of the model, whatever form they have
     weights = filter(None, map(index.dense, index.initializers))
     if sum(byte_count(tensor.data_type, tensor.dims) for tensor in weights) > _QUICKLY_WRITTEN:
         return []
@@ -101,19 +103,23 @@ def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
     reference can replace it.
     """
     blocked = {
+        # output in blocked layout -> the value that it is
         node.output[0]: name
         for node in optimized.nodes
         if node.domain == _BLOCKED and node.name.endswith(_BLOCKED_SUFFIX)
         if (name := stands_for(original, node)) is not None and name not in optimized.producer
     }
+    # the channels of a value are needed to convert it
     original.learn_types(blocked.values())
     graph = optimized.graph
     nodes, restored = list(graph.node), dict[str, str]()
     del graph.node[:]
     for node in nodes:
         for slot, name in enumerate(node.input):
+            # readers read the value that was converted back in
             node.input[slot] = restored.get(name, name)
         graph.node.append(node)
+        # a blocked value that has a name of the model
         token = node.output[0] if node.output else ""
         channels = _channels(original, blocked.get(token, ""))
         if channels:
@@ -128,6 +134,7 @@ def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
 
 def _channels(original: GraphIndex, name: str) -> int:
     """Return the channels of a feature map; 0 if unknown, or not a multiple of 4, as `ReorderInput` needs."""
+    # without a type it cannot be converted
     kind = original.types.get(name)
     dims = list(kind.tensor_type.shape.dim) if kind is not None else []
     channels = int(dims[1].dim_value) if len(dims) == 4 else 0
@@ -139,6 +146,8 @@ def stands_for(original: GraphIndex, node: NodeProto) -> str | None:
     value: str | None = node.name.removesuffix(_BLOCKED_SUFFIX)
     if value not in original.producer:
         return None
+    # a Conv adds its fourth input: it stands for the Add after the convolution, and for an activation after
+    # that
     if node.op_type == "Conv" and len(node.input) > 3 and node.input[3]:
         value = _only_user(original, value, "Add")
         activation = next((a.s.decode() for a in node.attribute if a.name == "activation"), None)

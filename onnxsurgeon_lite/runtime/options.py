@@ -73,6 +73,7 @@ def with_settings(options: RuntimeOptions, settings: Settings | None) -> Runtime
     Raises:
         UsageError: a setting that is unknown, or has no such value.
     """
+    # "runtime=NAME:REST": the rest is put before the settings that follow
     parts = split([settings_text(settings)])
     while parts:
         name, value = key_value(parts.pop(0))
@@ -81,6 +82,7 @@ def with_settings(options: RuntimeOptions, settings: Settings | None) -> Runtime
         if name == "runtime":
             value, _, rest = value.partition(":")
             options = replace(options, runtime=value, settings=(), python="")
+            # "target=./program", or settings
             parts[:0] = [rest if key_value(rest)[1] else f"{TARGET}={rest}"] if rest else []
         else:
             options = _with_setting(options, name, value)
@@ -96,6 +98,7 @@ def settings_text(settings: Settings | None) -> str:
 
 
 def _with_setting(options: RuntimeOptions, name: str, value: str) -> RuntimeOptions:
+    # settings of any runtime, then those of onnxruntime, then those of the runtime itself
     match name:
         case "opt" if value in get_args(Opt):
             return replace(options, opt=cast(Opt, value))
@@ -122,6 +125,7 @@ def _require_known(options: RuntimeOptions) -> None:
     """Refuse settings of onnxruntime on the CPU that are not those of a session; a provider has its own."""
     if options.runtime != ORT or not options.provider.startswith(("cpu", "CPU")):
         return
+    # session settings have a dot in their names
     for name, value in options.settings:
         if "." not in name:
             raise UsageError(f"{name}={value} is no setting", _KNOWN)
@@ -137,6 +141,7 @@ def words_of(options: RuntimeOptions) -> list[str]:
         return words
     return [
         "--runtime",
+        # "--runtime NAME:key=value,..."
         ":".join([options.runtime] + ([listed(settings)] if settings else [])),
         *words,
     ]
@@ -155,6 +160,7 @@ def require_ort(verb: str, *sides: RuntimeOptions, any_python: bool = False) -> 
         any_python: its onnxruntime may be that of another interpreter, with settings of its own.
     """
     for options in sides:
+        # with another interpreter only its own settings remain to refuse
         options = replace(options, python="", settings=()) if any_python else options
         if words_of(options):
             raise UsageError(

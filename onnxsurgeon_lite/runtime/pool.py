@@ -81,20 +81,25 @@ class Pool:
             most: items of a task.
         """
         count = 0
+        # the first tasks have one sample; their time says how many the next ones take
         shared, left, size = self.share(job), iter(items), 1
+        # (what computes, its samples), in the order of the samples
         waiting = deque[tuple[Future[tuple[list[Result], float]], list[Item]]]()
         try:
             while True:
+                # as many tasks in flight as keep all busy; the source is read only as far as needed
                 while len(waiting) < _AHEAD * self.width() and (task := list(islice(left, size))):
                     waiting.append((self.executor.submit(done, shared, task), task))
                 if not waiting:
                     return
                 results, seconds = self._finished(shared, *waiting.popleft())
+                # with many runtimes a task takes longer, so that whoever hands them out keeps up
                 wanted = max(_TASK, _SHARE * self.width())
                 size = max(1, min(most, int(wanted * len(results) / max(seconds, 1e-9))))
                 count += len(results)
                 progress(f"{count} samples")
                 yield from results
+        # the caller stopped, or an error came: what waits is not begun
         finally:
             for future, _ in waiting:
                 future.cancel()
@@ -104,6 +109,7 @@ class Pool:
         self, job: Any, future: "Future[tuple[list[Result], float]]", task: list[Item]
     ) -> tuple[list[Result], float]:
         """Return the results of a task, given again to others where those who had it are gone."""
+        # a worker may die again
         for _ in range(_TRIES):
             try:
                 return future.result()
@@ -132,8 +138,10 @@ class _Workers(Generic[Item, Result]):
 
     def of(self, job: Job[Item, Result]) -> PoolWorker[Item, Result]:
         """Return this thread's worker; the first time it is opened."""
+        # sessions belong to a thread
         place = job.key, threading.get_ident()
         found = self._open.get(place)
+        # opened outside of the lock: that takes long
         if found is None:
             found = job.opened()
             with self._lock:

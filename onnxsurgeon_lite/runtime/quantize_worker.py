@@ -30,6 +30,7 @@ class CalibrationSamples(quantization.CalibrationDataReader):  # type: ignore[mi
 def static(request: Request) -> None:
     """Quantize weights and activations, with ranges from the samples; in the QDQ format."""
     cache = {"calibration_cache_path": request["cache"]}
+    # older versions of the tool have no cache
     known = inspect.signature(quantization.quantize_static).parameters
     quantization.quantize_static(
         request["model"],

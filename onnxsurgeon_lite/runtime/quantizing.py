@@ -64,6 +64,7 @@ class Quantizing:
             "model": str(self.source),
             "result": str(result),
             "nodes": list(nodes),
+            # its block quantizer asks which nodes stay
             "others": [n.name for n in self.model.proto.graph.node if n.name not in set(nodes)],
             "symmetric": self.to == "int4",
             "calibrate": CALIBRATIONS.get(self.calibrate, ""),
@@ -81,6 +82,7 @@ class Quantizing:
             ) from error
         if code:
             raise _failed(said)
+        # the tool's file is gone with its folder
         made = load(result).materialize()
         _carry(self.model.proto, made)
         return Model(made)
@@ -88,6 +90,7 @@ class Quantizing:
 
 def _failed(said: bytes) -> RuntimeFailure:
     """Return the error that a quantizer's words say."""
+    # a module that the tool imports only when it is used
     if missing := re.search(rb"No module named '(\w+)'", said):
         name = missing[1].decode()
         text = f"onnxruntime's quantizer needs {name!r}, which is not installed"
@@ -103,11 +106,14 @@ def _carry(source: ModelProto, made: ModelProto) -> None:
     for kind in ("input", "output", "initializer"):
         known = by_name(getattr(source.graph, kind))
         for value in getattr(made.graph, kind):
+            # an initializer has the name of its integers now
             if original := known.get(value.name.removesuffix(INTEGERS)):
                 _describe(original, value, _TEXT)
     named = by_name(source.graph.node)
+    # nodes by their names, or by their outputs
     named |= {name: node for node in source.graph.node for name in node.output if name}
     for node in made.graph.node:
+        # "Conv_3_quant" stands for "Conv_3"
         names = (node.name, node.name.removesuffix("_quant"), *node.output)
         if original := next((named[name] for name in names if name and name in named), None):
             _describe(original, node, _TEXT)
@@ -115,6 +121,7 @@ def _carry(source: ModelProto, made: ModelProto) -> None:
 
 def _describe(source: Message, made: Message, fields: Iterable[str]) -> None:
     for name in fields:
+        # the original's text comes first; metadata only where the tool left none
         held = getattr(source, name)
         if name != "metadata_props" and held:
             setattr(made, name, held)

@@ -93,9 +93,11 @@ def opened(index: GraphIndex, runtime: Runtime, fetch: Sequence[str] = ()) -> Op
     """Like `run`, for several feeds: open the model, and return what runs it."""
     requested = list(fetch) or list(index.outputs)
     index.require_sound()
+    # values of bodies become outputs that the model did not have
     exposed = expose_inner(index, [name for name in requested if name not in index])
     model = exposed.model
     names = exposed.sources(requested)
+    # only what is fetched is computed
     if fetch:
         _keep_only(model, names)
     runtime.open(model)
@@ -106,11 +108,13 @@ def _values(
     model: Model, runtime: Runtime, feeds: Feeds, names: Sequence[str]
 ) -> dict[str, RunValue]:
     """Run the open session; a runtime that gives no inner values gets a model for each."""
+    # values inside of the graph are outputs now, so the runtime gives them unless it cuts
     if not runtime.cuts:
         try:
             return runtime.run(list(feeds), names).values
         except PartialAnswer:
             runtime.forget(feeds)
+    # part by part, in sessions of their own; then the model is opened again
     observer = Observer(GraphIndex.of(model), runtime)
     observer.feed(feeds)
     found = observer.fetch(names)

@@ -31,6 +31,7 @@ def running_script(script: Path, seconds: float) -> Iterator[Callable[[], tuple[
 
     What waits raises `TimeoutError` if it does not end in time.
     """
+    # onnxruntime's threads do not survive a fork
     if sys.platform != "linux" or "onnxruntime" in sys.modules:
         command = guarded(script.name, memory_limit=memory_of_children())
         yield lambda: run_to_end(command, seconds, script.parent)
@@ -42,6 +43,7 @@ def running_script(script: Path, seconds: float) -> Iterator[Callable[[], tuple[
             warnings.simplefilter("ignore", DeprecationWarning)  # no thread holds a lock it needs
             process.start()
 
+        # what waits for the end, so that the caller can do something else meanwhile
         def ended() -> tuple[int, bytes]:
             process.join(seconds)
             if process.exitcode is None:
@@ -58,7 +60,9 @@ def running_script(script: Path, seconds: float) -> Iterator[Callable[[], tuple[
 
 def _be(script: Path, log: int, parent: int, memory_limit: int) -> None:
     """Be the fork that runs the script."""
+    # it ends with its parent, and alone at its limit of memory
     guard(parent, memory_limit)
+    # native code writes to the descriptors, Python to these files
     for standard in (1, 2):
         os.dup2(log, standard)
     sys.stdout, sys.stderr = (open(standard, "w", closefd=False) for standard in (1, 2))  # noqa: SIM115
@@ -87,11 +91,13 @@ def run_to_end(
     )
     assert process.stdout
     try:
+        # output first: a full pipe would stop the program
         output = _beginning(process.stdout, deadline)
         return process.wait(max(0.0, deadline - time.monotonic())), output
     except subprocess.TimeoutExpired as error:
         raise TimeoutError(f"{words[-1]!r} did not end within {seconds:g} seconds") from error
     finally:
+        # whatever it started ends, too
         end_with_descendants(process)
         process.wait()
         process.stdout.close()

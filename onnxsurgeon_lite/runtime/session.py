@@ -80,6 +80,7 @@ class Held:
     def fill(self, start: int, target: memoryview) -> None:
         """Read the bytes from `start` on; raise `RuntimeCrash` if the child died."""
         if not self.child.fill(self.address + start, target):
+            # raises if it died
             self.child.ask("about")
             raise OSError("the runtime's memory cannot be read")
 
@@ -111,6 +112,7 @@ class Runtime:
         """Use a child that is already starting, or start one when it is needed."""
         self.options = options or RuntimeOptions()
         self._started = child
+        # two threads may ask for the child first at the same time
         self._starting = threading.Lock()
         self.held: dict[str, int] = {}
         self.placed: list[Placed] | None = None
@@ -150,9 +152,11 @@ class Runtime:
     @cached_property
     def abilities(self) -> Abilities:
         """What the runtime can do; only another one than onnxruntime is asked."""
+        # known without a request: these are the same in all versions
         if self.options.runtime == ORT:
             writes = provider_name(self.options.provider).startswith(WHOLE)
             return Abilities(float64=True, optimized_graph=writes)
+        # as the backend describes itself
         told = self.about()
         known = {each.name: told[each.name] for each in fields(Abilities)}
         listed = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
@@ -162,6 +166,7 @@ class Runtime:
     def elsewhere(self) -> dict[str, list[str]]:
         """Other providers -> the nodes of the open model that they run instead of the one asked for."""
         found: dict[str, list[str]] = {}
+        # parts of the graph that another provider runs
         for provider, nodes in self.placed or ():
             if provider != provider_name(self.options.provider):
                 found.setdefault(provider, []).extend(name or op for op, name in nodes)
@@ -192,6 +197,7 @@ class Runtime:
         """
         if optimized is not None and not self.abilities.optimized_graph:
             raise RuntimeFailure(f"{self.title} does not tell the graph that it runs")
+        # the structure with the places of weights; the runtime maps their files
         proto, folder = model.for_runtime()
         _name_nodes(proto)
         model_bytes = proto.SerializeToString()
@@ -220,6 +226,7 @@ class Runtime:
             raise _explained(error, proto, options.runtime) from error
         self.placed = cast("list[Placed] | None", reply.get("placed"))
         used = reply.get("providers")
+        # onnxruntime falls back to the CPU without an error
         if isinstance(used, list) and provider not in used:
             raise self._without(provider)
 
@@ -230,6 +237,7 @@ class Runtime:
             return RuntimeFailure(
                 f"this onnxruntime has no {provider!r}", f"it has: {', '.join(map(repr, there))}"
             )
+        # onnxruntime prints the reason
         told = _EP_ERROR.findall(self._child.log())
         return RuntimeFailure(
             f"{provider} does not start: {told[-1] if told else 'onnxruntime does not say why'}",
@@ -244,6 +252,7 @@ class Runtime:
     def put(self, name: str, value: Array | list[Array], data_type: int | None = None) -> None:
         """Store a value in the child."""
         if isinstance(value, list):
+            # elements under names that no value has, which `pack` takes together
             elements = [f"{name}\0{i}" for i in range(len(value))]
             for element, array in zip(elements, value, strict=True):
                 self.put(element, array)
@@ -251,6 +260,7 @@ class Runtime:
             return
         kind = dtypes.data_type_of_numpy(value.dtype)
         strings = [_text(item) for item in value.flat] if value.dtype.kind in "OUS" else None
+        # the bytes as they are in memory, of every dtype
         payload = [] if strings is not None else [dtypes.payload(value)]
         self._child.ask(
             "put", payload, name=name, data_type=kind, shape=list(value.shape), strings=strings
@@ -258,6 +268,7 @@ class Runtime:
 
     def forget(self, names: Iterable[str]) -> None:
         """Drop stored values; an interrupted process does not listen, and keeps them."""
+        # half a message may still be on its way
         if self._child.interrupted:
             return
         gone = list(names)
@@ -285,6 +296,7 @@ class Runtime:
         Raises:
             RuntimeFailure, RuntimeCrash, RuntimeTimeout: the run failed, crashed, or took too long.
         """
+        # a stream is complete before another thread makes a request
         with self._child.lock:
             types, values = self.stream(feeds, fetch, keep)
             return Ran(dict(values), types)
@@ -301,6 +313,7 @@ class Runtime:
             {n: (dtypes.data_type_of_numpy(v.dtype), v.shape) for n, v in given.items()}
             for given in samples
         ]
+        # bytes of all samples, in the order of their descriptions
         bodies = (dtypes.payload(value) for given in samples for value in given.values())
         with self._child.lock:
             reply = self._child.ask("runs", bodies, samples=described, fetch=list(fetch))
@@ -353,6 +366,7 @@ class Runtime:
             ) from error
         headers = _headers(reply)
         self.held.update((kept[h["name"]], _byte_count(h)) for h in headers if h["name"] in kept)
+        # a runtime that left values out gets a model for each value from now on
         absent = {*fetch, *kept}.difference(h["name"] for h in headers)
         if absent:
             self._partial = True
@@ -397,6 +411,7 @@ class Runtime:
         with self._child.lock:
             reply = self._child.ask("signatures", file=signature.__file__, names=list(names))
             for name, header in zip(names, cast(list[_Header], reply["signatures"]), strict=True):
+                # the numbers follow the reply, in the order of the names
                 shape, numbers = tuple(header["shape"]), self._child.receive(header["bytes"])
                 found = unpacked(shape, header["half"], np.frombuffer(numbers)) if numbers else None
                 yield name, shape, found
@@ -410,8 +425,10 @@ class Runtime:
         """Return a tensor that can be read from the child; None for every other value."""
         match header:
             case {"data_type": int(data_type), "shape": list(shape), "payload": int()}:
+                # a first byte shows whether the memory can be read at all
                 dtype, first = dtypes.numpy_dtype(data_type), np.empty(1, np.uint8).data
                 size = math.prod(shape) * dtype.itemsize
+                # packed dtypes have another size here than in the child
                 plain = size == dtypes.byte_count(data_type, shape) > 0
                 if plain and self._child.fill(header["address"], first):
                     return Held(self._child, header["address"], tuple(shape), dtype)
@@ -436,6 +453,7 @@ class Runtime:
             case {"data_type": int(data_type), "shape": list(shape), "payload": int(payload)}:
                 size = dtypes.byte_count(data_type, shape)
                 raw = self._child.read(header["address"], size)
+                # the system does not allow it: the child sends the bytes
                 if raw is None:
                     self._child.ask("send", payload=payload)
                     raw = self._child.receive(size)
@@ -482,6 +500,7 @@ def _name_nodes(proto: ModelProto) -> None:
     """Give unnamed nodes their ids as names, so that the runtime's messages name them."""
     taken = {node.name for node in proto.graph.node}
     for position, node in enumerate(proto.graph.node):
+        # "@3" may be the name of another node
         if not node.name:
             name = f"@{position}"
             node.name = name if name not in taken else f"{name} added"
@@ -489,6 +508,7 @@ def _name_nodes(proto: ModelProto) -> None:
 
 def _type(text: str) -> TypeProto:
     """Parse onnxruntime's text for a type: `tensor(float)`, `seq(tensor(float))`, `optional(...)`."""
+    # "seq(tensor(float))" -> "seq", "tensor(float)"
     outer, _, rest = text.partition("(")
     inner = rest.removesuffix(")")
     result = TypeProto()
@@ -510,6 +530,7 @@ def _explained(error: RuntimeFailure, proto: ModelProto, runtime: str) -> Runtim
     unknown = next(filter(None, (form.search(error.message) for form in _UNKNOWN_OP)), None)
     if unknown is not None:
         op, domain = unknown["op"], unknown["domain"] or "ai.onnx"
+        # nodes of this operator, for the message
         ids = [f"@{i}" for i, node in enumerate(proto.graph.node) if node.op_type == op]
         place = f" (node {', '.join(ids[:5])})" if ids else ""
         return NoKernel(

@@ -38,7 +38,9 @@ class Stages(Runtime):
         super().__init__(options, child)
         evaluator = RuntimeOptions(runtime=REFERENCE, timeout=options.timeout, ops=options.ops)
         self._evaluator = Runtime(evaluator)
+        # set while the model has to run in stages
         self._index: GraphIndex | None = None
+        # the base class is at work on a stage: its refusals are learned, not answered
         self._running = False
         self.lacked: set[tuple[str, str]] = set()
 
@@ -59,6 +61,7 @@ class Stages(Runtime):
     ) -> None:
         self._index = None
         if self.options.ops and not self.lacked:
+            # operators of the file are always computed by it
             self.lacked.update(_places(self._evaluator.abilities.operators))
         if not any(self._is_lacked(model, node) for node in model.proto.graph.node):
             try:
@@ -66,6 +69,7 @@ class Stages(Runtime):
             except NoKernel as error:
                 self._learn(error, model.proto)
                 if self._running:
+                    # a part of the model, within a stage: the caller starts again
                     raise
             else:
                 return
@@ -86,6 +90,7 @@ class Stages(Runtime):
         if index is None:
             return super().stream(feeds, fetch, keep)
         while True:
+            # again as long as each attempt shows a further operator that the runtime lacks
             known, self._running = len(self.lacked), True
             try:
                 found = self._staged(index, named_pairs(feeds), fetch, named_pairs(keep))
@@ -94,6 +99,7 @@ class Stages(Runtime):
                 if len(self.lacked) == known:
                     raise
             finally:
+                # opening the parts has reset it
                 self._index, self._running = index, False
 
     def hold(
@@ -109,6 +115,7 @@ class Stages(Runtime):
         if not self.options.otherwise:
             raise error
         places = {(plain_domain(n.domain), n.op_type) for n in walk.with_inner(model.graph.node)}
+        # an operator that the runtime has refused by name
         named = {(error.domain, error.op_type)} & places
         # the runtime may name what it expands an operator to
         expanded = {(domain, op) for domain, op in places if not domain and is_expandable(op)}
@@ -118,6 +125,7 @@ class Stages(Runtime):
         self.lacked |= new
 
     def _is_lacked(self, model: Model, node: NodeProto) -> bool:
+        # in bodies, and in functions that it calls
         called = walk.nodes(reached_functions(model.proto, [node]))
         every = walk.with_inner([node, *called])
         return any((plain_domain(n.domain), n.op_type) in self.lacked for n in every)
@@ -131,22 +139,27 @@ class Stages(Runtime):
     ) -> Ran:
         """Run stage by stage: the nodes before one that is lacked, then that one."""
         observer = Observer(index, self, prefix=_PREFIX)
+        # the feeds under the observer's names
         self.alias({observer.stored(name): stored for name, stored in feeds.items()})
         observer.kept.update((name, index.inputs[name].type) for name in feeds)
         wanted = list(dict.fromkeys(chain(fetch, keep)))
+        # nodes to run; those that are done are left out
         left = index.ancestors(wanted, stop=observer.kept)
         try:
             for position in index.in_order(left):
+                # first all nodes before it, then this one
                 if self._is_lacked(index.model, index.nodes[position]):
                     needed = [n for n in index.reads[position] if n not in index.initializers]
                     given = self._advance(observer, left, needed, wanted)
                     self._evaluate(observer, position, given)
                     left.discard(position)
+            # what is left after the last one
             values = self._advance(observer, left, wanted, wanted)
             self.alias({stored: observer.stored(name) for name, stored in keep.items()})
             types = {name: observer.kept[name] for name in wanted if name in observer.kept}
             return Ran({name: values[name] for name in fetch}, types)
         finally:
+            # an interrupted process does not listen
             if not self._child.interrupted:
                 observer.forget(list(observer.kept))
 
@@ -157,6 +170,7 @@ class Stages(Runtime):
         index = observer.index
         done = index.ancestors(names, stop=observer.kept)
         left -= done
+        # what nodes after these, and the caller, still read
         later = index.read_by(left).union(wanted)
         made = (name for position in sorted(done) for name in index.nodes[position].output)
         return observer.fetch(names, [name for name in made if name in later])
@@ -164,6 +178,7 @@ class Stages(Runtime):
     def _evaluate(self, observer: Observer, position: int, given: RunValues) -> None:
         """Compute a node with the evaluator, and go on with what it gives."""
         index, evaluator = observer.index, self._evaluator
+        # a model of this node alone
         types = types_of(given)
         outputs = [name for name in index.nodes[position].output if name]
         evaluator.open(index.model.with_proto(observer.part([position], types, outputs)))

@@ -25,6 +25,7 @@ def started(options: RuntimeOptions) -> Child:
             "a PyTorch module runs whole: it gives references",
             "write onnxdbg bisect MODEL --a runtime=torch:FILE.py:FUNCTION",
         )
+    # the device is one setting among others
     settings = {"provider": options.provider, **dict(options.settings)}
     if options.runtime == REFERENCE and options.ops:
         settings["ops"] = options.ops

@@ -15,12 +15,15 @@ def computed_wider(
     index: GraphIndex, feeds: Feeds, runtime: Runtime, values: RunValues
 ) -> Iterator[str]:
     """Yield why a value behind an overflow is finite, if it is not with every value rounded."""
+    # values that nodes compute
     made = {n: v for n, v in values.items() if is_array(v) and n in index.producer}
     over = [n for n, v in made.items() if v.dtype == np.float16 and np.isinf(v).any()]
     for name in over:
         position = index.producer[name]
+        # what depends on the overflow, and is finite all the same
         below = index.descendants(position) - {position}
         finite = [n for n, v in made.items() if index.producer[n] in below and _is_finite(v)]
+        # each node alone, so that every value is rounded
         observer = Observer(index, runtime, by_node=True)
         observer.feed(feeds)
         rounded = observer.fetch(finite)

@@ -107,6 +107,7 @@ class Worker:
         self.folder = ""
         self.store: dict[str, ort.OrtValue] = {}
         self.held: list[tuple[ort.OrtValue, memoryview]] = []
+        # held by the request before, and by the session before: tensors that the parent may still be reading
         self.shelved, self.before = self.held, self.held
         self.running = ort.RunOptions()
 
@@ -114,6 +115,7 @@ class Worker:
         """On the signal, end the current run at its next node; a thread waits for it, because a run blocks this one."""
         if not hasattr(signal, "SIGUSR1"):
             return  # Windows
+        # a signal interrupts no kernel: Python's handler writes a byte, which the thread waits for
         signals, wakes = socket.socketpair()
         wakes.setblocking(False)
         signal.signal(signal.SIGUSR1, lambda *_: None)
@@ -129,6 +131,7 @@ class Worker:
         for line in iter(self.stream.readline, b""):
             request = json.loads(line)
             action = request.pop("do")
+            # a request that computes lets go of what the last one held
             if action not in ("send", "forget", "shelve"):
                 self.held, self.running = [], ort.RunOptions()
             try:
@@ -159,7 +162,9 @@ class Worker:
         Its optimized graph is written to `optimized`, what it times to a file that begins so as `profile`.
         """
         model = self.stream.read(size)
+        # the old session first: both would not fit into memory
         self.session = None
+        # shelved tensors live through one more session
         self.before, self.shelved = self.shelved, []
         if folder and not _is_utf8(folder):
             os.chdir(folder)  # the runtime takes no other text than UTF-8
@@ -177,6 +182,7 @@ class Worker:
             options.enable_cpu_mem_arena = False
             # idle threads would otherwise spin between runs, and slow down the reader of the values
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # settings with a dot are those of the session
         own = {key: settings.pop(key) for key in list(settings) if "." in key}
         for key, value in own.items():  # what is left is the provider's
             options.add_session_config_entry(key, value)
@@ -195,10 +201,12 @@ class Worker:
             options.enable_profiling = True
             options.profile_file_prefix = profile
         self.folder = os.path.realpath(folder)
+        # weights that were mapped during loading are dropped again
         with _few_pages(self.folder):
             self.session = ort.InferenceSession(
                 model,
                 options,
+                # settings of the provider come with its name
                 providers=providers[:-1] + [(providers[-1], settings)] if settings else providers,
                 disabled_optimizers=disabled or None,
             )
@@ -238,9 +246,11 @@ class Worker:
         self, feeds: dict[str, str], fetch: list[str], keep: dict[str, str]
     ) -> tuple[Header, list[memoryview]]:
         """Run on stored values (input name -> stored name); hold the fetched values, store the kept ones."""
+        # each value once, even if it is fetched and kept
         names = list(dict.fromkeys(chain(fetch, keep)))
         with _few_pages(self.folder):
             results = self._run({n: self.store[stored] for n, stored in feeds.items()}, names)
+        # kept values must not keep the whole memory of a run
         kept = _apart({name: results[name] for name in keep}, len(names))
         self.store.update((stored, kept[name]) for name, stored in keep.items())
         return self._hold(results, fetch)
@@ -249,6 +259,7 @@ class Worker:
         self, samples: list[dict[str, tuple[int, list[int]]]], fetch: list[str]
     ) -> tuple[Header, list[memoryview]]:
         """Run on tensors (name -> dtype, shape) whose bytes follow, sample by sample; hold the values of all."""
+        # the bytes follow the request in this order
         fed = [{name: self._read(*kind) for name, kind in sample.items()} for sample in samples]
         made = [self._run(given, fetch) for given in fed]
         return {"samples": [self._hold(values, fetch)[0]["values"] for values in made]}, []
@@ -276,6 +287,7 @@ class Worker:
 
     def do_signatures(self, file: str, names: list[str]) -> tuple[Header, list[memoryview]]:
         """Compute signatures of stored float tensors with the function in a file; their numbers follow, in order."""
+        # this process does not import the package, so the function comes from its file
         signature_of = _loaded(file).signature_of
         headers, payloads = [], []
         for name in names:
@@ -301,6 +313,7 @@ class Worker:
     ) -> tuple[Header, list[memoryview]]:
         """Describe values; the fetched ones stay available until the next request."""
         headers = [
+            # values of unfetched results are described, too: the parent learns their types
             {"name": n, "fetched": n in fetch, **self._describe(value, n in fetch)}
             for n, value in values.items()
         ]
@@ -325,6 +338,7 @@ class Worker:
             return header
         if value.element_type() == _STRING:
             return {**header, "strings": [str(item) for item in value.numpy().flat]}
+        # the parent reads from the address, or asks for the bytes by number
         self.held.append((value, _memory(value)))
         return {**header, "payload": len(self.held) - 1, "address": value.data_ptr()}
 
@@ -345,6 +359,7 @@ class Worker:
 
 def _placed(session: ort.InferenceSession) -> list[tuple[str, list[tuple[str, str]]]] | None:
     """Return the parts of the graph: (provider, (operator, name) of its nodes); before 1.24 nothing is known."""
+    # before 1.24
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return None
     parts = session.get_provider_graph_assignment_info()
@@ -374,6 +389,7 @@ def _loaded(file: str) -> ModuleType:
 def _elements(value: ort.OrtValue) -> list[ort.OrtValue]:
     """Return the tensors of a sequence, each read by a node: the Python API has no access to an element's bytes."""
     length = _run_node("SequenceLength", [value])
+    # one session for all elements
     session = _session_of_node("SequenceAt", [value, _position(0)])
     places = map(_position, range(int(length.numpy())))
     return [session.run_with_ort_values(["out"], {"in0": value, "in1": p})[0] for p in places]
@@ -407,6 +423,7 @@ def _session_of_node(
     import onnx  # imported late: rarely needed, and half of this process's start time
 
     names = [f"in{i}" for i in range(len(inputs))]
+    # with the types of the values: one node serves tensors and sequences
     declared = [
         onnx.ValueInfoProto(name=f"in{i}", type=_type(value)) for i, value in enumerate(inputs)
     ]
@@ -422,6 +439,7 @@ def _type(value: ort.OrtValue) -> onnx.TypeProto:
     """Return the type of a value: `tensor(float)`, or `seq(tensor(float))`."""
     import onnx
 
+    # "seq(tensor(float))" -> "float"
     name = value.data_type().rpartition("(")[2].rstrip(")")
     element = onnx.helper.make_tensor_type_proto(
         onnx.TensorProto.DataType.Value(name.upper()), None
@@ -431,6 +449,7 @@ def _type(value: ort.OrtValue) -> onnx.TypeProto:
 
 def _apart(values: dict[str, ort.OrtValue], of: int) -> dict[str, ort.OrtValue]:
     """Return some values of a run in memory of their own, if they are few: one alone keeps all of the run."""
+    # all outputs of a run share an arena: one that is kept keeps it whole
     return {n: _copied(v) for n, v in values.items()} if 2 * len(values) < of else values
 
 
@@ -454,6 +473,7 @@ def _empty(shape: list[int], data_type: int) -> ort.OrtValue:
 
 
 def _memory(value: ort.OrtValue) -> memoryview:
+    # rounded up: several elements share a byte below 8 bits
     size = -(-math.prod(value.shape()) * _BITS[value.element_type()] // 8)
     if not size:
         return memoryview(b"")
@@ -478,9 +498,11 @@ def _few_pages(folder: str) -> Iterator[None]:
 
 def _let_go(folder: str, done: threading.Event) -> None:
     libc, page = ctypes.CDLL(None), os.sysconf("SC_PAGE_SIZE")
+    # a thread, because loading blocks this one
     while not done.wait(_LOOK):
         with open("/proc/self/statm") as file:
             resident = int(file.read().split()[2]) * page
+        # resident pages of the process
         if resident > _RESIDENT:
             for start, size in _mapped(folder):
                 libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _DONTNEED)
@@ -491,6 +513,7 @@ def _mapped(folder: str) -> Iterator[tuple[int, int]]:
     span = (0, 0)
     with open("/proc/self/smaps") as file:
         for line in file:
+            # a line that begins a mapping: "7f..-7f.. r--p offset device inode path"
             first, *rest = line.split(maxsplit=5)
             if not first.endswith(":"):
                 start, end = (int(part, 16) for part in first.split("-"))

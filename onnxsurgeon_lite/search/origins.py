@@ -53,12 +53,15 @@ def first_bad(
         width: the approximate number of items per wave.
         fits: returns whether items can be probed together; waves shrink until they fit.
     """
+    # items known to be good need no probe
     found = SearchResult(bad, good=set(good), bads={bad})
     asked = set(found.good)
     while True:
+        # untested items that the bad one depends on, up to good ones
         found.region = _between(found.bad, parents, found.good)
         region = sorted(found.region)
         open_items = [item for item in region if item in comparable and item not in asked]
+        # nothing is left to ask: all inputs of the region are good, or cannot be tested
         if not open_items:
             return found
         # choose a wave that can be probed at once
@@ -118,6 +121,7 @@ def origins(
         bad = {item for item, is_good in answers.items() if not is_good}
         settled.update(item for item, is_good in answers.items() if is_good)
 
+        # an item below one that could not be healed may be bad for that reason alone
         # what is bad although nothing bad comes before it is an origin
         roots = _roots(bad - _below(lost, last, parents, settled), last, parents)
         settled.update(roots)
@@ -135,6 +139,7 @@ def _roots(bad: Collection[int], last: int, parents: Callable[[int], Iterable[in
     """Return the bad items that no other bad item reaches."""
     tainted: set[int] = set()
     roots = []
+    # items before the first bad one cannot be tainted
     for item in range(min(bad, default=last + 1), last + 1):
         if any(parent in tainted for parent in parents(item)):
             tainted.add(item)
@@ -163,6 +168,7 @@ def _below(
 def _between(bad: int, parents: Callable[[int], Iterable[int]], good: Collection[int]) -> set[int]:
     """Return the ancestors of `bad` down to the good items."""
     region: set[int] = set()
+    # upwards, but not through good items
     pending = list(parents(bad))
     while pending:
         item = pending.pop()
@@ -190,6 +196,7 @@ def spread(
     last_use = list(range(len(region)))
     for item in region:
         for parent in parents(item):
+            # a parent outside of the region is good already
             if parent in place:
                 last_use[place[parent]] = max(last_use[place[parent]], place[item])
     for i in range(len(region)):
@@ -201,6 +208,7 @@ def spread(
     places = width
     while True:
         chosen: set[int] = set()
+        # all items that cross the cut: together they decide everything after it
         for start, stop in pairwise(_marks(len(region), places)):
             narrowest = min(range(start, stop), key=crossing.__getitem__)
             across = (i for i in range(narrowest + 1) if last_use[i] > narrowest)

@@ -37,10 +37,12 @@ def smallest(
         return []
     asked = 1
 
+    # positions -> items: equal items are different ones
     # groups to leave out, the next one last: halved wherever they cannot be left out
     kinds = defaultdict[Hashable, list[int]](list)
     for place, item in kept.items():
         kinds[kind(item)].append(place)
+    # the first kind is on top of the stack
     pending = [*kinds.values()][::-1]
     needed: set[int] = set()
     while pending and asked < most:
@@ -48,6 +50,7 @@ def smallest(
         group = pending.pop()
         left_out = set(group)
         rest = {place: item for place, item in kept.items() if place not in left_out}
+        # the empty subset is never asked about
         asked += bool(rest)
         if rest and holds(list(rest.values())):
             kept = rest
@@ -85,12 +88,14 @@ def shortest_run(items: Sequence[Item], holds: Callable[[list[Item]], bool]) -> 
     It asks few questions where that is short. All items must hold.
     """
     # halve: everything from `start` on holds
+    # invariant: what is from `start` on holds, what is from `beyond` on does not
     start, beyond = 0, len(items)
     while beyond - start > 1:
         middle = (start + beyond) // 2
         start, beyond = (middle, beyond) if holds(list(items[middle:])) else (start, middle)
 
     # double the length until it holds, then halve
+    # invariant: `short` items do not hold
     short, count = 0, 1
     while start + count < len(items) and not holds(list(items[start : start + count])):
         short, count = count, 2 * count
@@ -113,6 +118,7 @@ def by_worth(
     Args:
         effects: the error of each rounding. needs: the items that must all be kept to be without it.
     """
+    # item -> the roundings that need it
     users = defaultdict[H, list[int]](list)
     for number, items in enumerate(needs):
         for item in items:
@@ -126,6 +132,7 @@ def by_worth(
     while heap:
         worth, number = heapq.heappop(heap)
         group = frozenset(missing[number])
+        # an entry is stale once another group has taken some of its items
         if not group or worth != -_worth(effects[number], missing[number]):
             continue
         # keep the group: all roundings that need items of it are worth more now
@@ -135,9 +142,11 @@ def by_worth(
             missing[user] -= group
             if missing[user]:
                 heapq.heappush(heap, (-_worth(effects[user], missing[user]), user))
+        # the errors that keeping this group avoids
         gone.append([effects[user] for user in touched if not missing[user]])
 
     # add the errors of the roundings that are avoided, from the last group back to the first
+    # errors that are there whichever groups are kept
     left = [hypot(*(effects[n] for n, items in enumerate(needs) if not items))]
     for freed in reversed(gone):
         left.append(hypot(left[-1], *freed))
@@ -159,9 +168,11 @@ def shortest(left: Sequence[float], excess: Callable[[int], float], most: int = 
     # halve the interval, at the count that the prediction names
     low, high = 0, len(left) - 1
     found = {low: excess(low)}
+    # the model names the count at which the error should meet the limit
     while high - low > 1 and (most := most - 1) >= 0:
         wanted = _wanted(left, found)
         guess = next((n for n, error in enumerate(left) if error <= wanted), high)
+        # always strictly inside, so that each question narrows the interval
         middle = min(max(guess, low + 1), high - 1)
         found[middle] = excess(middle)
         if found[middle] <= 1:
@@ -173,9 +184,11 @@ def shortest(left: Sequence[float], excess: Callable[[int], float], most: int = 
 
 def _wanted(left: Sequence[float], found: Mapping[int, float]) -> float:
     """Return the predicted error at which the real one is the limit, by the two that are nearest to it."""
+    # in logarithms, a power law is a line
     points = [(log(left[n]), log(error)) for n, error in found.items() if 0 < left[n] * error < inf]
     if not points:
         return max((error for error in left if error < inf), default=0.0)
     (x, y), *others = sorted(points, key=lambda point: abs(point[1]))[:2]
+    # through two measured points; with one, the predicted error times a constant
     slope = (y - others[0][1]) / (x - others[0][0]) if others and x != others[0][0] else 1.0
     return exp(x - y / slope) if slope > 0 else exp(x - y)

@@ -144,6 +144,10 @@ what = "{tmp_path}/tail.txt"
         ("z = Softmax(scores, side=1)", BuildError, "has no attribute 'side'"),
         ("z = Neg(unknown)", BuildError, "nothing says what 'unknown' is"),
         ("z = MatMul(scores, scores)", BuildError, "types do not fit"),
+        ("z = Shape(scores) * 0.5", EditError, "is int64, which cannot hold 0.5"),
+        ("k: uint8[2]; z = k + 300", EditError, "is uint8, which cannot hold 300"),
+        ("k: float[99999999999999999999]; z = Neg(k)", BuildError, "out of range"),
+        (f"z = {'-' * 3000}scores", BuildError, "not a list of assignments"),
     ],
 )
 def test_a_wrong_text_is_refused_in_words(text, error, says):

@@ -115,6 +115,7 @@ def test_a_file_with_a_heat_map_runs_in_a_process_that_has_only_onnxruntime(net,
         ({"target": "dog"}, "target 'dog' is not a class"),
         ({"to": "logits", "of": "image"}, "'image' does not depend on logits"),
         ({"target": 1, "of": "image"}, "'image' does not have the shape [samples, classes]"),
+        ({"steps": 0}, "--steps is 0"),
     ],
 )
 def test_what_gives_no_heat_map_is_said(options, said, model):

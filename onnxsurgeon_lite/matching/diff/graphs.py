@@ -143,6 +143,7 @@ class GraphDiff:
         # new names are renames, as long as the same outputs are there
         if node == other:
             return
+        # outputs may have new names, but each slot must be used or omitted on both sides
         for slot, (name, value) in enumerate(
             zip_longest(first.makes[a], second.makes[b], fillvalue="")
         ):
@@ -160,6 +161,7 @@ class GraphDiff:
             if one is not None and two is not None:
                 for change in text_changes(one, two):
                     yield Change(f"attribute {name} {change.what}", change.before, change.after)
+                # (how many of `graphs`, whether `g` is set): the bodies themselves are compared by `_bodies`
                 bodies = (len(one.graphs), one.HasField("g")), (len(two.graphs), two.HasField("g"))
                 if attribute_key(one) == attribute_key(two) and bodies[0] == bodies[1]:
                     if one.HasField("t") or two.HasField("t"):
@@ -181,6 +183,7 @@ class GraphDiff:
             texts = (
                 tensor_text(m, t) for m, t in zip(self.context.models, (tensor, other), strict=True)
             )
+            # a few numbers are shown; of more, how many differ
             yield Change(what, *texts) if found.elements <= 8 else Change(f"{what} {found}")
 
     def _bodies(self, a: int, b: int) -> Iterator[Difference]:
@@ -198,11 +201,14 @@ class GraphDiff:
     # inputs and outputs
 
     def _ends(self, kind: Literal["input", "output"]) -> Iterator[Difference]:
-        first, second = self.scopes
-        mine = dict(first.index.inputs if kind == "input" else first.index.outputs)
-        theirs = dict(second.index.inputs if kind == "input" else second.index.outputs)
+        mine, theirs = (
+            dict(scope.index.inputs if kind == "input" else scope.index.outputs)
+            for scope in self.scopes
+        )
         yield from self._order(mine, theirs, kind)
         for name, other in self._paired(list(mine), list(theirs), kind):
+            # values that are paired by their order alone: what their dimension names say binds no other values,
+            # so a copy learns it
             is_same = kind == "input" or self.wiring.corresponds(name, other)
             dims = self.context.dims if is_same else self.context.dims.copy()
             changes = self._value(mine.pop(name), theirs.pop(other), dims)
@@ -236,6 +242,7 @@ class GraphDiff:
             return list(zip(mine, theirs, strict=False))
         values, free = self.alignment.values, dict.fromkeys(theirs)
         pairs: dict[str, str] = {}
+        # candidates, the best first: an output is known by its name, an input by what reads it
         names = [(n, n) for n in mine]
         for name, other in (
             *(names if kind == "output" else ()),
@@ -268,6 +275,8 @@ class GraphDiff:
         mine, theirs = (dict(scope.index.initializers) for scope in self.scopes)
         pairs = [*self.wiring.constants, *left_over(self.scopes, self.wiring.constants)]
         seen: tuple[set[str], set[str]] = (set(), set())
+        # pairs of one name first: where several initializers were merged, the one that kept its name is the
+        # partner
         for name, other in sorted(pairs, key=lambda pair: pair[0] != pair[1]):
             if other in seen[1] and name not in seen[0]:  # several were merged
                 yield self._lone("removed", name, mine[name])
@@ -325,6 +334,7 @@ class GraphDiff:
         first, second = (scope.index.graph for scope in self.scopes)
         mine, theirs = (by_name(g.value_info) for g in (first, second))
         renamed = {**self.alignment.values, **dict(list(self.wiring.constants))}
+        # name in the first graph -> name in the second
         pairs = {name: renamed.get(name, name) for name in mine}
         # values under both names, whichever side declares them
         known = set(pairs.values())
@@ -339,6 +349,7 @@ class GraphDiff:
                 other, two, 1
             ):
                 continue
+            # a value that only one side declares is compared with an empty declaration
             none = ValueInfoProto()
             changes = tuple(self._value(one or none, two or none, self.context.dims))
             if changes:
@@ -365,7 +376,8 @@ class GraphDiff:
             }
             for scope in self.scopes
         )
-        renamed = {**self.alignment.values, **dict(list(self.wiring.constants))}
+        renamed = self.wiring.names
+        # names of the first graph as the second writes them, so that renames do not count
         mine = {
             renamed.get(name, name): {key: renamed.get(v, v) for key, v in parameters.items()}
             for name, parameters in first.items()
@@ -399,6 +411,7 @@ def compare_contents(
     if tensor.data_type == TensorProto.STRING:
         return _compare_strings(tensor, other)
     first, second = models
+    # both read the same range of one file: equal without reading
     if (
         is_external(tensor)
         and is_external(other)
@@ -408,7 +421,9 @@ def compare_contents(
     elements = math.prod(tensor.dims)
     seen = differing = exceeding = 0
     max_abs, equal = 0.0, True
+    # block by block, so that large tensors are never in memory as a whole
     for mine, theirs in zip(_blocks(first, tensor), _blocks(second, other), strict=True):
+        # elements in this block; counted by eight, because int4 and int2 share bytes
         count = min(elements - seen, 8 * len(mine) // _bytes_of(tensor.data_type, 8))
         seen += count
         if mine == theirs:

@@ -44,6 +44,7 @@ def diff(
     """
     models, pairs = (first, second), list(known)
     graphs = None
+    # known pairs are positions in the whole graph, so they exclude trimming
     if not pairs and _is_large(models):
         for model in models:
             GraphIndex.of(model).require_sound()
@@ -88,7 +89,9 @@ def _model_differences(context: DiffContext, graphs: Trimmed) -> Iterator[Differ
     for change in text_changes(first, second):
         yield Difference("changed", "metadata", "model", changes=(change,))
     main = GraphDiff(context, graphs.scopes, known=graphs.pairs)
+    # the main graph first: bindings of training graphs refer to its pairs
     context.pairs = main.alignment.nodes
+    # initializers that trimming found equal are pairs, whether paired nodes read them or not
     main.wiring.constants.update(((name, name), None) for name in sorted(graphs.constants))
     yield from main.differences()
     yield from _functions(context)
@@ -148,6 +151,7 @@ def _bindings(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the bindings of initializers to training values, in the second model's names."""
     mine, theirs = ({b.key: b.value for b in getattr(info, part)} for info in (one, two))
+    # name in the first model -> name in the second
     names = main.wiring.counterparts([*mine, *mine.values()])
     return {names.get(key, key): names.get(value, value) for key, value in mine.items()}, theirs
 

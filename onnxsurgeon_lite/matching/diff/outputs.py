@@ -23,6 +23,7 @@ def with_outputs(
     """Add comparisons of the outputs on the feeds of the first model's trials; it is the reference."""
     first, second = models
     inputs, outputs = (found.renamed.get(kind, {}) for kind in ("inputs", "outputs"))
+    # name in the first model -> name in the second, without those that only one has
     names = {name: inputs.get(name, name) for name in first.inputs}
     names = {name: other for name, other in names.items() if other in second.inputs}
     pairs = {name: outputs.get(name, name) for name in first.outputs}

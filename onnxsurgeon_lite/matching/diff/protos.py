@@ -62,11 +62,13 @@ class DimNames:
         if len(mine.shape.dim) != len(theirs.shape.dim):
             return False
         return all(
+            # two symbolic names may be a rename; two numbers, or a number and a name, must be equal
             self._same_name(d.dim_param, e.dim_param) if d.dim_param and e.dim_param else d == e
             for d, e in zip(mine.shape.dim, theirs.shape.dim, strict=True)
         )
 
     def _same_name(self, name: str, other: str) -> bool:
+        # the first time that two names meet binds them to each other, in both directions
         return (
             self.forth.setdefault(name, other) == other
             and self.back.setdefault(other, name) == name
@@ -83,6 +85,7 @@ def type_change(kind: TypeProto, other: TypeProto, names: DimNames) -> list[Chan
     denoted = [" ".join(_denotations(each)) for each in (kind, other)]
     if denoted[0] != denoted[1]:
         return [Change("denotation", *denoted)]
+    # the texts are equal, so a symbolic dimension is bound to another name elsewhere
     params = [dim.dim_param for dim in kind.tensor_type.shape.dim if dim.dim_param]
     return [
         Change(f"dimension {name!r}", f"{names.forth[name]!r} elsewhere", repr(name))
@@ -144,6 +147,7 @@ def entry_changes(what: str, mine: Mapping[str, str], theirs: Mapping[str, str])
 
 def attribute_key(attribute: AttributeProto) -> bytes:
     """Return the attribute's bytes without its doc string, and without a tensor or bodies."""
+    # the doc string is a text change of its own; tensors and bodies are compared element by element
     plain = attribute
     if any(attribute.HasField(name) for name in ("doc_string", "t", "g")) or attribute.graphs:
         plain = copied(attribute)
@@ -196,6 +200,7 @@ def _alike(
 ) -> Iterator[tuple[str, str]]:
     """Yield pairs with equal bytes, then the rest in order."""
     left, rest = list(names), dict.fromkeys(others)
+    # with one name on each side there is nothing to choose, so no data is read for digests
     if rest and len(names) + len(others) > 2:
         holding = defaultdict[str, list[str]](list)
         for other in others:

@@ -41,35 +41,43 @@ def trim(first: Model, second: Model) -> Trimmed | None:
         (len(theirs.node), len(theirs.value_info)),
         strict=True,
     )
+    # first what is cheap to count: a large edit ends here
     many = any(abs(count - other) > _MOST for count, other in counts)
     if many or _differ_much(mine.value_info, theirs.value_info):
         return None
     one, two = sides = _TrimmedGraph(first), _TrimmedGraph(second)
+    # values whose declared types differ
     redeclared = one.declared.unlike(two.declared)
     if len(redeclared) > _MOST:
         return None
+    # the nodes that only one side has
     same = _Same.of(one.encoded, two.encoded)
     one.kept = [i for i in same.mine if i not in same.moved]
     moved = set(same.moved.values())
     two.kept = [i for i in same.theirs if i not in moved]
     if max(len(one.kept), len(two.kept)) > _MOST:
         return None
+    # what these nodes produce, and the inputs and initializers that only one side has
     made = {name for side in sides for node in side.left for name in node.output if name}
     leaves = {name for _, name in one.leaves ^ two.leaves}
     if len(made | leaves | redeclared) > _MOST:
         return None
+    # folding: an initializer on one side, computed from initializers on the other
     folded = leaves & (one.computed() | two.computed())  # each reader reads the same as before
     others = made - folded | redeclared
+    # equal nodes that read one of these are kept too: the diff pairs the differing nodes by their neighbors
     touched = {i for i in one.encoded.mentioning(others | leaves) if i in same}
     touched = _thin_readers(one, touched, leaves - others, others)
     one.kept = sorted({*one.kept, *touched})
     two.kept = sorted({*two.kept, *(same[i] for i in touched)})
+    # what kept nodes read but nothing kept produces becomes an input of both trimmed graphs
     needed = one.needs | two.needs
     outer = needed - one.own - two.own
     unequal = {t.name for t in _unequal(one.graph.initializer, two.graph.initializer)}
     constants = {n for kind, n in one.leaves & two.leaves if kind == "initializer" and n in needed}
     needed |= unequal
     scopes = one.scope(needed, outer), two.scope(needed, outer)
+    # position in the second graph -> position in its trimmed graph
     places = {position: place for place, position in enumerate(two.kept)}
     pairs = [(place, places[same[i]]) for place, i in enumerate(one.kept) if i in same]
     return Trimmed(scopes, pairs, constants - unequal)
@@ -91,6 +99,7 @@ class _Same:
     @classmethod
     def of(cls, mine: Messages, theirs: Messages) -> "_Same":
         head, tail = mine.same(theirs)
+        # `moved` has equal bytes at another position; only what lies between the equal ends can move
         between, others = (range(head, len(side) - tail) for side in (mine, theirs))
         where = {theirs[i]: i for i in others}
         moved = {i: where[mine[i]] for i in between if mine[i] in where}
@@ -102,6 +111,7 @@ class _Same:
     def __getitem__(self, position: int) -> int:
         if position in self.mine:
             return self.moved[position]
+        # after the differing range, positions are shifted by the difference of the lengths
         return position + (self.theirs.stop - self.mine.stop if position >= self.mine.stop else 0)
 
 
@@ -128,9 +138,11 @@ def _thin_readers(
     """Drop most readers of a leaf with many: an equal node is no difference by itself."""
     if len(touched) <= _MOST:
         return touched
+    # a few readers of each leaf show what became of it; nodes with attributes may read it in a body
     table = side.table
     readers = table.readers(leaves).values()
     first = {node for found in readers for node in found[:_MOST]}
+    # whatever reads a differing value itself stays in any case
     more = first.union(table.attributed, table.encoded.mentioning(others))
     return touched - (set(chain.from_iterable(readers)) - more)
 
@@ -151,6 +163,7 @@ class _TrimmedGraph:
 
     def computed(self) -> set[str]:
         """Return what the kept nodes make of initializers alone."""
+        # an omitted input ("") is known; an input with a default may be fed, so its value is not
         known = {""}.union(name for kind, name in self.leaves if kind == "initializer")
         known -= {name for kind, name in self.leaves if kind == "input"}
         found = set[str]()

@@ -33,6 +33,7 @@ class Wiring:
         if not name or not other:
             return name == other
         values = self.alignment.values
+        # a paired value corresponds to its partner alone, unless unpaired nodes in between are reported already
         if name in values or other in self.back:
             return values.get(name) == other or self._reported_elsewhere(name, other)
         sides = list(zip(self.scopes, (name, other), strict=True))
@@ -43,14 +44,20 @@ class Wiring:
             self.constants[name, other] = None
             return True
         inputs = [value in scope.index.inputs for scope, value in sides]
+        # the reader sees another kind of leaf; `replaced` reports it once, not at each reader
         if any(constant) and any(inputs):
             self.replaced[name, other] = None
             return True
         return self._reported_elsewhere(name, other)
 
+    @property
+    def names(self) -> dict[str, str]:
+        """Name of a value or initializer of the first graph -> in the second."""
+        return dict(self.constants.keys()) | self.alignment.values
+
     def counterparts(self, names: Iterable[str]) -> dict[str, str]:
         """Map values of this and enclosing graphs to their names in the second model."""
-        known = {**dict(list(self.constants)), **self.alignment.values}
+        known = self.names
         found: dict[str, str] = {}
         further = []
         for name in names:
@@ -63,6 +70,7 @@ class Wiring:
     def _reported_elsewhere(self, name: str, other: str) -> bool:
         """Return whether only added or removed nodes and constants lie between two values."""
         mine, theirs = self._origins(0, name), self._origins(1, other)
+        # too many nodes in between to follow: these are the difference
         if mine is None or theirs is None:
             return True
         return not mine.isdisjoint(theirs) or not mine | theirs
@@ -81,7 +89,9 @@ class Wiring:
                     pending += scope.needs(position)
                 if len(seen) > _MOST_BETWEEN:
                     return None
+            # a value that paired nodes share, or an input: the search ends there
             elif name and name not in scope.index.initializers:
+                # the prefix keeps a name of the second graph from being taken for one of the first
                 found.add(name if side == 0 else self.back.get(name, f"second:{name}"))
         return found
 

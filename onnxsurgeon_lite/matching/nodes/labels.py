@@ -79,6 +79,7 @@ class Labeler:
     def outputs(self, scope: NamedGraph) -> defaultdict[str, list[tuple[int, int]]]:
         """Return the uses of values as graph outputs; a body's outputs differ by position."""
         uses = defaultdict[str, list[tuple[int, int]]](list)
+        # slot -1: an output of the graph, not of a consumer; by position where names do not count, as in bodies
         for place, name in enumerate(scope.index.outputs):
             uses[name].append((-1, place if scope.positional else -1))
         return uses
@@ -96,6 +97,7 @@ class Labeler:
         local = [0] * len(scope.reads)
         for node in nodes:
             reads = enumerate(scope.reads[node])
+            # (slot, label of the constant)
             read = [(slot, constants[name]) for slot, name in reads if name in constants]
             local[node] = (
                 self.label((initial.signatures[node], *read)) if read else initial.signatures[node]
@@ -114,10 +116,12 @@ class Labeler:
             key = [initial.signatures[node]]
             key += [of_value.get(name, unknown) for name in scope.reads[node]]
             if node in captured:
+                # -1 separates inputs, whose order counts, from captured values, whose order does not
                 key.append(-1)
                 key += sorted(of_value.get(name, unknown) for name in captured[node])
             label = up[node] = self.label(tuple(key))
             for slot, name in enumerate(scope.makes[node]):
+                # the first output has its node's label; others are distinguished by their slot
                 if name:
                     of_value[name] = self.label((label, slot)) if slot else label
         return up
@@ -125,6 +129,7 @@ class Labeler:
     def _downwards(
         self, scope: NamedGraph, nodes: Sequence[int], initial: InitialLabels, local: list[int]
     ) -> list[int]:
+        # grows on the way: nodes come in reverse order, so all users of what a node makes are known by then
         uses = initial.uses
         captured = scope.captured
         reads, makes = scope.reads, scope.makes
@@ -144,6 +149,7 @@ class Labeler:
     def _signature(self, model: Model, node: NodeProto) -> int:
         if not node.attribute:
             return self.label(tuple(call_key(node)))
+        # sorted, because the order of attributes has no meaning
         parts = [(a.name, self._attribute(model, a)) for a in node.attribute]
         return self.label(call_key(node) + tuple(sorted(parts)))
 
@@ -159,6 +165,7 @@ class Labeler:
         return self.label(attribute.SerializeToString(deterministic=True))
 
     def _body(self, scope: NamedGraph) -> int:
+        # a body's inputs are known by position; its captured values stay unknown here
         ends = {name: self.label(("input", i)) for i, name in enumerate(scope.index.inputs)}
         constants = self.constants(scope, contents=True)
         initial = InitialLabels(self.signatures(scope), ends, self.outputs(scope))
@@ -176,24 +183,22 @@ class Labeler:
 
     def _contents(self, model: Model, tensor: TensorProto) -> Hashable:
         if not is_external(tensor):
-            return tuple(tensor.string_data) or _sample(model.raw(tensor))
+            raw = model.raw(tensor)
+            return tuple(tensor.string_data) or _sample(len(raw), lambda at, n: raw[at : at + n])
         file, offset, length = model.span(tensor)
+        # the file belongs to both models: its range identifies the contents
         if str(file.path) in self.shared:
             return str(file.path), offset, length
         if file.is_missing:
             return None
-        if length <= 3 * _SAMPLE:
-            return file.read(offset, length)
-        starts = (0, length // 2, length - _SAMPLE)
-        return b"".join(file.read(offset + start, _SAMPLE) for start in starts)
+        return _sample(length, lambda at, n: file.read(offset + at, n))
 
 
-def _sample(raw: bytes) -> bytes:
-    """Sample bytes in memory as `_contents` samples bytes on disk."""
-    if len(raw) <= 3 * _SAMPLE:
-        return raw
-    middle = len(raw) // 2
-    return raw[:_SAMPLE] + raw[middle : middle + _SAMPLE] + raw[-_SAMPLE:]
+def _sample(length: int, read: Callable[[int, int], bytes]) -> bytes:
+    """Read bytes, or of many those at the start, in the middle and at the end; `read` takes a place and a count."""
+    if length <= 3 * _SAMPLE:
+        return read(0, length)
+    return b"".join(read(at, _SAMPLE) for at in (0, length // 2, length - _SAMPLE))
 
 
 def keys(labels: tuple[Labels, Labels]) -> tuple[Key, Key, Key, Key]:
@@ -215,6 +220,7 @@ def common(
         return zip(names, others, strict=False)
     mine, theirs = dict.fromkeys(names), dict.fromkeys(others)
     pairs = [(name, name) for name in mine if name in theirs]
+    # names that only one side has
     left = [n for n in mine if n not in theirs], [n for n in theirs if n not in mine]
     return pairs + [(left[0][0], left[1][0])] if len(left[0]) == len(left[1]) == 1 else pairs
 

@@ -89,11 +89,13 @@ class _Matcher:
         inputs = [[n for n in s.index.inputs if n not in s.index.initializers] for s in self.sides]
         inner = self.sides[0].positional
         for name, other in chain(outside.items(), common(*inputs, by_place=inner)):
+            # one label for both names: what is computed from them gets equal labels
             self._pair_end(name, other, f"end {name}")
         self.free_inputs = [
             dict.fromkeys(n for n in names if n not in ends)
             for names, ends in zip(inputs, self.ends, strict=True)
         ]
+        # inputs without a partner share one label; names would make every label below differ
         for names, ends in zip(self.free_inputs, self.ends, strict=True):
             ends.update(dict.fromkeys(names, self.labeler.label("another input")))
         if all(self.free_inputs):
@@ -101,24 +103,33 @@ class _Matcher:
 
     def match(self) -> None:
         """Pair the nodes, the most certain pairs first."""
+        # from certain to doubtful: each step only pairs nodes that are still free
         alike, above, below, own = keys(self._label_whole())
+        # equal in both directions, then upstream alone, then downstream alone
         for key in (alike, above, below):
             self._pair_unique(key)
+        # a weight that occurs once identifies its reader
         self._pair_unique(self._with_constants(own))
+        # from the pairs so far, outwards along the edges
         self._start_spreading()
         self._spread(own)
         if all(self.free):
+            # the same labels for the rest, with the paired nodes as leaves and without the contents of
+            # constants
             alike_but, above_but, below_but, own_but = keys(self._label_rest())
             levels = (own, own_but, self._operator)
             self._pair_unique(alike_but)
             self._spread(*levels)
+            # nodes that are equal in every respect: any choice is right, names decide
             for key in (alike, alike_but, above_but, below_but):
                 self._pair_ties(key, levels)
+            # then names alone, then another operator with the same inputs
             self._pair_unique(self._named)
             self._spread(*levels)
             wired = self._wired()
             self._pair_unique(wired)
             self._spread(*levels, wired)
+        # inputs that nothing distinguishes pair in their order
         if len(self.free_inputs[0]) == len(self.free_inputs[1]):
             self.result.values.update(zip(*self.free_inputs, strict=True))
 
@@ -127,6 +138,7 @@ class _Matcher:
         # nodes are labelled by all that follows from them, with the contents of constants
         labels = self._label_whole()
 
+        # a key for an input: its users, by all that follows from them, and the slots that read it
         def users(side: int, name: str) -> Hashable:
             users = self.sides[side].uses.get(name, {}).items()
             return tuple(
@@ -169,6 +181,7 @@ class _Matcher:
             uses = self.labeler.outputs(side)
             for node in self.free[i]:
                 for name in filter(None, side.makes[node]):
+                    # a paired consumer is known by its pair: a negative label, which no other use has
                     uses[name] += [
                         (-2 - numbers[i][user], slot)
                         for user, slots in side.uses.get(name, {}).items()
@@ -199,6 +212,7 @@ class _Matcher:
                 self._same_value(name, other)
         if self.free_inputs[0]:
             self._pair_inputs(a, b)
+        # matching goes on at the values around a new pair
         if self.spreading:
             for name, other in chain(
                 zip(first.reads[a], second.reads[b], strict=False),

@@ -65,6 +65,7 @@ class NamedGraph:
         found = {}
         for position, node in enumerate(self.index.nodes):
             if node.attribute:
+                # what a node reads itself is in `reads`; the index has captured values, too
                 direct = set(self.reads[position])
                 further = [name for name in self.index.reads[position] if name not in direct]
                 if further:
@@ -80,6 +81,7 @@ class NamedGraph:
                 if name:
                     found[name][position] = found[name].get(position, ()) + (slot,)
         for position, names in self.captured.items():
+            # a consumer whose body alone uses the value has no slot
             for name in names:
                 found[name][position] = ()
         return dict(found)

@@ -57,10 +57,13 @@ class Board:
         self.pairs: dict[str, Pair] = {}
         self.taken: dict[str, str] = {}
         self.unclear = in_two_orders(a)
+        # names of modules that side b has, with all that are around them
         self.modules = {path for f in b.facts.values() for path in Provenance(f.scope).around()}
         self._way = _wrapper(a, b)
+        # `scope_of_a` reads it, so it is empty while it is computed
         self._moves: dict[str, str] = {}
         self._moves = renumbered(a.facts.values(), b.facts.values(), self.scope_of_a)
+        # how many values of a (module, operator) are still free: what may be an insertion, and what not
         self._unpaired_a = Counter(map(self._kind_of_a, a.facts.values()))
         self._unpaired_b = Counter(map(_kind, b.facts.values()))
 
@@ -103,6 +106,7 @@ class Board:
 
     def lost(self, fact: Fact) -> str:
         """Return the outermost module around a value of side a that side b lacks, else ''."""
+        # from the outermost module inwards
         around = Provenance(self.scope_of_a(fact)).around() if self.modules else ()
         return next((path for path in around if path not in self.modules), "")
 
@@ -137,6 +141,7 @@ class Board:
         """
         if not a.inputs or len(a.inputs) != len(b.inputs) or a.slot != b.slot:
             return False
+        # without `through`, a value is its own source
         source_a, source_b = (self.source_a, self.source_b) if through else (str, str)
         sources = zip(map(source_a, a.inputs), map(source_b, b.inputs), strict=True)
         return all(one in self.pairs and self.pairs[one].b == other for one, other in sources)
@@ -148,7 +153,11 @@ class Board:
     def source_a(self, name: str) -> str:
         """Return the first paired value upstream on side a, through inserted nodes."""
         return _source(
-            self.a, name, self.pairs, lambda fact: self._unpaired_b[self._kind_of_a(fact)] > 0
+            # a node stays in the way as long as side b has a free node of its kind, which may be its partner
+            self.a,
+            name,
+            self.pairs,
+            lambda fact: self._unpaired_b[self._kind_of_a(fact)] > 0,
         )
 
     def source_b(self, name: str) -> str:
@@ -209,7 +218,9 @@ def _wrapper(a: Side, b: Side) -> tuple[str, str]:
     """Return (prefix to drop from a's module paths, prefix to add): the wrapper module of only one side."""
     ones = {f.scope for f in a.facts.values() if f.known and f.scope}
     others = {f.scope for f in b.facts.values() if f.known and f.scope}
+    # the outermost module of each path, with its dot
     heads = sorted({f"{scope.split('.')[0]}." for scope in ones | others})
+    # nothing, or one of these added or dropped: what makes the most paths equal
     ways = [("", "")] + [("", head) for head in heads] + [(head, "") for head in heads]
     return max(ways, key=lambda way: len({_rewrapped(scope, way) for scope in ones} & others))
 
@@ -233,6 +244,7 @@ def renumbered(
     """
     ones, others = _lists(a, scope_of_a), _lists(b, lambda fact: fact.scope)
     found: dict[str, str] = {}
+    # outer lists first, as the paths of inner ones contain their items
     for parent in sorted(ones, key=lambda path: path.count(".")):
         there = moved(parent, found)
         for number, place in _moves(ones[parent], others.get(there, {})).items():
@@ -243,6 +255,7 @@ def renumbered(
 
 def moved(path: str, moves: Mapping[str, str]) -> str:
     """Apply the move of the innermost moved module around a path."""
+    # the innermost module that moved decides
     for around in reversed(Provenance(path).around() if moves else []):
         if around in moves:
             return moves[around] + path[len(around) :]
@@ -267,6 +280,7 @@ def _moves(ones: _Items, others: _Items) -> dict[int, int | None]:
     # each item moves where most of its weights are, unless two items would
     mine, theirs = _owners(ones), _owners(others)
     voted: dict[int, int] = {}
+    # weights that occur twice within a side identify no item
     for number, digests in ones.items():
         votes = Counter(theirs[d] for d in digests if d in theirs and d in mine)
         if votes:
@@ -274,9 +288,12 @@ def _moves(ones: _Items, others: _Items) -> dict[int, int | None]:
     chosen = Counter(voted.values())
     placed = {number: place for number, place in voted.items() if chosen[place] == 1}
     moves: dict[int, int | None] = {}
+    # items without weights, or whose place is contested
     for number in ones.keys() - placed.keys():
         shifts = {placed[near] - near for near in _neighbors(number, sorted(placed))}
+        # between neighbors that move by different numbers an item stays
         place = number + shifts.pop() if len(shifts) == 1 else number
+        # a place that an item with weights has is not free
         moves[number] = None if place in chosen else place
     return {number: place for number, place in (placed | moves).items() if place != number}
 

@@ -60,6 +60,7 @@ class Pairs:
     def sums_distances(self) -> Floats:
         """Return distances of the sums, relative to their rounding error: norm times root of the element count."""
         one, other = self.ones.sums[self.rows], self.others.sums[self.columns]
+        # columns of `sums`: the sum, the norm, the maximum, the minimum
         apart, scale = np.abs(one - other), np.maximum(np.abs(one), 1e-30)
         norm = np.maximum(scale[:, 1], other[:, 1])
         total = apart[:, 0] / (norm * self.ones.elements**0.5)
@@ -89,6 +90,7 @@ def transposition(one: Signature, other: Signature) -> Shape | None:
             for axis, mean in zip(order, other.means, strict=True)
         )
     ]
+    # axes of size 1 may be anywhere: orders that differ only in these are one
     identity = tuple(range(len(one.shape)))
     moved = {tuple(axis for axis in order if one.shape[axis] > 1): order for order in found}
     return next(iter(moved.values())) if len(moved) == 1 and identity not in found else None
@@ -129,6 +131,7 @@ def candidates(a: Side, b: Side) -> list[Candidate]:
     for size, ones in _by_size(a).items():
         found += _agreeing(ones, others.get(size, []))
     found.sort(key=lambda each: each[1].a.rank)
+    # (name, side) -> the distance of its nearest partner
     nearest: dict[tuple[str, int], float] = {}
     for apart, c in found:
         for key in ((c.a.name, 0), (c.b.name, 1)):
@@ -136,6 +139,7 @@ def candidates(a: Side, b: Side) -> list[Candidate]:
     return [
         c
         for apart, c in found
+        # keeps a pair unless one of its values has a partner that is 20 times nearer
         if apart <= max(_ROUNDING, _MUCH_FARTHER * min(nearest[c.a.name, 0], nearest[c.b.name, 1]))
     ]
 
@@ -161,6 +165,7 @@ def agreeing(a: Fact, b: Fact, turned: bool = True) -> bool | None:
         return None
     if a.small.size != b.small.size:
         return False
+    # too small for a signature: the numbers themselves
     one, other = (np.asarray(side.small).reshape(-1) for side in (a, b))
     if one.dtype.kind in "OUS" or other.dtype.kind in "OUS":
         return bool((one == other).all())
@@ -192,6 +197,7 @@ def _agreeing(ones: _Signed, others: _Signed) -> Iterator[tuple[float, Candidate
             (a, one), (b, other) = ones[row], others[column]
             if same:
                 yield distance, Candidate(a, b)
+            # sums agree, elements at fixed positions do not: the same numbers in another order
             elif (axes := transposition(one, other)) is not None:
                 yield _ROUNDING, Candidate(a, b, axes)
 
@@ -199,12 +205,15 @@ def _agreeing(ones: _Signed, others: _Signed) -> Iterator[tuple[float, Candidate
 def _near(ones: SignatureStack, others: SignatureStack) -> Iterator[Pairs]:
     """Yield blocks of pairs with near norms; `others` is sorted by norm."""
     # for each value, the range of the others whose norm is near
+    # the norms are sorted, so near ones are a range: two binary searches
     slack = _SLACK * np.maximum(ones.tolerances, others.tolerances.max()) * ones.norms + 1e-30
     starts = np.searchsorted(others.norms, ones.norms - slack, "left")
     counts = np.searchsorted(others.norms, ones.norms + slack, "right") - starts
+    # blocks of about `_AT_ONCE` pairs, cut where their running number passes a multiple of it
     cuts = np.diff(counts.cumsum() // _AT_ONCE).nonzero()[0] + 1
     for block in np.split(np.arange(len(counts)), cuts):
         here = counts[block]
+        # a row for each of its partners; the columns of each row count up from its start
         rows = np.repeat(block, here)
         first = np.repeat(starts[block] - here.cumsum() + here, here)
         yield Pairs(ones, others, rows, first + np.arange(len(rows)))

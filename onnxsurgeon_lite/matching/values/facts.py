@@ -96,12 +96,14 @@ def side_of_references(references: ReferenceSet, outputs: Iterable[str]) -> Side
         outputs: what the model returns, in order; without any, what the whole module returned.
     """
     side = Side(references.place, outputs=[name for name in outputs if name in references])
+    # the reference before this one, which it may normalize
     before: RunValue = None
     for rank, (name, entry) in enumerate(references.entries.items()):
         fact = Fact(name, rank, entry.scope, entry.class_name.rpartition(".")[2])
         fact.known = fact.stated = bool(entry.scope or entry.class_name)
         fact.op = INPUT if entry.is_input else ""
         fact.returned = _is_returned(name, entry)
+        # the whole module has no path
         fact.is_output = name in side.outputs or (not entry.scope and fact.returned)
         value = references.read(name)
         fact.see(value)
@@ -120,11 +122,13 @@ def _is_normalized(before: RunValue, after: RunValue) -> bool:
         return False
     channels = zip(np.moveaxis(before, 1, 0), np.moveaxis(after, 1, 0), strict=True)
     with np.errstate(all="ignore"):
+        # a correlation of 1: scale and shift alone separate the two
         return all(abs(np.corrcoef(x.flat, y.flat)[0, 1]) > _LINEAR for x, y in channels)
 
 
 def outputs_of(references: ReferenceSet, model: Iterable[str]) -> Iterable[str]:
     """Return the outputs in a set: those that it tells, if it has all; else those of a model, by name."""
+    # a set that knows its outputs, as a recording does
     if references.outputs and all(name in references for name in references.outputs):
         return references.outputs
     return () if is_of_modules(references) else model
@@ -162,6 +166,7 @@ def side_of_model(
         node, origin = index.nodes[position], index.origins[position]
         reads = index.reads[position]
         constants = sorted((weights[name] for name in reads if name in weights), reverse=True)
+        # a transposed weight is the same weight
         if node.op_type in _KEEP and constants:
             weights[node.output[0]] = constants[0]
         for slot, name in enumerate(node.output):
@@ -230,9 +235,11 @@ def _sources(index: GraphIndex, feeds: Feeds) -> tuple[dict[int, tuple[str, ...]
         node = index.nodes[position]
         inputs = tuple(name for name in index.reads[position] if name in depends)
         values = tuple(name for name in inputs if name not in sizes)
+        # the operands that are data, or all where every one is a size
         found[position] = values or inputs
         if inputs:
             depends.update(node.output)
+        # computed from sizes alone, or from the shape of a value
         if inputs and (not values or node.op_type in _MEASURES):
             sizes.update(node.output)
     return found, sizes
@@ -282,6 +289,7 @@ def block_size(index: GraphIndex, runtime: Runtime) -> int:
     graph = helper.make_graph([node], "block", small[:1], small[1:])
     model = helper.make_model(graph, opset_imports=index.model.proto.opset_import)
     model.ir_version = index.model.proto.ir_version
+    # four channels come back padded to a whole block
     runtime.put("x", np.ones((1, 4, 1, 1), np.float32))
     runtime.open(index.model.with_proto(model))
     found = runtime.run({"x": "x"}, ["y"]).values["y"]

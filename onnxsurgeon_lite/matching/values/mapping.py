@@ -69,8 +69,10 @@ def rearranged(entry: Entry, axes: Shape | None, shape: Shape | None) -> Stored:
     array = stored if axes is None else np.transpose(stored, axes)
     if shape is None:
         return array
+    # -1 stands for one size, which follows from the number of elements
     known = math.prod(size for size in shape if size >= 0)
     fits = known and array.size % known == 0 if -1 in shape else known == array.size
+    # another number of elements cannot have this shape: the comparison says so
     return array.reshape(shape) if fits else array
 
 
@@ -95,6 +97,7 @@ def renamed(
         if pair.a not in references:
             raise UnknownNameError(pair.a, repr(references.place), references)
         index.require(pair.b)
+        # what a reshape makes of a value has the same numbers, so it has the same reference
         same = [name for name in _reshaped(index, pair.b) if name in shapes]
         for name in (pair.b, *same):
             sources[name] = pair.a
@@ -103,11 +106,14 @@ def renamed(
             read = partial(rearranged, entry, pair.axes, shape)
             fixed = None if -1 in (shape or ()) else shape
             own = replace(entry, read=read, shape=fixed, is_input=False, stored_as=pair.a)
+            # a pair of its own comes before what follows from another one
             entries[name] = own if name == pair.b else entries.get(name, own)
 
     for name in alone:
+        # an unmatched reference must not take the name of a value that it is not
         free = f"{name} (reference)" if name in index or name in entries else name
         sources[free], entries[free] = name, references.entries[name]
+    # in the order of the set, as a file of many tensors is read from front to back
     place = {name: number for number, name in enumerate(references)}
     entries = dict(sorted(entries.items(), key=lambda item: place[sources[item[0]]]))
 
@@ -129,6 +135,7 @@ def renamed(
 
 def _reshaped(index: GraphIndex, name: str) -> list[str]:
     """Return the values connected by reshapes, or by the cast of an output, which hold the same numbers."""
+    # up to what was reshaped, and down to what reshapes it
     found = []
     pending = [name]
     while pending:
@@ -196,6 +203,7 @@ def feeds_in_order(
     given = [name for name, entry in references.entries.items() if entry.is_input]
     left = [name for name in given if name not in required]
     unnamed = [name for name in required if name not in references]
+    # by name alone, unless as many recorded inputs are left over as inputs have no feed
     if not unnamed or len(left) != len(unnamed):
         return feeds_from(index, references, said)
     names = {name: name for name in required} | dict(zip(unnamed, left, strict=True))

@@ -41,8 +41,10 @@ def match(a: Side, b: Side) -> Matching:
     """Match the values of two sides that were computed from the same feeds."""
     # each round uses the pairs of the last one, the surest evidence first
     board, found = Board(a, b), candidates(a, b)
+    # a transposed pair of two operators may be chance: only later
     of_one_kind = [c for c in found if c.axes is None or c.a.op == c.b.op]
     _in_order(board, _inputs(a), _inputs(b), 0.9)
+    # each method only pairs what is free, and enables others in the next round
     for _ in range(_ROUNDS):
         before = len(board.pairs)
         choose(board, of_one_kind)
@@ -51,6 +53,7 @@ def match(a: Side, b: Side) -> Matching:
         structure.by_inputs(board)
         structure.by_scope(board)
         structure.by_name(board)
+        # weaker evidence only where the round found nothing
         if len(board.pairs) == before:
             choose(board, found)  # last: after an error, a value may look like its transposed copy
         if len(board.pairs) == before:
@@ -125,10 +128,14 @@ def _held(board: Board, names: Iterable[str]) -> list[object]:
 def _free_outputs(board: Board) -> None:
     """Free outputs that inner references equal, where those of outputs are others: what follows there is missing."""
     ones, others = _outputs(board.a).values(), _outputs(board.b).values()
+    # contents that already have a partner
     held = _held(board, board.b.outputs)
     is_even = len(ones) == len(others)
+    # outputs in order, else by the names under which the module returned them
     for one, other in zip(ones, others, strict=True) if is_even else _of_one_name(board):
+        # the inner reference that took this output's place
         inner = board.a.facts.get(board.taken.get(other.name, ""), one)
+        # the reference of the output, which has no partner of its own
         is_left = one.name not in board.pairs and _content(one) not in held
         if is_left and not inner.is_output and shapes_fit(one, other):
             board.drop(inner, other)
@@ -158,22 +165,26 @@ def _by_place(board: Board) -> None:
     What is wrong is before that value, if the model has all references that are left, in their order. References with
     modules are paired by these, and what the model is fed with has no place.
     """
+    # feeds are known, and copies of them have no place
     fed = list(map(_content, _inputs(board.b).values()))
     ones = [
         fact for fact in board.a.facts.values() if fact.op != INPUT and _content(fact) not in fed
     ]
     if board.a.structured or any(fact.known for fact in ones):
         return
+    # the last reference that matched, and the last value
     last = max((n for n, fact in enumerate(ones) if fact.name in board.pairs), default=-1)
     left = {_content(fact): fact for fact in reversed(ones[last + 1 :])}  # without copies
     behind = max((board.b.facts[name].rank for name in board.taken), default=-1)
     free = [fact for fact in board.b.facts.values() if fact.inputs and fact.rank > behind]
     pair: tuple[Fact, Fact] | None = None
+    # from the end: for each reference the last value that fits, so that all that are left find a place
     for one in left.values():
         while free and not _alike(one, free[-1]):
             free.pop()
         if not free:
             return
+        # overwritten until the first reference of those that are left: the loop ends with it
         pair = one, free.pop()
     if pair:
         board.add(*pair, "order", 0.5)
@@ -188,6 +199,7 @@ def _result(board: Board, found: Iterable[Candidate]) -> Matching:
     facts, pairs = board.a.facts, board.pairs
     result = Matching([pairs[name] for name in facts if name in pairs])
     for c in found:
+        # equal to what a paired value has: not missing
         if c.a.name not in pairs and c.b.name in board.taken:
             result.aliases.setdefault(c.a.name, board.taken[c.b.name])
     paired = {key: f.name for f in facts.values() if f.name in pairs and (key := _content(f))}
@@ -199,6 +211,7 @@ def _result(board: Board, found: Iterable[Candidate]) -> Matching:
     result.only_b = [n for n in board.b.facts if n not in board.taken]
     if not board.a.structured:
         result.lost_names = [name for name in result.only_a if board.lost(facts[name])]
+        # module that is missing -> the modules with the closest names
         lost = dict.fromkeys(board.lost(facts[name]) for name in result.lost_names)
         result.lost = {path: get_close_matches(path, board.modules) for path in lost}
     return result
@@ -233,6 +246,7 @@ def choose(board: Board, candidates: Sequence[Candidate]) -> None:
     Ambiguous values stay unpaired.
     """
     for group, ones, others in _competing(board, candidates):
+        # as many on both sides, and each fits each: then their order decides
         if len(ones) == len(others) and len(group) == len(ones) * len(others):
             for one, other in zip(ones, others, strict=True):
                 _take(board, next(c for c in group if c.a is one and c.b is other))
@@ -264,9 +278,11 @@ def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Cand
     levels: dict[_Fit, list[Candidate]] = defaultdict(list)
     partners: dict[str, set[str]] = defaultdict(set)
     for c in candidates:
+        # all that could be a partner, whether it is free or not
         partners[c.a.name].add(c.b.name)
         is_told = c.a.name not in board.unclear or _tells_order(board, c.a, c.b)
         if is_told and board.free(c.a, c.b) and board.may_be_one(c.a, c.b):
+            # candidates of one fit compete; those of a better one come first
             levels[_fit(board, c)].append(c)
     # what a model computed says its modules; what a module returned has its name
     of_nodes = board.a.structured or any(fact.known for fact in board.a.facts.values())
@@ -327,10 +343,12 @@ def _take(board: Board, c: Candidate) -> None:
 
 def _groups(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
     """Group candidates that compete for a value on either side."""
+    # (side, name) -> the candidates connected with it through shared values
     group_of: dict[tuple[int, str], list[Candidate]] = {}
     for c in candidates:
         keys = (0, c.a.name), (1, c.b.name)
         joined = [c]
+        # the groups of both values; only one if both are in it
         for group in {id(g): g for g in map(group_of.get, keys) if g is not None}.values():
             joined += group
         for member in joined:
@@ -341,6 +359,7 @@ def _groups(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
 def _passes_on(side: Side, facts: Sequence[Fact]) -> bool:
     """Return whether each value is computed from an earlier one; module outputs always are."""
     before: set[str] = set()
+    # a value that reads no earlier one of the chain is computed in another way
     for fact in facts:
         if side.structured and before and before.isdisjoint(fact.inputs):
             return False

@@ -99,6 +99,7 @@ class Alignment:
             other = alignment(stored, index, feeds, runtime, how, progress)
         except (FeedsError, ReferenceSetError):
             return self  # nothing matches there: the samples say what differs
+        # the second sample contradicts some pairs, and shows which sizes vary
         return self._agreeing(other, stored, index.outputs)
 
     def _agreeing(
@@ -122,6 +123,7 @@ class Alignment:
             return fits and pair.a not in taken[0] and pair.b not in taken[1]
 
         kept = [pair for pair in pairs if stands(pair)]
+        # the partner in the other sample comes first
         for pair in (*others, *pairs):  # an output keeps one of two partners
             is_free = all(each.a != pair.a and each.b != pair.b for each in kept)
             if pair.b in outputs and is_free:
@@ -173,6 +175,7 @@ def alignment(
     named = with_modules(references, index)
     theirs = side_of_references(named, outputs_of(named, index.outputs))
     returned, matching = theirs.outputs, match(theirs, side)
+    # the model's value that each returned reference is, in the order of the module
     held = _held(matching, returned)
     pairs = [pair for pair in _comparable(matching, side) if pair.b in index.producer]
     if not pairs:
@@ -214,11 +217,14 @@ def named_as_modules(
 
     A wrapper around all modules of one side does not matter.
     """
+    # what no recorder described: a set of arrays with nothing but names
     plain = [
         n for n, e in references.entries.items() if not (e.is_input or e.scope or e.class_name)
     ]
+    # inputs are no modules
     names = {name for name in plain if name not in inputs}
     parted = [path.partition(".") for path in modules]
+    # how many names are modules: as they are, with their first part dropped, or with a first part added
     read = [
         sum(name in modules for name in names),
         sum(name.partition(".")[2] in modules for name in names),
@@ -263,6 +269,7 @@ def _exchanged(held: Sequence[str], returned: Sequence[str], index: GraphIndex) 
         held: the value of the model that each of `returned` is.
     """
     pairs = list(zip(returned, held, strict=True))
+    # the right order, or outputs that are no permutation of each other
     if list(held) == list(index.outputs) or sorted(held) != sorted(index.outputs):
         return ""
     if all(name.endswith(f"[{value}]") for name, value in pairs):
@@ -282,6 +289,7 @@ def _left_over(
         held: the references of outputs, and the value of the model that each is.
     """
     place = {name: number for number, name in enumerate(references.entries)}
+    # what follows the last match was probably not exported
     last = max((place[pair.a] for pair in matching.pairs), default=-1)
     behind = [name for name in matching.only_a if place[name] > last]
     if set(index.outputs) <= set(held.values()):
@@ -299,6 +307,7 @@ def aligned_models(
     progress: Progress,
 ) -> ReferenceSet:
     """Return the values that another model computes under the model's names; arguments and errors as of `alignment`."""
+    # where equal names also agree in operators and wiring, no numbers are needed
     if how == "names" or (how is None and names_settle(index, other)):
         return _of_equal_names(references, index, other)
     if how is not None and how != "auto":
@@ -323,6 +332,7 @@ def aligned_models(
         ("the model", ours, matching.only_b),
         (repr(references.place), theirs, matching.only_a),
     ):
+        # values that are computed from inputs, so that constants are not listed
         alone = [side.facts[name] for name in names if side.facts[name].inputs]
         notes += _alone_note(where, [(f.op, f.name, f.scope) for f in alone])
     theirs_alone = [name for name in matching.only_a if name in references]
@@ -342,11 +352,13 @@ def names_settle(index: GraphIndex, other: GraphIndex) -> bool:
     # most values must have a name in common, and all outputs
     common = [name for name in index.producer if name in other.producer]
     inner = [name for name in common if name not in index.outputs]
+    # at least half of the values between inputs and outputs
     if not common or 2 * len(inner) < len(index.producer.keys() - index.outputs.keys()):
         return False
     if not all(name in other for name in index.outputs):
         return False
     other_calls = [n for n in common if _call(index, other, n) != _call(other, index, n)]
+    # "val_12" or "12": another count of nodes gives the same name to another value
     recounted = any(_COUNTED.fullmatch(name) for name in index.producer.keys() - other.producer)
     return len(other_calls) <= 1 and not (recounted and any(map(_COUNTED.fullmatch, other_calls)))
 
@@ -354,6 +366,7 @@ def names_settle(index: GraphIndex, other: GraphIndex) -> bool:
 def is_quantized_copy(index: GraphIndex, other: GraphIndex) -> bool:
     """Return whether a model is another one, quantized: most values around its quantizers are named as in the other."""
     quantizers = Quantizers.of(index)
+    # what a quantizer reads, and quantized nodes under another name
     around = set(quantizers.sources.values()) & index.producer.keys()
     around |= {
         name
@@ -363,6 +376,7 @@ def is_quantized_copy(index: GraphIndex, other: GraphIndex) -> bool:
     if not around or Quantizers.of(other).sources:
         return False
     named = [name for name in around if any(n in other for n in quantizers.origin(name))]
+    # three quarters: a quantizer also makes values of its own
     return 4 * len(named) >= 3 * len(around)
 
 
@@ -370,6 +384,7 @@ def _call(index: GraphIndex, other: GraphIndex, name: str) -> list[str]:
     """Return the operator of a value, and what it reads as far as the other model has it too."""
     found = [index.nodes[index.producer[name]].op_type]
     for read in index.reads[index.producer[name]]:
+        # upwards through nodes that only this model has, as long as they have one input
         while read in index.producer and read not in other.producer:
             before = [n for n in index.reads[index.producer[read]] if n not in index.initializers]
             if len(before) != 1:
@@ -408,8 +423,10 @@ def _of_equal_names(references: ReferenceSet, index: GraphIndex, other: GraphInd
     notes = _alone_note("the model", _inserted(index, other)) + _alone_note(
         repr(references.place), _inserted(other, index)
     )
+    # copies of a float model differ in these everywhere
     is_copy = is_quantized_copy(index, other)  # its quantizers are no news
     said = references.notes if is_copy else references.notes + tuple(notes)
+    # equal names of outputs, which may be in another order
     order = _exchanged(list(other.outputs), list(other.outputs), index)
     return replace(references, entries=alike, notes=said, exchanged=order)
 
@@ -449,7 +466,9 @@ def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
         return False  # only values in bodies: their names are ids of this model
     values = [name for name in computed if name not in index.inputs]
     inner = [name for name in values if name not in index.outputs]
+    # a set of outputs alone is judged by these
     inner = inner if inner or is_of_modules(references) else values
+    # the name in the float model -> the value of a quantized one
     held = {plain_name(name): name for name in index.producer} | {n: n for n in index.producer}
     shapes = static_shapes(index)
     fitting = [
@@ -457,6 +476,7 @@ def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
         for name in inner
         if name in held and _has_shape(references.entries[name], shapes.get(held[name]))
     ]
+    # the values that are quantized
     around = set(Quantizers.of(index).sources.values()) & index.producer.keys()
     if around and 2 * len(around & set(fitting)) >= len(around):
         return False  # of the float model
@@ -492,10 +512,12 @@ def unquantized(index: GraphIndex) -> GraphIndex:
     for name, source in quantizers.sources.items():
         grid = quantizers.grids[source]
         maker = index.nodes[index.producer[source]].op_type if source in index.producer else ""
+        # a quantizer whose lowest number is its zero point cuts negative numbers off, so it replaces a Relu
         cuts = maker in _LINEAR and bool((grid.zero == grid.low).all())
         node = helper.make_node("Relu" if cuts else "Identity", [source], [name])
         node.metadata_props.extend(index.nodes[index.producer[name]].metadata_props)
         graph.node[index.producer[name]].CopyFrom(node)
+    # the quantizers themselves are no longer read
     read = {name for node in graph.node for name in node.input} | index.outputs.keys()
     kept = [node for node in graph.node if read & set(node.output)]
     del graph.node[:]

@@ -93,6 +93,7 @@ def same_nodes(a: GraphIndex, b: GraphIndex, pairs: Iterable[Pair]) -> list[tupl
     """Pair positions of nodes with equal operators and paired outputs, each at most once."""
     found: dict[int, int] = {}
     taken: set[int] = set()
+    # by outputs: a node is known by any of them, and has one partner
     for pair in pairs:
         a.require(pair.a)
         b.require(pair.b)
@@ -125,7 +126,10 @@ def _computed(side: Side) -> dict[str, None]:
     """Return the values that depend on inputs."""
     facts = side.facts.values()
     return dict.fromkeys(
-        f.name for f in facts if f.op != INPUT and (f.inputs or not side.structured)
+        # a value of references has no inputs; one of a model without inputs is a constant
+        f.name
+        for f in facts
+        if f.op != INPUT and (f.inputs or not side.structured)
     )
 
 

@@ -19,6 +19,7 @@ from onnxsurgeon_lite.matching.values.facts import BATCH_NORM, INPUT, Fact
 def by_weights(board: Board) -> None:
     """Pair nodes of one operator whose constants are equal and unique for that operator."""
 
+    # the same weights occur once on each side
     def key(fact: Fact) -> object:
         uses = fact.weights and fact.inputs
         return (fact.op, fact.slot, *sorted(fact.weights)) if uses else None
@@ -30,6 +31,7 @@ def by_weights(board: Board) -> None:
 
 def by_inputs(board: Board) -> None:
     """Pair nodes of one operator on paired inputs, if each side has only one."""
+    # value of side b -> nodes whose first input is that, also through inserted nodes
     makes, siblings = defaultdict[str, list[Fact]](list), defaultdict[object, list[Fact]](list)
     for fact in board.b.facts.values():
         if fact.inputs and fact.name not in board.taken:
@@ -40,6 +42,7 @@ def by_inputs(board: Board) -> None:
     for fact in free:
         first = board.pairs.get(board.source_a(fact.inputs[0]))
         fitting = [f for f in makes[first.b] if _alike(board, fact, f)] if first else []
+        # the only one that fits, and no sibling on the same inputs fits it too
         if len(fitting) == 1 and not any(
             _alike(board, other, fitting[0]) for other in siblings[fact.inputs] if other is not fact
         ):
@@ -53,10 +56,12 @@ def _alike(board: Board, a: Fact, b: Fact) -> bool:
     if not _of_one_layout(board, a, b):
         return False
     relation = board.relation(a, b)
+    # a BatchNorm that is folded into a convolution gives it its module
     if relation == BESIDE:
         relation = SAME if a.op in FOLD_INTO else relation
     if board.inputs_agree(a, b):
         return relation >= AROUND
+    # through inserted nodes only the same module is a proof
     return relation == SAME and board.inputs_agree(a, b, through=True)
 
 
@@ -92,9 +97,13 @@ def _by_outputs(board: Board) -> None:
         if fact.known and fact.scope:
             returned[board.scope_of_a(fact)].append(fact)
     folded = _folded(board, leaving)
+    # how many values each module computes
     inside = Counter(fact.scope for fact in board.b.facts.values())
+    # an outer module returns what an inner one does: the inner one takes it first
     deepest_first = sorted(returned.items(), key=lambda item: -item[0].count("."))
+    # (the first reference of a module, those of further calls)
     for module, (one, *more) in deepest_first:
+        # a folded BatchNorm is what the convolution before it returns
         others = leaving.get(folded.get(module, module), [])
         if more or len(others) != 1 or module in folded.values():
             continue
@@ -108,6 +117,7 @@ def _by_outputs(board: Board) -> None:
 
 def _of_calls(module: str, calls: int, leaving: Mapping[str, list[Fact]]) -> list[Fact]:
     """Return the values that leave a module that is called several times; TorchScript numbers the further calls."""
+    # "layer", "layer_1", "layer_2"
     names = (module,) + tuple(f"{module}_{call}" for call in range(1, calls))
     return [fact for name in names for fact in leaving.get(name, ())]
 
@@ -116,6 +126,7 @@ def _by_calls(board: Board, ones: list[Fact], others: list[Fact]) -> None:
     """Pair what the calls of one module returned, in their order, if no pair says otherwise."""
     if len(ones) != len(others) or len(ones) == 1:
         return
+    # all calls, or none: one that does not fit shifts the others
     for one, other in zip(ones, others, strict=True):
         paired = board.pairs.get(one.name)
         is_pair = paired is not None and paired.b == other.name

@@ -39,6 +39,7 @@ def set_alignment(
         pairs = _in_direction(load_map(Path(how)), references, actual)
         mapped = {pair.a for pair in pairs}
         matching = Matching(pairs, [name for name in references if name not in mapped])
+    # inputs alone prove nothing
     if all(actual.entries[pair.b].is_input for pair in matching.pairs):
         raise ReferenceSetError(
             f"no tensor of {references.place!r} matches one of {actual.place!r}",
@@ -52,6 +53,7 @@ def _aligned(
 ) -> ReferenceSet:
     """Return references under the names of the other set, by the pairs of a sample."""
     entries = _renamed(references, actual, matching.pairs)
+    # references without a partner keep their names, unless another value has them
     alone = {
         name: references.entries[name]
         for name in matching.only_a
@@ -66,6 +68,7 @@ def _side(references: ReferenceSet, other: ReferenceSet) -> Side:
     inputs = [name for name, entry in other.entries.items() if entry.is_input]
     named = named_as_modules(references, _modules(other), inputs)
     side = side_of_references(named, list(references)[-1:])
+    # the last value in each module, which later ones overwrite
     last = {path: fact for fact in side.facts.values() for path in Provenance(fact.scope).around()}
     for path, fact in last.items():
         fact.leaves += (path,)
@@ -101,6 +104,7 @@ def _left_over(references: ReferenceSet, actual: ReferenceSet, matching: Matchin
 
 def _in_direction(pairs: list[Pair], references: ReferenceSet, actual: ReferenceSet) -> list[Pair]:
     """Return the pairs of a map that both sets have, with the references on side a."""
+    # a map is written by sides; the direction that fits more names is the one meant
     ways = (
         [pair for pair in way if pair.a in references and pair.b in actual]
         for way in (pairs, list(map(_turned, pairs)))
@@ -109,6 +113,7 @@ def _in_direction(pairs: list[Pair], references: ReferenceSet, actual: Reference
 
 
 def _turned(pair: Pair) -> Pair:
+    # argsort inverts a permutation
     axes = None if pair.axes is None else tuple(map(int, np.argsort(pair.axes)))
     return replace(pair, a=pair.b, b=pair.a, axes=axes)
 
@@ -121,5 +126,6 @@ def _share_names(one: ReferenceSet, other: ReferenceSet) -> bool:
 
 
 def _modules(references: ReferenceSet) -> set[str]:
+    # without modules, names are the paths
     scopes: Iterable[str] = {entry.scope for entry in references.entries.values()} - {""}
     return {path for scope in scopes or references for path in Provenance(scope).around()}

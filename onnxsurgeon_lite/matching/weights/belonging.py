@@ -27,6 +27,7 @@ class Belonging:
         self._index = index
         self._shapes = shapes
         self._groups: dict[_Group, list[Parts]] = defaultdict(list)
+        # the parts of a parameter's name -> the name
         self._names = {_parts(name): name for name in shapes}
         for parts in self._names:
             for group in _groups(parts):
@@ -34,10 +35,13 @@ class Belonging:
 
     def rival(self, name: str, parameter: str) -> str:
         """Return the parameter that belongs in a weight instead of another one of its shape; '' if that may."""
+        # names of nodes are module paths in most exports
         users = [self._index.nodes[at].name for at in self._index.users(name)]
         said = {self._rival(_parts(user), parameter) for user in users if user} - {None}
+        # no node says anything: then the name of the weight itself
         if not said:
             return self._rival(_parts(name), parameter) or ""
+        # one reader that says "this parameter" is enough
         return "" if "" in said else min(filter(None, said))
 
     def misplaced(
@@ -51,6 +55,7 @@ class Belonging:
         # (what it holds, what belongs there) of each weight
         found: dict[str, list[tuple[str, str]]] = {}
         for name, equal in whole.items():
+            # any of the equal parameters may be the one that belongs there
             pairs = [(parameter, self.rival(name, parameter)) for parameter in equal]
             found[name] = pairs[:1] if all(rival for _, rival in pairs) else []
         for name, parts in packed.items():
@@ -62,6 +67,7 @@ class Belonging:
                 found[name] = [(a, b) for a, b in zip(parts, said, strict=True) if a != b]
             else:
                 found[name] = [(", ".join(parts), ", ".join(said))]
+        # [layer numbers in the name, in the parameter's] of each weight
         numbers = [
             (_numbers(name), _numbers(parts[0]))
             for name, parts in {**whole, **packed}.items()
@@ -78,6 +84,7 @@ class Belonging:
 
     def _is_layer(self, pair: tuple[str, str]) -> bool:
         """Return whether two parameters are the same one of two layers."""
+        # names that differ in numbers alone
         parts = list(zip(*map(_parts, pair), strict=False))
         return all(a == b or (a.isdigit() and b.isdigit()) for a, b in parts)
 
@@ -87,9 +94,11 @@ class Belonging:
         start = self.rival(name, parameters[0]) or parameters[0]
         for group in _groups(_parts(start)):
             siblings = {parts[group[0]]: parts for parts in self._groups[group]}
+            # "q_proj", "k_proj", "v_proj" end in "_proj" and have the stems "q", "k", "v"
             end = os.path.commonprefix([part[::-1] for part in siblings])[::-1]
             stems = {part.removesuffix(end): part for part in siblings if part != end}
             for part in _parts(name):
+                # "qkv_proj" -> "q", "k", "v"
                 order = _split(part.removesuffix(end), stems) if part.endswith(end) else []
                 if len(order) > 1:
                     return [self._names[siblings[stems[stem]]] for stem in order]
@@ -104,12 +113,14 @@ class Belonging:
         # each part of the name in turn: what has all other parts in common
         for place, others in _groups(mine):
             part, words = mine[place], set(said)
+            # parameters that differ from this one in this part alone, and have its shape
             alike = [
                 parts
                 for parts in self._groups[place, others]
                 if self._shapes[self._names[parts]] == self._shapes.get(parameter)
             ]
             if part.isdigit():
+                # the number at the same position among the numbers of the name
                 at = sum(each.isdigit() for each in mine[:place])
                 words = {numbers[at]} if is_counted else set()
             found = [parts for parts in alike if parts[place] in words]
@@ -139,9 +150,11 @@ def _split(text: str, stems: Mapping[str, str]) -> list[str]:
     ends = {
         len(text): ("", 0)
     }  # where the rest can be split -> its first stem, and where that ends
+    # from the end to the start, so that the rest is known where a stem ends
     for start in reversed(range(len(text))):
         for stem in longest:
             end = start + len(stem)
+            # the stem, and an underscore after it
             end += text[end : end + 1] == "_"
             if end in ends and text.startswith(stem, start):
                 ends[start] = stem, end
@@ -165,6 +178,7 @@ class Places:
             owner = parameter.rpartition(".")[0]
             self._owned[owner].append(parameter)
             self._inside[owner.rpartition(".")[0]].append(parameter)
+        # (prefix to drop, prefix to add) of names of the model
         self._way = self._find_way()
 
     def called(self, name: str) -> list[str]:
@@ -201,7 +215,10 @@ class Places:
         names = {*self._index.initializers, *scopes}
         known = {*self._parameters, *self._owned}
         ways = [
-            (drop, put) for drop in chain([""], _heads(names)) for put in chain([""], _heads(known))
+            # at most one prefix is dropped and one is added
+            (drop, put)
+            for drop in chain([""], _heads(names))
+            for put in chain([""], _heads(known))
         ]
         return max(ways, key=lambda way: len({_moved(name, way) for name in names} & known))
 
@@ -235,8 +252,12 @@ def usual_senses(index: GraphIndex, weights: Collection[tuple[str, Sequence[int]
         weights: initializers and the order of their parameter's axes.
     """
     counts = Counter(
-        s for name, order in weights for s in _senses(index, name, list(order) == [1, 0])
+        # [1, 0]: the model holds the parameter transposed
+        s
+        for name, order in weights
+        for s in _senses(index, name, list(order) == [1, 0])
     )
+    # a sense that more than a quarter has is usual
     return {s for s, count in counts.items() if count > _FEW * counts.total()}
 
 
@@ -265,9 +286,11 @@ def _senses(index: GraphIndex, name: str, is_turned: bool) -> Iterator[Sense]:
     for position in index.users(name):
         node = index.nodes[position]
         if node.op_type in _PASSING or (node.op_type == "Transpose" and name == node.input[0]):
+            # through what keeps a weight's numbers; a Transpose turns the sense around
             yield from _senses(index, node.output[0], is_turned != (node.op_type == "Transpose"))
         elif node.op_type in ("MatMul", "Gemm") and name in node.input[:2]:
             slot = list(node.input).index(name)
             transposes = any(a.name == ("transA", "transB")[slot] and a.i for a in node.attribute)
+            # each of the three exchanges the roles of the two axes once
             turns = is_turned + transposes + slot  # on the left it is as transposed on the right
             yield "in x out" if turns % 2 else "out x in"

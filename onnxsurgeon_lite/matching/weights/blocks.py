@@ -82,15 +82,18 @@ def find_blocks(
     count, width = blocks.integers.shape
     row = _rows_of(blocks)
 
+    # the parameters that the rows from `start` on consist of; the search goes back where the rest does not fit
     @cache
     def joined(start: int, most: int = _JOINED) -> list[str] | None:
         if start == count:
             return []
         near = []
         for each, head in heads.items() if most else ():
+            # only the largest row of each candidate is compared: a cheap and sure sign
             end = start + head.shape[0]
             if head.shape[1] == width and end <= count:
                 alike = _cosine(row(start + head.place), head.row)
+                # nearest first; among equals, one that belongs there by its name
                 near += [(-round(alike, 3), bool(belonging.rival(name, each)), each)]
         for alike, _, each in sorted(near):
             rest = joined(start + heads[each].shape[0], most - 1) if -alike > _ALIKE else None
@@ -107,6 +110,7 @@ def find_blocks(
 
 def _rows_of(blocks: Blocks) -> Callable[[int], Wide]:
     """Return what gives a row of the numbers."""
+    # blocks along the columns: a part of the rows can be unpacked alone
     if blocks.grid.axis % 2:
         return lambda at: np.asarray(blocks.part(slice(at, at + 1)).numbers()[0], np.float64)
     whole = blocks.numbers()
@@ -117,6 +121,7 @@ def block_finding(weight: BlockWeight) -> str:
     """Return which blocks are not rounded from the parameter, and what of them is wrong; '' if none."""
     # rounded one by one, no number is off by more than half a quantum
     every = [_Parted.of(weight.part(rows)).judged for rows in weight.blocks.parts()]
+    # per block: whether it is worse than rounding, and its mean error in quanta
     bad, size = (np.concatenate([part[n] for part in every]) for n in (0, 1))
     if bad.mean() > _USUAL:  # not rounded one by one: a block is bad by what is usual here
         bad = size > max(_OUTLIER * float(np.median(size)), 1.0)
@@ -124,6 +129,7 @@ def block_finding(weight: BlockWeight) -> str:
             return f"half of its blocks are more than {np.median(size):.3g} quanta off"
     places = np.argwhere(bad).tolist()
     said = [_named(weight, row, block) for row, block in places[: _SHOWN + 1]]
+    # empty texts count what is not described
     return first(said + [""] * (len(places) - len(said)), _SHOWN)
 
 
@@ -147,6 +153,7 @@ class _Parted:
     def of(cls, weight: BlockWeight) -> "_Parted":
         grid, turn = weight.blocks.grid, weight.blocks.grid.axis % 2 == 0
         arrays = (weight.blocks.integers, weight.stored, grid.scale, grid.zero)
+        # blocks along the last axis; the other layout is transposed
         integers, stored, scale, zero = (
             np.asarray(array.T if turn else array, np.float64) for array in arrays
         )
@@ -155,8 +162,10 @@ class _Parted:
         pad = ((0, 0), (0, -columns % grid.block))
         parted = [np.pad(each, pad).reshape(rows, -1, grid.block) for each in (integers, stored)]
         filled = np.pad(np.ones((rows, columns)), pad).reshape(parted[0].shape) > 0
+        # a block of zeros has scale 0
         wide = np.where(scale == 0, 1.0, scale)
         is_end = (parted[0] <= grid.low) | (parted[0] >= grid.high)
+        # padding has the integer 0 and the number 0
         moved = np.where(filled, parted[0] - zero[..., None], 0.0)
         return cls(moved, parted[1], wide, zero, is_end)
 
@@ -186,8 +195,10 @@ class _Parted:
         if shift and (np.abs(integers - shift - stored / scale) <= allowed).all():
             zero = self.zero[row, block]
             return f"the zero point of {where} is {zero:g}, {zero + shift:g} fits"
+        # the scale by least squares
         square = float(integers @ integers)
         fits = float(integers @ stored) / square if square else 0.0
+        # a scale in half precision is rounded, too: a tenth of a quantum more
         if fits and (np.abs(integers - stored / fits) <= allowed + 0.1).all():
             return f"the scale of {where} is {scale:.6g}, {fits:.6g} fits"
         return f"{where} holds other numbers"

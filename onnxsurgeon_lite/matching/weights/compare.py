@@ -138,19 +138,25 @@ class _WeightSearch:
         self.places = Places(self.index, self.checkpoint.entries.keys())
         self.norms = batch_norms(self.checkpoint)
         self.in_blocks = block_nodes(self.index)
+        # scales and zero points are part of the weight in blocks, not weights
         apart = set(chain.from_iterable(map(beside, self.in_blocks.values())))
+        # parameter -> its largest row; weight in blocks -> its parameters; see `blocks.py`
         self.heads: dict[str, Head] = {}
         self.parts: dict[str, tuple[str, ...]] = {}
         self.belonging = Belonging(self.index, {p: self._shape(p) for p in self.checkpoint})
+        # single numbers are weights only by their name
         self.floats = {
             n: t
             for n, t in _floats(self.index)
             if n not in apart and (np.prod(t.dims) > 1 or self.places.called(n))
         }
         self.found: dict[str, Weight] = {}
+        # name of a weight -> its fold, and the parameter that it was folded into
         self.folds: dict[str, tuple[FoldedWeight, str]] = {}
         self.used: set[str] = set()
+        # digest of 1 + parameter -> the parameters
         self.sums: dict[bytes | str, list[str]] = defaultdict(list)
+        # norms, as `kind` names them, that multiply with 1 + weight
         self.raised: set[str] = set()
         self.epsilon: float | None = None
 
@@ -194,6 +200,7 @@ class _WeightSearch:
 
     def _contents(self) -> dict[str, list[str]]:
         """Map order-independent digests to parameters, cast to each dtype of the model."""
+        # digest -> parameters
         found = defaultdict(list)
         dtypes = {tensors.numpy_dtype(tensor.data_type) for tensor in self.floats.values()}
         for number, name in enumerate(self.checkpoint):
@@ -225,15 +232,18 @@ class _WeightSearch:
         """Take the parameter with equal contents that fits the place; none if the place has another one."""
         # the parameter of its own module decides, where that has the shape
         same = set(equal)
+        # an equal parameter elsewhere is chance, where the place itself has another one of this shape
         fitting = [p for p in self.places.own(name) if p in same or self._fits(name, p)]
         here = [p for p in fitting if p in same]
         if here or not fitting:
+            # best first: of the place, near it, not yet used, any
             near = [p for p in self.places.near(name) if p in same] if len(equal) > 1 else []
             free = [p for p in equal if p not in self.used]
             self._take(name, here + near + free + equal)
 
     def _find_folds(self, equal: Mapping[str, Sequence[str]]) -> None:
         """Find the convolutions' weights that have a BatchNorm folded in, and the epsilon of most of these."""
+        # BatchNorms that the model does not compute as such: folded, or missing
         self._gone = self._norms_without_node(equal)
         nodes = [(n, node) for n in self.floats if (node := self._convolution(n, 1)) is not None]
         for name, node in nodes:
@@ -241,6 +251,7 @@ class _WeightSearch:
                 self._find_fold(name, _channels(node))
             else:
                 self._find_hidden_fold(name, node)
+            # the bias takes what the fold gives, so it is free again
             if name in self.folds:  # whatever else has the numbers of its bias
                 self.found.pop([*node.input, "", ""][2], None)
         self.epsilon = common_epsilon([fold for fold, _ in self.folds.values()])
@@ -248,6 +259,7 @@ class _WeightSearch:
 
     def _norms_without_node(self, equal: Mapping[str, Sequence[str]]) -> list[BatchNorm]:
         """Return the checkpoint's BatchNorms that no node of the model computes."""
+        # input 4 of BatchNormalization is the variance
         nodes = (self.index.nodes[at] for at in self.index.operators.get("BatchNormalization", ()))
         variances = [node.input[4] for node in nodes if len(node.input) > 4]
         alive = {p for name in variances for p in equal.get(name, ())}
@@ -263,6 +275,7 @@ class _WeightSearch:
         stored, axis = self._read(parameter), _channels(node)
         if bias is None or stored.shape != array.shape or not self._gone:
             return
+        # numbers say that the weight did not change; now whether its bias did
         fold = find_fold(array, stored, axis, self._gone)
         if fold is None or not _agrees(array, fold.weight(stored, axis).astype(array.dtype)):
             return
@@ -271,6 +284,7 @@ class _WeightSearch:
         made, there = fold.bias(before).astype(array.dtype), self.index.model.array(bias)
         if not _agrees(there, made):
             return
+        # both explanations fit: the update must know
         if before is not None and np.array_equal(before.astype(there.dtype), there):
             for each in (name, bias.name):
                 if each in self.found:
@@ -295,6 +309,7 @@ class _WeightSearch:
             array = self._array(name)
             near, own = self.places.near(name), self.places.own(name)
             fitting = [p for p in self.sums.get(digest(array), ()) if kind(p) not in plain]
+            # where all numbers are equal, only a parameter of this place counts
             fitting = [p for p in fitting if p in own or (array != array.flat[0]).any()]
             fitting.sort(key=lambda p: (p in self.used, p not in own, p not in near))
             if array.ndim == 1 and fitting and self._add_raised(name, fitting[0]):
@@ -362,12 +377,14 @@ class _WeightSearch:
             n for n in self.floats if n not in self.found or not self.found[n].comparison.match
         ]
         # pieces are searched in parameters that no weight is a copy of
+        # what a weight is a copy of was not gathered elsewhere
         copied = {p for name in self.floats.keys() - set(unknown) for p in equal[name]}
         free = [p for p in self.checkpoint if p not in copied]
         table = PieceTable({p: self._shape(p) for p in free}, self._read)
         for name in unknown:
             array = self._array(name)
             elsewhere = any(self._holds(array, p) for p in equal[name])
+            # a fold or an equal parameter explains it better
             is_folded = name in self.found and self.found[name].fold is not None
             pieces = (
                 None
@@ -376,6 +393,7 @@ class _WeightSearch:
             )
             if pieces is not None:
                 parameter = ", ".join(pieces.parameters)
+                # equal by construction: every piece was found
                 same = compare(array, array, EXACT)
                 self.found[name] = Weight(name, parameter, "pieces", same, pieces=pieces)
                 self.used.update(pieces.parameters)
@@ -389,6 +407,7 @@ class _WeightSearch:
                 continue
             weight = find_blocks(name, blocks, self.heads, self._read, self.belonging)
             if weight is not None:
+                # rounding differs everywhere, so the finding says what is wrong, not this comparison
                 same = compare(blocks.numbers(), weight.stored.astype(blocks.dtype), _NEAR)
                 listed, finding = ", ".join(weight.parameters), block_finding(weight)
                 self.found[name] = Weight(
@@ -435,6 +454,7 @@ class _WeightSearch:
         if self._convolution(name, 1) is None and self._convolution(name, 2) is None:
             return
         near = set(self.places.near(name))
+        # a BatchNorm of this module that is gone, with as many channels
         for norm in self._gone:
             if f"{norm.name}.running_var" in near and norm.mean.size in self.floats[name].dims:
                 yield f"folded with {norm.name}"
@@ -448,12 +468,15 @@ class _WeightSearch:
         found = [w for parameter in candidates[:1] for w in self._laid_out(name, parameter)]
         if not found:
             return False
+        # a match first, then the nearest numbers
         best = max(found, key=lambda w: (w.comparison.match, w.comparison.metric("cosine")))
         if best.comparison.match:
             near = [w for w in found if w.comparison.match and w is not best]
         else:
+            # a name or module that settles the parameter excludes the others
             if not self._is_placed(name, best.parameter):
                 found += [w for p in candidates[1:] for w in self._laid_out(name, p)]
+            # explanations that are about as good
             near = [w for w in found if w is not best and not _is_clear(best, w)]
         best.rivals = tuple(map(as_text, near))
         self.found[name] = best
@@ -464,6 +487,7 @@ class _WeightSearch:
         """Yield the comparison with a parameter in each layout."""
         array = self._array(name)
         for how, order, stored in _layouts(self._read(parameter), array.shape):
+            # other dtypes are compared with the tolerance of the dtype
             exact = EXACT if array.dtype == stored.dtype else None
             comparison = compare(array, np.asarray(stored, order="C"), self.tolerance or exact)
             yield Weight(name, parameter, how, comparison, order=order)
@@ -477,6 +501,7 @@ class _WeightSearch:
         comparison = compare(array, folded.astype(array.dtype), self.tolerance or _folded(array))
         how = f"folded with {fold.norm.name}"
         finding = ""
+        # only a weight shows its epsilon; `axis` is None for a bias
         if axis is not None and fold.epsilon != self.epsilon:
             finding = f"epsilon is {fold.epsilon:.3g}, {self.epsilon:.3g} in the other BatchNorms"
         self.found[name] = Weight(name, parameter, how, comparison, finding, fold=fold, axis=axis)
@@ -498,8 +523,10 @@ class _WeightSearch:
 
     def _is_square(self, name: str, order: Shape) -> bool:
         """Return whether the shape does not tell the order of the axes."""
+        # the order leaves the shape as it is
         dims = list(self.floats[name].dims)
         moved = [dims[axis] for axis in order]
+        # a matrix is ambiguous if it is square, more axes if they moved without a trace
         return moved == dims and (
             moved[::-1] == dims if len(dims) == 2 else order != tuple(sorted(order))
         )
@@ -565,6 +592,7 @@ def _layouts(stored: Array, shape: Shape) -> Iterator[tuple[str, Shape | None, A
     if stored.ndim <= _MAX_AXES and sorted(stored.shape) == sorted(shape):
         long = [axis for axis in axes if stored.shape[axis] > 1]
         for order in permutations(axes):
+            # another order of the axes that are longer than 1
             moves = order != axes and [axis for axis in order if axis in long] != long
             if (moves or stored.shape != shape) and tuple(stored.shape[a] for a in order) == shape:
                 yield "transposed", order, np.transpose(stored, order)

@@ -62,6 +62,7 @@ class FoldedWeight:
     def allows(self, epsilon: float) -> bool:
         """Return whether an epsilon gives these weights, up to their rounding."""
         with np.errstate(all="ignore"):
+            # both sides squared: scale / ratio = sqrt(variance + epsilon)
             apart = np.abs((self.norm.scale / self.ratio) ** 2 / (self.norm.variance + epsilon) - 1)
         return bool(np.median(apart) <= _NOISE * self.rounding)
 
@@ -112,6 +113,7 @@ def find_fold(
         for side in (array, stored)
     )
     with np.errstate(all="ignore"):
+        # least squares of folded = ratio * stored, for each output channel
         ratio = (mine * theirs).sum(axis=1) / (theirs * theirs).sum(axis=1)
         rounding = float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
         folds = [
@@ -125,6 +127,7 @@ def find_fold(
 
 
 def _fold(ratio: Floats, norm: BatchNorm, rounding: float) -> FoldedWeight:
+    # the median over channels: some have tiny factors, which rounding dominates
     epsilon = float(np.median((norm.scale / ratio) ** 2 - norm.variance))
     if not -1e-6 <= epsilon <= _LARGEST_EPSILON:  # also for NaN
         epsilon = _USUAL_EPSILON
@@ -162,6 +165,7 @@ def may_be_raised(parameter: str, array: Array) -> bool:
 
 def sums(stored: Array, dtype: DType) -> Iterator[tuple[DType, Array]]:
     """Yield (dtype that 1 is added in, the sum as the model holds it): float32 or wider, and the parameter's own."""
+    # `dict.fromkeys`: a float32 parameter has only one such dtype
     for added in dict.fromkeys((np.promote_types(np.float32, stored.dtype), stored.dtype)):
         yield added, raised(stored, added).astype(dtype)
 

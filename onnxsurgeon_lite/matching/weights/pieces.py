@@ -33,6 +33,7 @@ class Pieces:
 
     def runs(self) -> tuple[str, ...]:
         """Return the parameters in the order of their pieces, one again where it goes on after another."""
+        # piece -> the parameter that it is from
         names = list(self.parameters)
         counts = [math.prod(shape) // self.length for shape in self.parameters.values()]
         which = np.repeat(np.arange(len(names)), counts)[self.places].tolist()
@@ -41,6 +42,7 @@ class Pieces:
     def joined(self, read: Callable[[str], Array], shape: Shape) -> Array:
         """Return the weight, made of the parameters' numbers."""
         pieces = np.concatenate([read(name).reshape(-1, self.length) for name in self.parameters])
+        # found in the transposed weight, so the result is transposed back
         if self.is_turned:
             turned = pieces[self.places].reshape(shape[:-2] + (shape[-1], shape[-2]))
             return turned.swapaxes(-1, -2)
@@ -56,6 +58,7 @@ class _Table:
 
     def places(self, keys: Keys) -> NDArray[np.intp] | None:
         """Return where pieces are, None if one of them is nowhere or in two places."""
+        # keys are sorted, so equal ones are a range: two binary searches; exactly one is wanted
         order = np.argsort(self.keys)
         ends = [np.searchsorted(self.keys, keys, side, order) for side in ("left", "right")]
         return order[ends[0]] if (ends[1] - ends[0] == 1).all() else None
@@ -75,9 +78,11 @@ class PieceTable:
         Args:
             order: of parameters with the same numbers, those for which it is False come first.
         """
+        # a single number, or the same everywhere, would be found in any parameter
         if array.size < 2 or (array == array.flat[0]).all():
             return None
         made = ((p, p.joined(self._read, array.shape)) for p in self._ways(array))
+        # digests only suggest: the numbers decide
         found = (p for p, whole in made if np.array_equal(whole.astype(array.dtype), array))
         return next(found, None) or (self._joined(array, order) if array.ndim == 1 else None)
 
@@ -111,8 +116,10 @@ class PieceTable:
         lengths = set(chain.from_iterable(map(_lengths, self._parameters.values())))
         for is_turned in (False, True)[: array.ndim]:
             mine = array.swapaxes(-1, -2) if is_turned else array
+            # longer pieces match less by chance
             for length in sorted(lengths, reverse=True):
                 if mine.shape[-1] % length == 0:
+                    # the digests of all pieces of this length
                     table = self._of(length, mine.dtype)
                     places = table.places(_keys(mine, length))
                     if places is not None:
@@ -128,6 +135,7 @@ class PieceTable:
         used, which_used = np.unique(which, return_inverse=True)
         parameters = {names[i]: self._parameters[names[i]] for i in used}
         counts = [int(np.prod(shape)) // length for shape in parameters.values()]
+        # where each used parameter starts among the pieces of used parameters alone
         fresh = np.cumsum([0] + counts[:-1])
         return Pieces(parameters, length, places - starts[which] + fresh[which_used], is_turned)
 

@@ -68,10 +68,12 @@ def update_weights(
 
 def _named_like(old: ReferenceSet, new: ReferenceSet) -> ReferenceSet:
     """Return a checkpoint by the names of another one, where one of them was saved from inside a wrapper module."""
+    # the prefixes that make most names equal, in either direction
     drop, dropped = wrapper(new, old)
     put, added = wrapper(old, new)
     if max(dropped, added) <= len(set(new) & set(old)):
         return new
+    # the direction that renames more
     names = {n: n.removeprefix(drop) if dropped >= added else f"{put}{n}" for n in new}
     return replace(
         new, entries={names[n] if names[n] in old else n: e for n, e in new.entries.items()}
@@ -94,10 +96,12 @@ class _Update:
                 f"{weight.name!r} holds integers in blocks",
                 "update the float model, and quantize that again",
             )
+        # bytes that the model has now
         before = self.index.model.array(tensor)
         if not weight.comparison.match:
             self._require_known(weight)
         array = self._laid_out(weight, shape)
+        # a reshaped parameter only needs the same number of elements
         if array.shape != shape:
             if weight.order is not None or array.size != np.prod(shape, dtype=int):
                 raise ReferenceSetError(
@@ -141,7 +145,9 @@ class _Update:
             self._require_one_norm(weight, weight.fold)
         # parameters that were equal and are so no longer: which one the weight is, its place must say
         path = str(self.index.model.path or "MODEL")
+        # equal parameters that differ in the new checkpoint
         apart = [p for p in weight.equal if p in self.new and not self._same(p, weight.parameter)]
+        # where every one of them has a weight of its own, each is known
         placed = {each.parameter for each in self.found.weights if each.is_placed}
         if apart and not (weight.is_placed and placed.issuperset(weight.equal)):
             raise ReferenceSetError(
@@ -150,6 +156,7 @@ class _Update:
             )
         # a constant of one number may be the exporter's own
         users = self.index.users(weight.name)
+        # several modules share the weight; as many parameters as readers is usual
         scopes = {self.index.origins[user].scope for user in users}
         is_own = weight.is_placed and len(scopes) <= max(1, len(weight.equal))
         if not is_own and (before == before.flat[0]).all():

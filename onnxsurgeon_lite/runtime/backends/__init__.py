@@ -31,6 +31,7 @@ def backend(name: str, settings: Mapping[str, str]) -> Backend:
         UsageError: there is none of this name, or it cannot be imported.
     """
     if name in _BUILT_IN:
+        # "module:Class"
         module, _, attribute = _BUILT_IN[name].partition(":")
         return cast(Maker, getattr(import_module(module), attribute))(settings)
     entry = offered(RUNTIMES).get(name)

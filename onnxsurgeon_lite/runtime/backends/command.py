@@ -34,33 +34,39 @@ class Program:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = dict(settings)
+        # what is after the ":" of `command:./program`
         name = self._settings.pop(TARGET, "")
         self._program = shutil.which(name)
         if not self._program:
             raise UsageError(
                 f"there is no program {name!r}", "write command:./program, and make it executable"
             )
+        # what is left of the settings is the program's
         self.abilities = Abilities(inner=self._settings.pop("inner", "yes") != "no")
 
     def open(self, model: ModelProto, opt: str, threads: int) -> None:
         """Write the model; the program is started by each run."""
         self._folder = Path(tempfile.mkdtemp(prefix="job-"))
         self._asked = {"opt": opt, "threads": threads, "settings": self._settings}
+        # protobuf messages hold less than 2 GiB
         large = model.ByteSize() > _EMBEDDED
         if not large:  # inner values that are outputs now get their types
             model = onnx.shape_inference.infer_shapes(model)
         outputs = model.graph.output
+        # sequences come back as one array, with a row for each element
         self._sequences = {o.name for o in outputs if o.type.HasField("sequence_type")}
         onnx.save(model, self._folder / "model.onnx", save_as_external_data=large)
 
     def run(self, feeds: RunValues, fetch: Sequence[str]) -> RunValues:
         """Start the program, and return what it leaves of the wanted values."""
+        # answers of the run before must not be taken for those of this one
         for old in ("feeds",) + _ANSWERS:
             _remove(self._folder / old)
         save_tensors(self._folder / "feeds", {n: v for n, v in feeds.items() if v is not None})
         request = json.dumps({"wanted": list(fetch), **self._asked})
         (self._folder / "request.json").write_text(request, encoding="utf-8")
         self._start()
+        # the first of the three kinds of answer that is there
         place = next((p for name in _ANSWERS if (p := self._folder / name).exists()), None)
         if place is None:
             return {}
@@ -87,10 +93,13 @@ class Program:
             log.seek(0)
             said = log.read().decode(errors="replace").strip().splitlines()[-1:]
         code = done.returncode
+        # -9 from the system, 137 from a shell: both mean SIGKILL
         ended_by = -code if code < 0 else code - 128  # a shell adds 128
         if IS_POSIX and ended_by > 0:
             print(*said, file=sys.stderr, flush=True)  # noqa: T201  the log of this process
+            # this process dies by the signal of the program, so that the caller sees a crash of the runtime
             number = ended_by if ended_by in set(signal.Signals) else signal.SIGKILL
+            # a handler of Python's, such as that of SIGINT, must not swallow it
             if number not in (signal.SIGKILL, signal.SIGSTOP):
                 signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+# the parent's search path, before the package is imported
 if __name__ == "__main__":
     sys.path[:] = sys.argv[4].split(os.pathsep)
 
@@ -41,6 +42,7 @@ class Host:
         self.stream = stream
         self.store: dict[str, RunValue] = {}
         self.held: list[Array] = []
+        # the model until it can be opened: (model, level, threads)
         self.waiting: tuple[ModelProto, str, int] | None = None
         self._made_of = name, settings
 
@@ -51,6 +53,7 @@ class Host:
 
     def serve(self) -> None:
         """Answer requests until the parent hangs up."""
+        # a line of JSON, then the bytes that it announces
         for line in iter(self.stream.readline, b""):
             request: dict[str, Any] = json.loads(line)
             action = request.pop("do")
@@ -74,6 +77,7 @@ class Host:
         for tensor in external_tensors(model):
             _fill(tensor, Path(folder))
         self.waiting = model, opt, threads
+        # else the first feeds tell the ranks
         if all(map(_is_ranked, model.graph.input)):
             self._open({})
         return {}, []
@@ -110,6 +114,7 @@ class Host:
     def do_run(self, feeds: dict[str, str], fetch: list[str], keep: dict[str, str]) -> Reply:
         """Run on stored values (input name -> stored name); describe what was computed."""
         given = {name: self.store[stored] for name, stored in feeds.items()}
+        # what is fetched and what is kept, each once
         names = list(dict.fromkeys(chain(fetch, keep)))
         self._open(given)
         made = self.backend.run(given, names)
@@ -148,6 +153,7 @@ class Host:
     def _described(self, values: RunValues, fetch: list[str]) -> Reply:
         """Describe values; the fetched ones stay available until the next request."""
         self.held = []
+        # addresses are valid as long as `held` keeps the arrays
         return {
             "values": [
                 {"name": n, "fetched": n in fetch, **self._described_one(value)}
@@ -156,6 +162,7 @@ class Host:
         }, []
 
     def _described_one(self, value: RunValue) -> Header:
+        # the type of an optional without a value is not known here
         if value is None:
             return {"kind": "none", "type": "optional(tensor(float))"}
         if isinstance(value, list):
@@ -173,6 +180,7 @@ class Host:
         if data_type == TensorProto.STRING:
             return {**header, "strings": [str(item) for item in value.flat]}
         raw = np.frombuffer(dtypes.payload(value), np.uint8)
+        # the parent reads the bytes from this process, or asks for them by their number
         self.held.append(raw)
         return {**header, "payload": len(self.held) - 1, "address": raw.ctypes.data}
 
@@ -196,6 +204,7 @@ def _failure(error: Exception) -> Header:
     if isinstance(error, SurgeonError):
         return {"error": error.message, "hint": error.hint}
     text = str(error).strip() or type(error).__name__
+    # the type of the error says more than some messages; a RuntimeError is meant to be read as it is
     return {"error": text if isinstance(error, RuntimeError) else f"{type(error).__name__}: {text}"}
 
 

@@ -44,6 +44,7 @@ class OpenVino:
         self._inputs = {name for port in self._compiled.inputs for name in port.get_names()}
 
     def run(self, feeds: RunValues, fetch: Sequence[str]) -> RunValues:
+        # inputs that the compiled model has no use for are refused
         known = {name: value for name, value in feeds.items() if name in self._inputs}
         found = self._compiled(known)
         return {name: np.array(found[name]) for name in fetch}

@@ -34,8 +34,10 @@ def as_classes(functions: Mapping[tuple[str, str], Operator]) -> list[type[OpRun
 
 
 def _as_class(domain: str, op_type: str, function: Operator) -> type[OpRun]:
+    # a class with `_run`, as the evaluator asks for
     def _run(_: OpRun, *inputs: RunValue, **attributes: object) -> tuple[object, ...]:
         made = function(*inputs, **attributes)
+        # several outputs are a tuple
         return tuple(map(_value, made if isinstance(made, tuple) else (made,)))
 
     # without a schema: that of a standard operator of this name would ask for its attributes

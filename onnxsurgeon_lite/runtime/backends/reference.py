@@ -19,6 +19,7 @@ class GatherElements(OpRun):
     """The evaluator's own one refuses axes of more than 64 elements, as of a BERT's tables."""
 
     def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:
+        # the place of each index on all axes, but on `axis` the index itself: data[i, indices[i, j]]
         places: list[Array] = list(np.indices(indices.shape, sparse=True))
         places[axis] = indices
         return (data[tuple(places)],)
