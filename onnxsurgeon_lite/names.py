@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import traceback
+import types
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice, takewhile
@@ -65,19 +66,15 @@ def function_at(place: str, what: str) -> Callable[..., object]:
     Raises:
         UsageError: there is no such file or function, or the file does not run.
     """
-    import importlib.util
-
     path, _, name = place.rpartition(":")
-    if not path or not os.path.isfile(path):
+    if not path.endswith(".py") or not os.path.isfile(path):
         raise UsageError(f"there is no {what} at {place!r}", "write FILE.py:function")
-    spec = importlib.util.spec_from_file_location(os.path.basename(path).removesuffix(".py"), path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path!r} is not a Python file", "write FILE.py:function")
-    module = importlib.util.module_from_spec(spec)
-    with calling(path):
-        spec.loader.exec_module(module)
-    function: Callable[..., object] | None = getattr(module, name, None)
-    if function is None or not callable(function):
+    module = types.ModuleType(os.path.basename(path).removesuffix(".py"))
+    module.__file__ = path
+    with calling(path), open(path, "rb") as file:
+        exec(compile(file.read(), path, "exec"), vars(module))
+    function: Callable[..., object] = getattr(module, name, None)
+    if not callable(function):
         raise UsageError(f"{path!r} has no function {name!r}", "write FILE.py:function")
     return function
 
@@ -150,31 +147,21 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
+_PART = re.compile(r"(?:[^\\,]|\\.|\\\Z)+", re.DOTALL)
+
+
 def split(arguments: Iterable[str], known: Container[str] = ()) -> list[str]:
     r"""Split list arguments at commas; an argument that is in `known` stays one name.
 
     `\,` is a comma inside a name and `\\` a backslash.
     """
     names: list[str] = []
-    for argument in arguments:
-        names.extend([argument] if argument in known else _split_one(argument))
-    return [name for name in names if name]
-
-
-def _split_one(argument: str) -> list[str]:
-    parts, part, escaped = [], "", False
-    for character in argument:
-        if escaped:
-            part += character if character in ",\\" else "\\" + character
-            escaped = False
-        elif character == "\\":
-            escaped = True
-        elif character == ",":
-            parts.append(part)
-            part = ""
+    for argument in filter(None, arguments):
+        if argument in known:
+            names.append(argument)
         else:
-            part += character
-    return parts + [part + ("\\" if escaped else "")]
+            names += (re.sub(r"\\([\\,])", r"\1", part) for part in _PART.findall(argument))
+    return names
 
 
 _KEY = re.compile(r"((?:[^\\=]|\\.|\\\Z)*)(?:=(.*))?", re.DOTALL)

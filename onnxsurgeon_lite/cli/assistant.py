@@ -4,12 +4,13 @@ A tool's arguments are the parameters of its command. A call runs the command in
 read any model and write in one folder; it runs no program, no Python file and no other Python, and asks no server.
 """
 
+import os
 import re
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,19 +33,24 @@ _WRITING = "extract", "expose", "split", "build", "merge", "convert", "record", 
 _OUTPUTS = {"output", "save", "html", "node_data", "trace", "step_feeds", "repair"}
 _WITHHELD = {
     "help", "runtime", "ops", "ops_library", "cluster", "versions", "command", "factory", "allow_scripts",
-    "update", "python", "in_place", "undo", "journal", "resume", "dry_run",
+    "update", "python", "in_place", "undo", "journal", "resume", "dry_run", "force",
 }  # fmt: skip
-"""Parameters that run what is no model, or write elsewhere."""
-_CODE = re.compile(r"\.py(:|$)|(^|[,=])(runtime|python|version)=|^hf:")
-_AWAY = re.compile(r"(optimized(=\w+)?:)?(?!optimized)[a-z][a-z0-9+.-]+:/")
+"""Parameters that run what is no model, write elsewhere, or over what is there."""
+_CODE = re.compile(r"\.py(:|$)|^hf:")
+_AWAY = re.compile(r"(optimized(=\w+)?:)?[./]*(?!optimized)[a-z][a-z0-9+.-]+:/")
+_SETTINGS = re.compile(r"((^|,)(opt|provider|threads|disabled|else)=[^,\\]*)*")
+"""Of `a` and `b`; a provider's own may name a library."""
 _MAY_BE_CODE = (
     "model", "actual", "first", "second", "a", "b", "feeds", "reference", "against", "metric", "find", "fails",
     "config", "fill", "text", "noise",
 )  # fmt: skip
-_KINDS = {"boolean": "boolean", "integer": "integer", "float": "number"}
+_KINDS = {"boolean": "boolean", "integer": "integer", "int": "integer", "float": "number"}
 _LONGEST = 100_000  # characters of an answer
 _SECONDS = 86_400.0
-_PROGRAM = "from onnxsurgeon_lite.cli import main; main()"
+_PROGRAM = (
+    "import os; os.environ['XDG_STATE_HOME'] = {!r}; from onnxsurgeon_lite.cli import main; main()"
+)
+"""What the user did before is unknown there: it replaces no output, and runs no recording again."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ class Tools:
 
     @cached_property
     def commands(self) -> dict[str, Any]:
-        """Tool -> the words of its command, and its parameters."""
+        """Tool -> the words of its command, what it does, and its parameters."""
         edits = (
             f"edit {verb}" for verb in self.group.commands["edit"].commands if verb != "script"
         )
@@ -75,22 +81,19 @@ class Tools:
             command = self.group
             for word in words.split():
                 command = command.commands[word]
-            found[re.sub("[ -]", "_", words)] = (words, command, command.get_params(context))
+            does = str(command.help).partition("\n\n$ ")[0]
+            found[re.sub("[ -]", "_", words)] = words, does, command.get_params(context)
         return found
 
     def parameters(self, tool: str) -> dict[str, Any]:
         """Return the parameters that an assistant may give."""
         words, _, parameters = self.commands[tool]
-        withheld = _WITHHELD if self.folder else _WITHHELD | _outputs(words) | {"force"}
-        found = {each.name: each for each in parameters}
-        # --ops is a file in most commands, and a flag of inspect
-        is_flag = "ops" in found and getattr(found["ops"], "is_flag", False)
-        return {n: p for n, p in found.items() if n not in withheld or (n == "ops" and is_flag)}
-
-    def description(self, tool: str) -> str:
-        """Return what the tool's command does."""
-        _, command, _ = self.commands[tool]
-        return str(command.help).partition("\n\n$ ")[0]
+        withheld = _WITHHELD if self.folder else _WITHHELD | _outputs(words)
+        return {
+            each.name: each
+            for each in parameters  # --ops is a file in most commands, and a flag of inspect
+            if each.name not in withheld or (each.name == "ops" and each.type.name == "boolean")
+        }
 
     def schema(self, tool: str) -> Schema:
         """Return the JSON Schema of the tool's arguments."""
@@ -106,51 +109,62 @@ class Tools:
         """Return the command line for a tool's arguments.
 
         Raises:
-            UsageError: there is no such tool or parameter, or it would run or write what it may not.
+            UsageError: there is no such tool or parameter, a value has another type, or it would run or write what it
+                may not.
         """
         if tool not in self.commands:
             raise UsageError(f"there is no tool {tool!r}", f"the tools: {', '.join(self.commands)}")
-        name, _, _ = self.commands[tool]
-        known = self.parameters(tool)
+        name, known = self.commands[tool][0], self.parameters(tool)
         flags, arguments = list[str](), list[str]()
-        for key in list(known) + sorted(given.keys() - known.keys()):
-            if key not in known:
-                raise UsageError(f"{tool} takes no {key!r}", f"it takes {', '.join(known)}")
-            if (value := given.get(key)) is None:
-                continue
-            for text in map(str, value if isinstance(value, list) else [value]):
-                if _AWAY.match(text) or (key in _MAY_BE_CODE and _CODE.search(text)):
-                    raise UsageError(
-                        f"{key} {text!r} is refused: a tool opens files of this machine, and runs no code",
-                        "give a file",
-                    )
-                if key in _outputs(name):
-                    text = self._inside(text)
-                _add(known[key], text, value, flags, arguments)
+        for key in sorted(given.keys() - known.keys()):
+            raise UsageError(f"{tool} takes no {key!r}", f"it takes {', '.join(known)}")
+        for key, parameter in known.items():
+            value = given.get(key)
+            many = value if isinstance(value, list) and _is_list(parameter) else [value]
+            for text in (self._text(name, parameter, each) for each in many if each is not None):
+                if parameter.param_type_name == "argument":
+                    arguments.append(text)
+                elif isinstance(value, bool):
+                    flags += (parameter.opts if value else parameter.secondary_opts)[-1:]
+                else:
+                    flags.append(f"{next(o for o in parameter.opts if o.startswith('--'))}={text}")
         words: list[str] = name.split()  # what is after `--` is never an option
         return words + flags + ["--"] + arguments
 
-    def _inside(self, text: str) -> str:
-        """Return a place to write at; it must be in the folder."""
-        assert self.folder is not None
-        place = (self.folder / text).resolve()
-        if place == self.folder or not place.is_relative_to(self.folder):
+    def _text(self, words: str, parameter: Any, value: object) -> str:
+        """Return what is typed for a value."""
+        key, text = parameter.name, str(value)
+        if type(value) not in ((bool,) if parameter.type.name == "boolean" else (str, int, float)):
+            raise UsageError(f"{key} is no {value!r:.80}", "its schema says what it is")
+        if key in ("a", "b") and parameter.param_type_name == "option":
+            is_code = not _SETTINGS.fullmatch(text)
+        else:
+            is_code = key in _MAY_BE_CODE and bool(_CODE.search(text))
+        if is_code or _AWAY.match(text):
+            raise UsageError(
+                f"{key} {text!r:.200} is refused: a tool opens files of this machine, and runs no code",
+                "give a file",
+            )
+        if key not in _outputs(words):
+            return text
+        place = os.path.realpath(os.path.join(str(self.folder), text))
+        if self.folder not in Path(place).parents:
             raise UsageError(f"{text!r} is not inside of {str(self.folder)!r}", "write there")
-        return str(place)
+        return place
 
     def call(self, tool: str, given: Mapping[str, object]) -> tuple[int, str]:
         """Run a tool; return its command's exit code, and what it said."""
-        try:
-            words = self.words(tool, given)
-        except UsageError as error:
-            return FAILED, str(error)
         with tempfile.TemporaryDirectory() as scratch:
-            if self.folder is None and tool == "bisect":  # its reproducer
-                words.insert(1, f"--output={scratch}/reproducer")
             from onnxsurgeon_lite.runtime.script import run_to_end
 
-            program = [sys.executable, "-c", _PROGRAM] + words
-            code, output = run_to_end(program, _SECONDS, self.folder)
+            program = [sys.executable, "-P", "-c", _PROGRAM.format(scratch)]
+            try:
+                words = self.words(tool, given)
+                if self.folder is None and tool == "bisect":  # its reproducer
+                    words.insert(1, f"--output={scratch}/reproducer")
+                code, output = run_to_end(program + words, _SECONDS, self.folder)
+            except (UsageError, OSError, ValueError) as error:  # or no process takes such words
+                return FAILED, str(error)
         text = output.decode(errors="replace").rstrip()
         if len(text) > _LONGEST:
             text = f"{text[:_LONGEST]}\n... and {len(text) - _LONGEST} more characters"
@@ -162,33 +176,23 @@ def _outputs(words: str) -> set[str]:
     return _OUTPUTS | {"weights"} if words == "print" else _OUTPUTS
 
 
-def _add(parameter: Any, text: str, value: object, flags: list[str], arguments: list[str]) -> None:
-    """Add what is typed for a value."""
-    if parameter.param_type_name == "argument":
-        arguments.append(text)
-    elif isinstance(value, bool):
-        names = parameter.opts if value else parameter.secondary_opts
-        flags += names[-1:]
-    else:
-        flags.append(f"{next(o for o in parameter.opts if o.startswith('--'))}={text}")
-
-
 def _schema(parameter: Any) -> Schema:
     kind = parameter.type
-    choices = getattr(kind, "choices", None)
-    name = str(getattr(kind, "name", "text")).split()[0]
-    schema: Schema = {"type": _KINDS.get(name, "string")}
-    if choices:
+    schema: Schema = {"type": _KINDS.get(kind.name.split()[0], "string")}
+    if choices := getattr(kind, "choices", None):
         schema["enum"] = list(choices)
-    if parameter.nargs == -1 or getattr(parameter, "multiple", False):
+    if _is_list(parameter):
         schema = {"type": "array", "items": schema}
     schema["description"] = getattr(parameter, "help", None) or parameter.name
     return schema
 
 
+def _is_list(parameter: Any) -> bool:
+    return parameter.nargs == -1 or getattr(parameter, "multiple", False)
+
+
 def _serve(tools: Tools) -> None:
     """Answer an assistant on the standard streams until it hangs up."""
-    import anyio
     import anyio.to_thread
     from mcp import types
     from mcp.server.lowlevel import Server
@@ -199,17 +203,17 @@ def _serve(tools: Tools) -> None:
         listed = [
             types.Tool(
                 name=name,
-                description=tools.description(name),
+                description=does,
                 input_schema=tools.schema(name),
                 annotations=hints,
             )
-            for name in tools.commands
+            for name, (_, does, _) in tools.commands.items()
         ]
         return types.ListToolsResult(tools=listed)
 
     async def on_call_tool(_: Any, asked: Any) -> Any:
-        call = partial(tools.call, asked.name, asked.arguments or {})
-        code, text = await anyio.to_thread.run_sync(call)
+        given = asked.name, asked.arguments or {}
+        code, text = await anyio.to_thread.run_sync(tools.call, *given)
         said = types.TextContent(type="text", text=f"{text}\nexit code {code}")
         return types.CallToolResult(content=[said], is_error=code not in (0, 1))
 
@@ -236,12 +240,12 @@ def _mcp(
         write: Let tools write in this folder, and nowhere else; relative paths are then relative to it.
         list_tools: Print the tools, no more.
     """
-    if write is not None and not write.is_dir():
+    if write and not write.is_dir():
         raise UsageError(f"there is no folder {str(write)!r}", "make it, or leave out --write")
-    tools = Tools(context.find_root().command, None if write is None else write.resolve())
+    tools = Tools(context.find_root().command, write and write.resolve())
     if list_tools:
-        for name in tools.commands:
-            plain.out(f"{name}: {tools.description(name).splitlines()[0]}")
+        for name, (_, does, _) in tools.commands.items():
+            plain.out(f"{name}: {does.splitlines()[0]}")
         return
     if find_spec("mcp") is None:
         raise UsageError(

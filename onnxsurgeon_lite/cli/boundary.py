@@ -32,7 +32,7 @@ class Boundary(TyperGroup):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # a name may not fit the encoding
-        given = [*ctx._protected_args, *ctx.args]
+        given = ctx._protected_args + ctx.args
         try:
             with _outlasting():
                 result = super().invoke(ctx)
@@ -94,7 +94,8 @@ def _suggest(error: Any) -> None:
     if len(name) < _BEGINNING:
         return
     beginning = [option for option in known if option.startswith(name[:_BEGINNING])]
-    error.possibilities = beginning or error.possibilities
+    if beginning:
+        error.possibilities = beginning
 
 
 def _suggest_group(error: Any, app: TyperGroup, given: Sequence[str]) -> None:

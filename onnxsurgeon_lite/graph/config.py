@@ -209,14 +209,13 @@ class _Graph:
     @cached_property
     def attending(self) -> list[NodeProto]:
         """The nodes that attend, in order."""
-        found = self._nodes(_ATTENDING)
-        if not found:
-            raise _NotToldError("no node attends: attention is made of several nodes")
-        return found
+        return self._nodes(_ATTENDING, "attends: attention is made of several nodes")
 
-    def _nodes(self, operators: Sequence[str]) -> list[NodeProto]:
+    def _nodes(self, operators: Sequence[str], does: str) -> list[NodeProto]:
         nodes = (self.index.nodes[position] for position in self.index.order)
-        return [node for node in nodes if node.op_type in operators]
+        if found := [node for node in nodes if node.op_type in operators]:
+            return found
+        raise _NotToldError(f"no node {does}")
 
     def settings(self, *names: str, default: float | None = None) -> Found:
         """Return an attribute of each node that attends, under the first name that one has."""
@@ -244,9 +243,7 @@ class _Graph:
         )
 
     def epsilons(self) -> Found:
-        nodes = self._nodes(_NORMS)
-        if not nodes:
-            raise _NotToldError("no node normalizes: a norm is made of several nodes")
+        nodes = self._nodes(_NORMS, "normalizes: a norm is made of several nodes")
         return tuple(self._setting(node, ("epsilon",)) for node in nodes)
 
     def head(self) -> Found:
@@ -258,7 +255,7 @@ class _Graph:
                 last = [dim.dim_value for dim in dims_of(self.index.type_of(name))][-1:]
                 if any(last):
                     return float(last[0])
-            width = self._width(node.input[0])
+            width = self._width(_nth(node.input, 0))
             heads = self._setting(node, ("num_heads", "q_num_heads"), 0.0)
             if not any(node.input[1:3]):
                 heads += 2 * self._setting(node, ("kv_num_heads",), 0.0)
@@ -310,8 +307,8 @@ class _Graph:
         capped = next((n for n in map(self.maker, scaled.input) if n and n.op_type == "Tanh"), None)
         if scaled.op_type != "Mul" or capped is None:
             return 0.0
-        divided = self.maker(capped.input[0])
-        found = {self._single(scaled), self._single(divided) if divided else None}
+        divided = self.maker(_nth(capped.input, 0))
+        found = {self._single(scaled), divided and self._single(divided)}
         if len(found) != 1 or None in found:
             return f"{found}"
         return float(found.pop() or 0.0)
@@ -327,19 +324,19 @@ class _Graph:
     @property
     def logits(self) -> str:
         outputs = list(self.index.outputs)
-        return "logits" if "logits" in outputs else outputs[0]
+        return "logits" if "logits" in outputs else _nth(outputs, 0)
 
     @cached_property
     def embedding(self) -> NodeProto:
         """The node that looks up tokens."""
-        for node in self._nodes(_ROWS):
+        for node in self._nodes(_ROWS, "looks up rows"):
             if len(node.input) > 1 and node.input[1] in self.index.inputs:
                 return node
         raise _NotToldError("no node looks up the rows of input_ids")
 
     def embedding_scale(self, source: _Source) -> Found:
         """Return what the embedding is multiplied by; 1 where nothing is."""
-        name = self.embedding.output[0]
+        name = _nth(self.embedding.output, 0)
         for position in self.index.users(name):
             node = self.index.nodes[position]
             number = self._single(node) if node.op_type == "Mul" else None
@@ -360,7 +357,7 @@ class _Graph:
             node = self.index.nodes[self.index.producer[name]]
             if node.op_type not in _PASSING:
                 break
-            name = node.input[0]
+            name = _nth(node.input, 0)
         return name
 
     def size(self, axis: int) -> Found:
@@ -368,19 +365,19 @@ class _Graph:
         table = self.index.dense(str(self.embedding.input[0]))
         if table is not None and len(table.dims) == 2 and table.data_type != TensorProto.UINT8:
             return float(table.dims[axis])
-        width = self._width(self.logits if axis == 0 else self.embedding.output[0])
+        width = self._width(self.logits if axis == 0 else _nth(self.embedding.output, 0))
         if not width:
             raise _NotToldError("the size of the embedding's table is not known")
         return width
 
     def tied(self) -> Found:
         """Return whether the head has the embedding's numbers: the same initializer, or a copy."""
-        head = next(
-            (n for n in self._heads() if n.op_type in ("MatMul", "Gemm", "MatMulNBits")), None
-        )
-        if head is None:
+        for head in self._heads():
+            if head.op_type in ("MatMul", "Gemm", "MatMulNBits"):
+                break
+        else:
             raise _NotToldError(f"no product makes {self.logits!r}")
-        table, weight = self.table(), self._origin(head.input[1])
+        table, weight = self.table(), self._origin(_nth(head.input, 1))
         if table == weight:
             return "tied"
         one, two = (self._array(name) for name in (table, weight))
@@ -403,6 +400,13 @@ class _Graph:
                 seen.add(name)
                 yield node
                 pending += node.input
+
+
+def _nth(names: Sequence[str], number: int) -> str:
+    """Return one of a node's inputs or outputs, or of the model's outputs."""
+    if number < len(names):
+        return names[number]
+    raise _NotToldError("a node lacks an input or output, or the model has no outputs")
 
 
 def _of_attention(attribute: str) -> Callable[[_Graph], str]:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -81,14 +82,12 @@ def data_type_named(name: str) -> int:
     Raises:
         UnknownNameError: neither has one.
     """
-    try:
+    with suppress(ValueError):
         return dtypes.data_type_of(name)
-    except ValueError:
-        pass
     try:
         return dtypes.data_type_of_numpy(np.dtype(name))
-    except (TypeError, SurgeonError) as error:
-        known = [str(kind).lower() for kind in TensorProto.DataType.keys()]  # noqa: SIM118 no mapping
+    except (TypeError, ValueError, SyntaxError, SurgeonError) as error:
+        known = list(map(str.lower, TensorProto.DataType.keys()))
         raise UnknownNameError(name, "ONNX", known, kind="dtype") from error
 
 

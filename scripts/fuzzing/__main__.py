@@ -18,6 +18,7 @@ from random import Random
 import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
 
+import assistant
 import faults
 import readers
 import running
@@ -214,6 +215,7 @@ _WORK = {
     "sets": sets.mutants_of,
     "typed": typed.mutants_of,
     "trusted": trusted.mutants_of,
+    "assistant": assistant.mutants_of,
     "signals": signals.mutants_of,
     "urls": urls.mutants_of,
     "faults": faults.mutants_of,

@@ -218,7 +218,7 @@ def _reset(folder: Path, beside: set[str]) -> None:
 def _checked(words: Sequence[str], folder: Path) -> Ran:
     """Run a command; say what is wrong."""
     before = dict(_files(folder))
-    code = _command(words)
+    code = command(words)
     text = _output(folder)
     in_place = "--in-place" in words or tuple(words[:2]) in (("data", "gc"), ("data", "move"))
     wrong = _listed(
@@ -229,8 +229,12 @@ def _checked(words: Sequence[str], folder: Path) -> Ran:
     return Ran(words, code, text, wrong)
 
 
-def _command(words: Sequence[str]) -> int:
-    """Be a command; return its exit code."""
+def command(words: Sequence[str], begin: Callable[[], None] | None = None) -> int:
+    """Be a command; return its exit code.
+
+    Args:
+        begin: is called before it, when what it prints is in the file `output`.
+    """
     from onnxsurgeon_lite.cli import ended
 
     written = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -241,6 +245,8 @@ def _command(words: Sequence[str]) -> int:
         os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rww")
     )
     sys.argv = ["onnxdbg", *words]
+    if begin:
+        begin()
     try:
         return ended()
     finally:

@@ -163,7 +163,7 @@ def _be(words: list[str], folder: Path, ready: int) -> None:
         end_at_once()
         os.write(ready, b".")
         os.close(ready)
-        os._exit(running._command(words))
+        os._exit(running.command(words))
     finally:
         os._exit(70)
 

@@ -9,13 +9,10 @@ import dataclasses
 import json
 import os
 import shutil
-import sys
-import tempfile
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, get_type_hints
 
 import numpy as np
 import onnx
@@ -26,14 +23,14 @@ from onnxsurgeon_lite.cli.discover import look_around
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.matching.suite import read_suite
 from onnxsurgeon_lite.matching.values.mapping import load_map
-from onnxsurgeon_lite.system import user_folder
 from onnxsurgeon_lite.tensors.references import Samples
 from readers import timed
+from watch import Watch, reads_below
 
 if TYPE_CHECKING:
     from __main__ import Attack
 
-_PLACES = (
+PLACES = (
     "http://127.0.0.1:9/m", "http://127.0.0.1:9/m.onnx", "https:/127.0.0.1:9/m.npz", "s3://bucket/m.onnx",
     "file:///etc/passwd", "memory://m", "../secret.npy", "../secret.npz", "../secret.onnx", "../secret",
     "link.npy", "link.onnx", "linked/secret.onnx", "linked", "/etc/passwd", "/dev/zero", "pipe", "evil.py",
@@ -59,61 +56,13 @@ _NAMES = (
     "Neg",
 )
 _RULE = "pattern (x) => (y) { y = Relu(x) } replacement (x) => (y) { y = Abs(x) }"
-_NEVER = {
-    "socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "subprocess.Popen", "os.exec", "os.posix_spawn",
-    "os.system", "pty.spawn",
-}  # fmt: skip
-_OWN = (
-    sys.prefix,
-    sys.base_prefix,
-    str(Path(osl.__file__).parents[1]),
-    "/proc",
-    "/sys",
-    "/dev/null",
-    "/dev/urandom",
-    "/var/tmp",
-    "/usr/tmp",
-    tempfile.gettempdir(),
-    f"{user_folder('XDG_CACHE_HOME', '.cache')}/operators-",  # the runtime's operators
-    f"{user_folder('XDG_CACHE_HOME', '.cache')}/.operators-",  # and while they are written
-)
-
-
-class _Watch:
-    """What was reached that is not below a folder, while it is on."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = str(folder.resolve())
-        self.reached: list[str] = []
-        self.is_on = False
-        sys.addaudithook(self._see)
-
-    def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self.is_on:
-            return
-        what = ""
-        if event == "subprocess.Popen" and arguments[0] == sys.executable:
-            what = ""  # the runtime's process
-        elif event in _NEVER:
-            what = f"{event} {arguments!r:.200}"
-        elif event == "open" and isinstance(arguments[0], str | bytes):
-            real = os.path.realpath(os.fsdecode(arguments[0]))
-            is_own = Path(real).is_relative_to(self.folder)
-            what = "" if is_own or real.startswith(_OWN) else f"opens {real!r}"
-        elif event == "exec" and isinstance(arguments[0], types.CodeType):
-            place = os.path.abspath(arguments[0].co_filename)
-            is_theirs = place.startswith(self.folder) and not place.endswith(">")  # <string>
-            what = f"runs {place!r}" if is_theirs else ""
-        if what:
-            self.reached.append(what)
-            raise PermissionError(what)
 
 
 def mutants_of(attack: "Attack", _: dict[str, bytes], given: argparse.Namespace) -> Iterator[None]:
     """Write a configuration and a recipe each time, and read them as the commands do."""
     folder = _prepared(attack.scratch)
     os.chdir(folder)
-    watch = _Watch(folder)
+    watch = Watch(folder, reads_below(folder))
     model = osl.load("m.onnx")
     for number in range(given.first, given.first + given.mutants):
         draw = Random(f"{given.seed}/{number}")
@@ -134,8 +83,7 @@ def mutants_of(attack: "Attack", _: dict[str, bytes], given: argparse.Namespace)
             except BaseException as error:  # noqa: BLE001  whatever it is, it is not in words
                 wrong = f"{type(error).__name__}: {error}"
             watch.is_on = False
-            wrong = "; ".join([*watch.reached, *([wrong] if wrong else [])])
-            watch.reached.clear()
+            wrong = "; ".join([*watch.reached(), *([wrong] if wrong else [])])
             if wrong:
                 attack.keep(f"{kind}-{given.seed}-{number}", text.encode(), wrong)
         yield
@@ -180,8 +128,8 @@ def _prepared(scratch: Path) -> Path:
 
 def _text(draw: Random) -> str:
     """A place, a name, or both together."""
-    text = draw.choice(_PLACES if draw.random() < 0.7 else _NAMES)
-    return text if draw.random() < 0.9 else text + draw.choice(_PLACES + _NAMES)
+    text = draw.choice(PLACES if draw.random() < 0.7 else _NAMES)
+    return text if draw.random() < 0.9 else text + draw.choice(PLACES + _NAMES)
 
 
 def _configuration(draw: Random) -> str:

@@ -102,10 +102,15 @@ def test_with_a_folder_it_edits_there_and_nowhere_else(here):
         ("run", {"model": "m.onnx", "feeds": "evil.py:feeds"}),
         ("run", {"model": "https://host/m.onnx"}),
         ("run", {"model": "optimized=basic:s3://bucket/m.onnx"}),
+        ("run", {"model": "./https://host/m.onnx"}),
+        ("run", {"model": ["m.onnx", "--runtime=command:./evil"], "fetch": True}),
+        ("run", {"model": "m.onnx", "fetch": True}),
+        ("run", {"model": "m.onnx", "seed": {"a": 1}}),
         ("run", {"model": "m.onnx", "save": "values.npz"}),
         ("print", {"model": "m.onnx", "weights": "w.safetensors"}),
         ("bisect", {"model": "m.onnx", "a": "opt=all,runtime=command:./evil"}),
         ("bisect", {"model": "m.onnx", "a": "python=./evil", "b": "opt=none"}),
+        ("bisect", {"model": "m.onnx", "a": "provider=qnn,backend_path=./evil.so"}),
         ("bisect", {"model": "m.onnx", "versions": "1.20.1..1.22.0"}),
         ("compare", {"actual": "m.onnx", "reference": "r", "metric": "evil.py:score"}),
         ("edit_script", {"model": "m.onnx", "file": "evil.py"}),
@@ -141,14 +146,57 @@ def test_values_that_begin_as_options_do_are_values():
     assert Tools(COMMANDS).words("print", {"model": "optimized:/m.onnx"})[-1] == "optimized:/m.onnx"
 
 
+def test_settings_of_the_runtime_are_taken():
+    given = {"model": "m.onnx", "a": "opt=none,threads=1", "b": "else=reference"}
+
+    assert Tools(COMMANDS).words("bisect", given)[1:3] == [
+        "--a=opt=none,threads=1",
+        "--b=else=reference",
+    ]
+
+
+@pytest.mark.parametrize("word", ["a\0b", "\ud800", "x" * 200_000], ids=["NUL", "half", "long"])
+def test_words_that_no_process_takes_are_answered(word, tmp_path):
+    for tools in (Tools(COMMANDS), Tools(COMMANDS, tmp_path)):
+        code, _ = tools.call(
+            "print", {"model": word, **({"weights": word} if tools.folder else {})}
+        )
+
+        assert code == 2
+
+
+def test_python_beside_the_models_is_not_imported(here):
+    (here / "onnx.py").write_text("raise SystemExit('it ran')")
+
+    code, text = Tools(COMMANDS, here).call("inspect", {"model": "whole_model.onnx"})
+
+    assert code == 0, text
+
+
+def test_nothing_is_overwritten(here):
+    tools = Tools(COMMANDS, here / "out")
+    given = {"model": "../whole_model.onnx", "names": ["31=y"]}
+
+    first, second = tools.call("edit_rename", given), tools.call("edit_rename", given)
+
+    assert (first[0], second[0]) == (0, 2)
+    assert "is there already" in second[1]
+    with pytest.raises(UsageError, match="takes no 'force'"):
+        tools.words("edit_rename", given | {"force": True})
+
+
 def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/link").symlink_to(tmp_path)
+    (tmp_path / "out/loop").symlink_to("loop")
+    tools, given = (
+        Tools(COMMANDS, (tmp_path / "out").resolve()),
+        {"model": "m.onnx", "outputs": ["y"]},
+    )
 
     with pytest.raises(UsageError, match="not inside"):
-        Tools(COMMANDS, (tmp_path / "out").resolve()).words(
-            "extract", {"model": "m.onnx", "outputs": ["y"], "output": "link/new.onnx"}
-        )
+        tools.words("extract", given | {"output": "link/new.onnx"})
+    assert tools.call("extract", given | {"output": "loop"})[0] == 2
 
 
 def test_a_folder_that_does_not_exist_is_an_error(tmp_path):

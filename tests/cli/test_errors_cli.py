@@ -690,6 +690,13 @@ def test_an_unknown_option_is_told_with_those_that_begin_alike(typed):
     assert "(Possible options: --reference)" in done.output
 
 
+def test_a_value_for_an_option_that_takes_none_is_told():
+    done = CliRunner().invoke(app, ["edit", "sort", "model.onnx", "--force=x"], color=False)
+
+    assert done.exit_code == 2
+    assert "does not take a value" in done.output
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -2,6 +2,7 @@
 
 import json
 import mmap
+import py_compile
 
 import numpy as np
 import onnx
@@ -175,11 +176,14 @@ def test_a_metric_of_all_samples_sees_each_once():
     [
         ("functions.py:none", "has no function 'none'"),
         ("nowhere.py:f", "there is no metric at"),
+        ("compiled.pyc:share_wrong", "there is no metric at"),
         ("functions.py:three", "takes 3 arguments"),
         ("functions.py:broken", "raised KeyError: 'z'"),
     ],
 )
 def test_a_metric_that_does_not_work_is_told(metric, says):
+    py_compile.compile("functions.py", "compiled.pyc")
+
     with pytest.raises(UsageError, match=says):
         osl.compare_sets("bad.onnx", "good.onnx", {"x": ROWS}, metric=metric)
 

@@ -163,6 +163,20 @@ def test_a_configuration_that_anybody_wrote_is_no_error_of_ours(config, checked)
     assert "vocab_size" not in found[False]
 
 
+@pytest.mark.parametrize("lacks", ["outputs", "inputs"])
+def test_a_model_that_lacks_what_is_read_is_no_error_of_ours(lacks, tmp_path):
+    model = decoder()
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"tie_word_embeddings": True}))
+    if lacks == "outputs":
+        del model.proto.graph.output[:]
+    for node in model.proto.graph.node if lacks != "outputs" else ():
+        del node.input[9 if node.op_type == "Gather" else 1 :]
+
+    result = osl.check(osl.Model(model.proto), config=tmp_path / "config.json")
+
+    assert any("lacks" in field.where for field in result.config)
+
+
 def test_nothing_that_can_be_compared_is_no_agreement(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "list.json").write_text("[1]")

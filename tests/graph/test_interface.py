@@ -133,7 +133,12 @@ def test_a_transpose_of_an_earlier_edit_is_taken_away_if_the_new_one_undoes_it()
 
 @pytest.mark.parametrize(
     ("types", "said"),
-    [({"n": "uint8"}, "no input or output 'n'"), ({"x": "int7"}, "no dtype 'int7'")],
+    [
+        ({"n": "uint8"}, "no input or output 'n'"),
+        ({"x": "int7"}, "no dtype 'int7'"),
+        ({"x": "f4,("}, "no dtype"),
+        ({"x": "b,=1"}, "no dtype"),
+    ],
 )
 def test_what_cannot_get_a_dtype_is_said(types, said):
     with pytest.raises(UnknownNameError, match=said):

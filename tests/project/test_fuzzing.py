@@ -25,6 +25,7 @@ FUZZING = Path(__file__).parents[2] / "scripts" / "fuzzing"
         "signals --mutants 40",
         "urls --mutants 60",
         "trusted --mutants 200",
+        "assistant --mutants 60",
         "kept",
     ],
     ids=lambda words: words.split()[0],
