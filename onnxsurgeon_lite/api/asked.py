@@ -39,6 +39,7 @@ class Against:
     @property
     def sides(self) -> tuple[str, ...]:
         """What computes the references and what is searched, where both run the same model; else nothing."""
+        # "runtime=ort:version=1.20" -> "ort:version=1.20"
         both = (self.a, self.b) if self.a or self.b else ()
         return tuple(str(side or "the usual").removeprefix("runtime=") for side in both)
 

@@ -69,6 +69,7 @@ def eager_beside(folder: Path) -> Path:
 
 def judging(call: Call, index: GraphIndex, reference: Given, feeds: Given) -> CompareSamples:
     """Return where the samples are, and what says which of them fail; made feeds are one sample."""
+    # feeds that are made are made once, so that all that follows sees the same
     if reference is None and feeds is None:
         feeds = call.feeds(index, None)
     stored, given = call.sources(index, reference, feeds, again=True)
@@ -91,6 +92,7 @@ def first_sample(call: Call, index: GraphIndex, job: CompareSamples) -> Opened:
     stored = ReferenceSet("", {}) if job.references is None else job.references.first()
     if job.feeds is not None:
         return stored, call.feeds_beside(index, stored, job.feeds.first())
+    # a recording says which tensors are inputs; in other sets names, or the order, tell
     recorded = any(entry.is_input for entry in stored.entries.values())
     return stored, _own_feeds(index, stored, feeds_in_order if recorded else feeds_from, call)
 
@@ -105,6 +107,7 @@ def _own_feeds(
     try:
         given = read(index, stored, call.notes)
     except FeedsError as error:
+        # the set has no inputs at all: the error is about feeds; else the references are another model's
         if not any(name in stored for name in index.inputs):
             raise
         raise ReferenceSetError(
@@ -122,6 +125,7 @@ def other_side(
     with ExitStack() as stack:
         runtime = stack.enter_context(runtime_of(replace(how, opt="none", lean=True)))
         optimized = None
+        # values of the optimized graph are what the other side really computes
         if how.opt != "none" and runtime.abilities.optimized_graph:
             optimized = stack.enter_context(runtime_of(how))
         with computed_references(index, feeds, runtime, optimized, fused) as references:
@@ -166,6 +170,7 @@ class Bisecting:
     def _in_full_precision(self, culprit: Culprit) -> None:
         """Say what turns a lower precision off, where that is known, and whether the outputs agree then."""
         stored, given = self.explained
+        # run both sides once more with the lower precision switched off, where a switch is known
         ours = (self.optimized or self.runtime).options
         sides = [ours] if self.other is None else [ours, self.other[1]]
         switched = [in_full_precision(side) for side in sides]
@@ -190,6 +195,7 @@ class Bisecting:
         allowed = self.call.allowed_beside_noise(*given)
         self.search = replace(self.search, tolerance=allowed)
         self.job = replace(self.job, tolerance=allowed)
+        # 1. one sample: search it
         if not self.job.several and self.job.metric is None:
             self.explained = self.call.stack.enter_context(self._sides(*first))
             if self.call.cluster is None or self.other is not None:
@@ -200,6 +206,7 @@ class Bisecting:
             with self._sides(*first):  # the names are matched once
                 pass
             self._confirm_names(first[1])
+        # 2. many: judge all, then explain the worst; its references stay open until the call ends
         outcomes, metric, repeated = bisection.judged(
             self._many(), self.call.pool(), self.call.progress
         )
@@ -248,6 +255,7 @@ class Bisecting:
             factory: `FILE.py:function`, which returns the module.
         """
         result.has_factory = True
+        # a narrow region needs no recording
         wide = [len(culprit.region) for culprit in result.culprits[:1]]
         if not wide or wide[0] <= _WIDE:
             return result
@@ -276,6 +284,7 @@ class Bisecting:
         tell = self.call.progress
         how = alignment(operators, self.index, feeds, self.runtime, "auto", tell)
         more = how.of(operators, self.index)
+        # the first references win where both name a value
         both = replace(stored, entries={**more.entries, **stored.entries}, prefetch=lambda _: None)
         return self._bisect((both, feeds), self.search)
 
@@ -304,6 +313,7 @@ class Bisecting:
             yield "nodes are judged by tolerances, which all values keep: give smaller --rtol, --atol"
         wanted = [name for name in self.index.outputs if name in stored]
         for culprit in result.culprits:
+            # run the model with this culprit alone healed, and ask the metric
             healed = [name for name in culprit.outputs if name in stored and name in self.index]
             observer = Observer(self.index, self.runtime)
             observer.feed(given)
@@ -353,6 +363,7 @@ class Bisecting:
     def _bisect(
         self, opened: Opened, search: Search, others: "Sequence[Opened]" = ()
     ) -> BisectResult:
+        # a quick search of further samples leaves the optimized look out
         optimized = None if search is not self.search else self.optimized
         model, tell = self.index.model, self.call.progress
         if self.other is None:
@@ -504,6 +515,7 @@ def right_for(
     Raises:
         FeedsError: no order is another one.
     """
+    # each input's numbers in another order; `same` stays True if every order is the same (constants, scalars)
     rng = np.random.default_rng(0)
     fresh, same = {**feeds}, True
     for name, value in feeds.items():

@@ -185,6 +185,7 @@ class Call:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.stack.close()
         if isinstance(error, SurgeonError):
+            # the notes explain an error, too
             error.told = tuple(self.notes) + error.told
 
     def child(self) -> "Child":
@@ -200,6 +201,7 @@ class Call:
     def options(self, opt: OptLevel | None = None, lean: bool = True) -> RuntimeOptions:
         """Return how the runtime works."""
         libraries = (self._file(library, "library", ".so") for library in self.ops_library)
+        # several runtimes at a time have one thread each by default, so that they do not compete
         shared = self.jobs > 0 or self.cluster is not None
         usual = RuntimeOptions(
             opt or self.opt,
@@ -286,6 +288,7 @@ class Call:
         from onnxsurgeon_lite.tensors.references.samples import spooled
 
         found = SampleFeeds.of(index, given, self.dim or {})
+        # a generator can be read once: its samples go to files if they are needed again
         if not (found.samples.flows and again):
             return found
         folder = Path(self.stack.enter_context(TemporaryFolder()))
@@ -310,6 +313,7 @@ class Call:
         if reference is None:
             return None, given
         stored = self.sample_feeds(index, reference, again).samples
+        # one file with a row for each sample
         if stored.count == 1 and given is not None and given.count != 1:
             stored = stored.in_rows(given.count)
         return stored, given
@@ -367,6 +371,7 @@ class Call:
         from onnxsurgeon_lite.tensors.comparison import tolerance_of
 
         kinds = {"rtol": self.rtol, "atol": self.atol, "ulp": self.ulp, "allow": self.allow}
+        # name or glob -> kind -> number; "*" is what was given without a name
         said: dict[str, dict[str, float | str]] = {}
         for kind, given in kinds.items():
             by_name = given if isinstance(given, Mapping) else {"*": given}
@@ -435,6 +440,7 @@ class Call:
 def byte_size(text: int | str) -> int:
     """Return the bytes that `4GB`, `512MB` or a plain number mean."""
     text = str(text)
+    # "4GB" -> "4", "GB"; "4G" means the same
     digits = text.strip().rstrip("BbKkMmGgTt")
     unit = text.strip()[len(digits) :].upper()
     try:

@@ -83,6 +83,7 @@ def convert(
         _require_fitting(to, goal, io, report, calibrate)
         if to in _INTEGERS:
             return call.done(_quantized(model, to, keep, goal, feeds, calibrate, call))
+        # without a goal nothing runs
         child = call.child() if goal is not None else None
         index = call.index(model)
         kept = _kept(keep)
@@ -150,6 +151,7 @@ def _kept(keep: str | Sequence[str]) -> tuple[str, ...]:
             continue
         try:
             stored = json.loads(text_of(Path(argument)))
+            # `rank --json` writes names and ids: only the former need `name:`
             found += [
                 name if name.startswith(("@", "fn:")) else f"name:{name}"
                 for name in stored["exclude"]
@@ -182,6 +184,7 @@ def _guarded(guard: "Guard") -> "Conversion":
     except RuntimeFailure as error:
         said = f"simulated alone: the runtime does not run it ({error.message.splitlines()[0]})"
     else:
+        # both must reach the goal: the simulation, and the run on this machine
         met = met and ran[0] <= 1
         said = f"as run here: {guard.goal.text(ran[1])}"
     return replace(result, met=met, measured=text, ran=said).with_told(list(result.told))
@@ -196,5 +199,6 @@ def _samples(
     found = call.sample_feeds(index, feeds)
     if not found:
         raise FeedsError(f"{found.samples.place!r} has no samples")
+    # the first sample is read now: its notes, or its error, come before the work
     found.read(found.samples.at(0), call.notes)
     return found

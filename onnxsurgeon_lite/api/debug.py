@@ -137,6 +137,7 @@ def bisect(
         >>> result.verdict, result.culprits[0].name, result.culprits[0].findings[0].verdict
         ('mismatch', 'Conv_6', 'wrong node')
     """
+    # the arguments become four values, which travel as these from here on
     links = None if map is None else fspath(map)
     side = Against(reference, against, a, b, find, links, versions)
     feeding = Feeding(feeds, seed, dim, fill, sequence)
@@ -185,6 +186,7 @@ def _bisect(
     # the runtime's process starts before the rest is imported
     begun: Callable[..., Call] = Call
     with begun(**feeding.made(), **writing.page(), **how) as call:
+        # 1. start what runs: the side that is searched without optimization, and with it for the optimized look
         usual = call.options(lean=False)
         searched = with_settings(usual, against.b)
         theirs = with_settings(usual, against.a)
@@ -198,6 +200,7 @@ def _bisect(
         runtime = call.runtime_of(replace(searched, opt="none", lean=True), child)
         optimized = None
         also = not searching.quick and not against.find and searched.opt != "none"
+        # a faithful runtime fuses nothing: there is no optimized graph to look at
         if also and not runtime.abilities.faithful:
             optimized = call.runtime_of(searched)
 
@@ -220,6 +223,7 @@ def _bisect(
             settings=bool(against.sides),
             sides=() if recorded else against.sides,
         )
+        # 2. search: without references, or against them
         if against.find is not None:
             stored = None
             given = call.feeds(index, cast("Tensors | None", feeding.feeds))
@@ -230,6 +234,7 @@ def _bisect(
         else:
             job = bisecting.judging(call, index, reference, None if recorded else feeding.feeds)
             bisecting.require_places(index.model, writing, searching)
+            # the culprits of many samples are known when the last one is searched
             made.late |= job.several or job.metric is not None
             case = bisecting.Bisecting(call, index, job, runtime, optimized, search, against.map)
             if reference is None:
@@ -283,12 +288,14 @@ def _reduce(result: "BisectResult", runtime: Sequence[str], timeout: float | Non
     folder = result.reproducer
     if fails not in ("stops", "mismatch", "nan", "inf") or not result.reproduce or not folder:
         return
+    # fail as the search did: with optimization on, if it was there
     opt: OptLevel = "all" if inner.look == "optimized" or fails == "mismatch" else "none"
     model, data = folder / "model.onnx", folder / "test_data_set_0"
     words = ["onnxdbg", "reduce", str(model), "--feeds", str(data), "--fails", fails]
     words += ["--opt", opt] if opt != "all" else []
     words += [] if timeout is None else ["--timeout", f"{timeout:g}"]
     result.further = words + list(runtime)
+    # another runtime may take long: the command is shown, not run
     if runtime:
         return
     with suppress(SurgeonError):
@@ -344,6 +351,7 @@ def require_optimizers(
     for side in (a, b):
         if side.disabled and side.runtime != ORT:
             raise UsageError(f"{side.runtime} has no optimizers to disable", "leave out disabled=")
+    # ask the runtime for the names of its optimizers
     options = replace(a if a.runtime == ORT else b, opt="all", disabled=())
     known = known_optimizers(index, call.runtime_of(options))
     for name in chain(a.disabled, b.disabled):
@@ -446,6 +454,7 @@ def rank(
             given = _one(call, index, feeds)
             return call.done(float16_risk(index, given, runtime, call.progress))
         job = bisecting.judging(call, index, reference, feeds)
+        # the ways to rank: layers left out, bits, float16, many samples, shares of an output, one sample
         if job.several and by == "node":
             float_model = None if against is None else call.index(against).model
             return call.done(_ranked_samples(call, job, float_model, below))
@@ -571,6 +580,7 @@ def weights(
 
     call = Call(**how)
     index = call.index(model)
+    # the checkpoint that the model was exported from says which weight is which parameter
     exported = against if against is not None else update
     if exported is None:
         raise UsageError("no checkpoint is given", "name one with --against or --update")

@@ -74,6 +74,7 @@ def demo(folder: str | PathLike[str] | None = None) -> None:
 
 def _model() -> ModelProto:
     model = parser.parse_model(_GRAPH)
+    # names of the text syntax cannot be numbers: `v21` -> `21`
     for node in tuple(model.graph.node):
         for names in (node.input, node.output):
             names[:] = [name.removeprefix("v") for name in names]

@@ -78,6 +78,7 @@ def applied(
         early: Unless `unproved`, the runtime is needed: its process starts before the pass is imported.
     """
     with Call(**how) as call:
+        # 1. start the process, then make the pass and apply it
         child = call.child() if verify or (early and not unproved) else None
         from onnxsurgeon_lite.matching.edit_result import EditResult
         from onnxsurgeon_lite.model import loaded
@@ -90,12 +91,14 @@ def applied(
         result = EditResult(
             done.model, done.changed, done.notes, done.changes, verb=step.name, source=alone
         )
+        # 2. prove what is always proved: simplifications step by step, new sizes
         if done.changed and step.name == "simplify" and not unproved:
             result = _simplified(result, original, step, feeds, call.started(child, "none"), call)
         if unproved and (done.unproved or is_proved(step)):
             result = replace(result, ran=(_UNPROVED,))
         elif done.changed and is_proved(step):
             result = _proved(result, original, step, call.started(child, "none"), call)
+        # 3. verify: asked for, or an edit says that its result is not certain
         if not (done.changed and (verify or (done.unproved and not unproved))):
             return result
         runtime = call.started(child, "none")
@@ -127,6 +130,7 @@ def _simplified(
     call.progress("proving by running")
     index = GraphIndex.of(original)
     trials = call.trials(index, feeds, runtime, {})
+    # steps whose result differs from the original are taken back
     done, line = StepProof(index, trials, runtime).proved(step, result)
     return replace(
         result,
@@ -193,6 +197,7 @@ def _verified(
     from onnxsurgeon_lite.matching.trials import unmoved_notes
 
     sides = GraphIndex.of(original), GraphIndex.of(result.model)
+    # inputs that became constants are fed with these numbers in the original
     held = {n: original.array(t) for n, t in done.frozen.items() if n in sides[0].inputs}
     known = verifying.known_feeds(*sides)
     kinds = verifying.other_dtypes(*sides)
@@ -325,6 +330,7 @@ def verb(name: str) -> "Callable[..., EditResult]":
     edited = next(iter(signature.parameters))
 
     def edit(*args: object, **named: object) -> "EditResult":
+        # split the arguments into the model, the fields of the pass, and options of the run
         given = bound(name, signature, args, named).arguments
         model = given.pop(edited)
         how = {key: given.pop(key) for key in list(given) if key not in fields}
@@ -342,6 +348,7 @@ def verb(name: str) -> "Callable[..., EditResult]":
 
 def _signature(kind: "type[Pass]", fields: Mapping[str, inspect.Parameter]) -> inspect.Signature:
     """Return the model, the fields of the pass, and the options of its runs."""
+    # a pass with a field `model` (replace) calls the edited one `source`
     first = "source" if "model" in fields else "model"
     hints = get_type_hints(kind)
     model = inspect.Parameter(first, inspect.Parameter.POSITIONAL_ONLY, annotation="ModelLike")
@@ -358,6 +365,7 @@ def _signature(kind: "type[Pass]", fields: Mapping[str, inspect.Parameter]) -> i
 
 def _accepted(hint: object) -> object:
     """Return what a field can be made of."""
+    # tuple[tuple[str, X], ...] is typed as a mapping, tuple[str, ...] as one text or several
     item = get_args(hint)[0] if get_origin(hint) is tuple else None
     if get_origin(item) is tuple:
         value = get_args(item)[1]

@@ -82,6 +82,7 @@ def inspect(
         1
     """
     with Call(opt=opt, html=html, force=force, **how) as call:
+        # the first of these that was asked for: histogram, placement, node, value, tree, ops, else a summary
         if histogram:
             return call.done(_distributions(model, value))
         from onnxsurgeon_lite.graph import summary as inspecting
@@ -175,6 +176,7 @@ def _note_origins(index: "GraphIndex", made: "Model") -> None:
     for part in parts(index, made.proto.graph.node):
         covered = " ".join(map(index.node_id, part.positions))
         for node in filter(None, map(nodes.get, part.kernels)):
+            # a node that stands for the same operator needs no note
             if [node.op_type] != [index.nodes[p].op_type for p in part.positions]:
                 node.metadata_props.add(key=STANDS_FOR, value=covered)
 
@@ -189,6 +191,7 @@ def _distributions(source: "ModelLike | Tensors", wanted: str | None) -> "Distri
     from onnxsurgeon_lite.tensors.statistics import Distributions, distributions
 
     tensors: list[tuple[str, Callable[[], RunValue]]]
+    # (name, what reads it): one tensor is in memory at a time
     if is_model(source):
         from onnxsurgeon_lite.model import loaded, walk
 
@@ -373,6 +376,7 @@ def diff(
         models = loaded(first), loaded(second)
         call.draw(*models)
         allowed = call.allowed()
+        # feeds are needed to run, and to match values by their numbers
         given: Feeds = {}
         if run:
             indexes = GraphIndex.of(models[0]), GraphIndex.of(models[1])

@@ -43,6 +43,7 @@ def require_page(html: Place, node_data: Place, force: bool) -> None:
         from onnxsurgeon_lite.atomic import require_free
         from onnxsurgeon_lite.model import require_replaceable
 
+        # an existing page may be replaced by --force alone; another file might be a model's data
         for place in places:
             if _is_page(place):
                 require_free(place, force)
@@ -105,6 +106,7 @@ def write_page(
     seen = sight or page.Sight()
     seen.models = models
     seen.is_drawn = html is not None
+    # a page whose file was begun is finished; otherwise it is written now
     made = page.page_of(result, seen)
     if begun is not None:
         begun(made)
@@ -163,6 +165,7 @@ def look_along(
     observer = Observer(index, runtime, budget=BUDGET)
     observer.feed(feeds)
     try:
+        # three kinds of measures: magnitudes, noise of quantized values, errors
         if references is None:
             _measure(sight, observer, find or "")
         elif (values := FloatValues.of(index, references, feeds)) is not None:
@@ -194,6 +197,7 @@ def _compare(
     compared = filter(judge.can_judge, index.producer)
     for name, value in observer.sweep(compared, prepare=judge.prepare):
         reference = references.read(name)
+        # without metrics first, as they take time; with them for what is shown
         found = judge.compared(name, value, reference, ())
         sight.compared[name] = found
         is_shown = not found.match and len(sight.tensors) < _TENSORS

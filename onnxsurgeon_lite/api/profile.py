@@ -81,6 +81,7 @@ def profile(
         child = call.start(after)
         index = call.index(model)
         require_optimizers(index, before, after, call)
+        # `against` is a profile of TensorRT, a model, or (with a and b) the same model under other settings
         earlier = _of_tensorrt(index, against, layers, call)
         given = call.feeds(index, feeds)
         found = _profiled(index, given, after, child, runs, place)

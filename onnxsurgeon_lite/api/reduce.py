@@ -96,6 +96,7 @@ def reduce(
             require_replaceable(Path(output), force)
         index, timeout = call.index(model), call.timeout or _SECONDS
         usual = replace(call.options(lean=False), timeout=timeout)
+        # (what may fail, what is right)
         sides = with_settings(usual, b), with_settings(usual, a or _RIGHT)
         unoptimized = call.runtime_of(replace(sides[0], opt="none", lean=True))
         stored = None
@@ -111,6 +112,7 @@ def reduce(
             ask: conditions.Ask = conditions.FailingProgram(command, says, code, timeout)
         else:
             ask = _condition(call, fails, sides, stored)
+        # a program that takes no feeds cannot depend on them
         first = replace(first, blind=command is not None and "{feeds}" not in command)
 
         # why it fails, then the search
@@ -119,7 +121,9 @@ def reduce(
         if journal is not None:
             right = ask.stored(first) if isinstance(ask, conditions.Condition) else {}
             asked = named, command, says, code, sides, runs, call.allowed()
+            # a journal belongs to one model, one condition and one set of options
             kept = Journal.at(Path(journal), digest(first.key.encode(), asked, right), resume)
+        # one condition for each question that is asked at the same time
         asks = [ask] + [conditions.another(ask) for _ in range(1, jobs)]
         questions = asking.Questions(asks, reason, runs, runs)
         seen.any_fit = first.blind or first.extent.bytes > MANY and _any_fit(call, questions, first)
@@ -169,6 +173,7 @@ def _any_fit(call: Call, questions: "Questions", first: "Failing") -> bool:
     from onnxsurgeon_lite.runtime.feeds import make_feeds
 
     with suppress(SurgeonError):
+        # other numbers of the same shapes
         feeds, _ = make_feeds(first.index, replace(call.recipe(), seed=call.seed + 1))
         return questions.answer(replace(first, feeds=feeds)) == questions.wanted
     return False

@@ -87,6 +87,7 @@ def run(
         try:
             names = selected.names
             values = running.run(index, given, runtime, names) if names or not kernels else {}
+        # say which node does not end
         except RuntimeTimeout as error:
             raise _with_node(error, index, given, runtime, selected.names) from error
         call.notes += (
@@ -216,6 +217,7 @@ def record(
     kept = TemporaryFolder() if output is None else None
     target = Path(output or "") if kept is None else Path(kept.name, "references")
     with Call(**how) as call:
+        # a PyTorch module
         if is_torch:
             useless = {"--value": value, "--float64": float64, "--fill": call.fill}
             _refuse("a PyTorch module", useless, "leave it out")
@@ -236,6 +238,7 @@ def record(
             given_to = cast("Tensors | None", feeds)
             done = torch_recorder()(made, target, given_to, names_of, scope, operators)
             return replace(done, kept=kept)
+        # an ONNX model
         torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}
         torch_only |= {"--model": names_of, "--python": python, "args": args, "kwargs": kwargs}
         _refuse("an ONNX model", torch_only, "--value scope:layer.4.* chooses")
@@ -374,6 +377,7 @@ def compare_sets(
         links = None if map is None else fspath(map)
         if decode:
             return _decoded(call, actual, reference, feeds, decode, steps, step_feeds)
+        # a model is run; else both sides are tensors
         if is_model(actual):
             model = cast("ModelLike", actual)
             allowed = call.allowed()
@@ -390,6 +394,7 @@ def compare_sets(
             require_used(allowed, found.values)
             return call.done(found)
         tensors, stored = (side.first() for side in sides)
+        # references under the names of the other side
         stored = set_alignment(stored, tensors, links)(stored, tensors)
         compared = sets.compare_sets(tensors, stored, allowed, call.see())
         require_used(allowed, compared.compared)
@@ -476,6 +481,7 @@ def _compared(
         every=every,
         metric=call.measure(),
     )
+    # names are matched on the first sample, and confirmed on the second
     if stored is not None and not stored.flows and not job.carry:
         first = stored.at(0)
         fed = call.feeds_beside(index, first, None if given is None else given.first())
@@ -507,6 +513,7 @@ def _clear_ties(
     allowed: "Tolerance | None",
 ) -> None:
     """Let values match that differ only because near values change places in what they are computed from."""
+    # only where TopK, ArgMax and the like lie before an output that mismatches: bisection says whether they are ties
     off = [name for name, each in found.compared.items() if not each.match]
     made = index.ancestors(name for name in off if name in index.producer)
     from onnxsurgeon_lite.debug.bisection.verdicts import TIES

@@ -58,6 +58,7 @@ _MEANING = {
 DEFAULTS = {f.name: f.default for f in fields(Call) if f.init}
 _NOTHING = re.compile(r"\b(None|object|Any)\b")
 _NUMBERS = re.compile(r"\b(int|float|bool|object|Any)\b")  # of an annotation
+# Docstrings in Google's style: a blank line, `Args:`, then lines of `    name: text`.
 _SECTION = re.compile(r"\n\n(Args|Returns|Raises|Example):\n")
 _ARGUMENT = re.compile(r"^    (\w+): ", re.MULTILINE)
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -67,6 +68,7 @@ def spelled(function: Callable[P, R]) -> Callable[P, R]:
     """Spell out what a function takes as `**how`, and document arguments that mean the same everywhere."""
     signature = inspect.signature(function)
     own = dict(signature.parameters)
+    # `**how: Unpack[RunOnFeeds]`: its keys become keyword parameters with the defaults of `Call`
     if "how" in own:
         shared = get_args(own.pop("how").annotation)[0].__annotations__
         signature = signature.replace(parameters=list(own.values()) + options(shared))
@@ -98,12 +100,14 @@ def bound(
         ) from error
     for key, value in given.arguments.items():
         kind = signature.parameters[key].annotation
+        # a Literal lists its choices; anything else is its own only choice
         known = get_args(kind) if get_origin(kind) is Literal else (value,)
         if value not in known:
             raise UsageError(
                 f"{key}={value!r} has no meaning", f"give {', '.join(map(repr, known))}"
             )
         meant = inspect.formatannotation(kind)
+        # numbers and None are checked by the text of the annotation; other types fit more than they say (paths, arrays)
         is_number = isinstance(value, int | float) and not _NUMBERS.search(meant)
         if is_number or (value is None and not _NOTHING.search(meant)):
             raise UsageError(
@@ -125,6 +129,7 @@ def documented(doc: str, parameters: Iterable[str], **more: str) -> str:
     """Return a docstring whose arguments are all explained: by itself, or by what they mean everywhere."""
     about, sections = _sections(doc)
     sections |= more
+    # what the docstring says itself wins
     said = _MEANING | _arguments(sections)
     sections["Args"] = "\n".join(f"    {name}: {said[name]}" for name in parameters if name in said)
     named = (name for name in ("Args", "Returns", "Raises", "Example") if sections.get(name))
@@ -138,6 +143,7 @@ def explained(doc: str) -> tuple[str, dict[str, str]]:
 
 
 def _sections(doc: str) -> tuple[str, dict[str, str]]:
+    # [about, "Args", text, "Returns", text, ...]; a pass has `Attributes`
     about, *rest = _SECTION.split(inspect.cleandoc(doc).replace("Attributes:\n", "Args:\n"))
     return about, dict(zip(rest[::2], rest[1::2], strict=True))
 

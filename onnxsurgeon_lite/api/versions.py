@@ -47,6 +47,8 @@ def neighbors(
                 f"onnxruntime {found[0]} and {found[last]} agree: no version between them was tried"
             )
             return _settings(found[0]), _settings(found[last]), said
+        # the first version agrees with itself and the last differs, so the answer lies in 1..last; `last` need not be
+        # asked
         place = bisect_left(range(last), True, lo=1, key=differs)
     said = f"onnxruntime {found[place]} is the first version whose outputs differ from those of {found[place - 1]}"
     return _settings(found[place - 1]), _settings(found[place]), said

@@ -33,9 +33,11 @@ def ended() -> int:
         finally:
             end_at_once()
     except SystemExit as end:
+        # an exit that Ctrl-C caused, whoever turned it into SystemExit
         code = 130 if isinstance(first_of(end), KeyboardInterrupt) else end.code
     except KeyboardInterrupt:  # in one of the last lines
         code = 130
+    # the signal counts, also where a library swallowed its exception
     code = 128 + ended_by[-1] if ended_by else code
     from onnxsurgeon_lite.atomic import clear_own
 

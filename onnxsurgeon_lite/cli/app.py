@@ -55,6 +55,7 @@ app.command("mcp", rich_help_panel=DEBUG)(assistant.mcp)
 app.add_typer(data, name="data", rich_help_panel=CHANGE)
 edits = edit.verbs()
 app.add_typer(edits, name="edit", rich_help_panel=CHANGE)
+# all commands get the same help page
 for group in (app, data, edits):
     for registered in group.registered_commands:
         registered.cls = HelpedCommand

@@ -40,10 +40,12 @@ def answer(shell: str, group: Any) -> None:
         return
     line = os.environ.get("_ONNXDBG_LINE", "")
     given, typed, _, active = _read(line)
+    # an answer would be put on a line that runs something
     if active:
         return
     words = completions(group, given[1:], typed)
     if shell == "bash":
+        # bash splits words at `:` and `=` and replaces the last part only: answer with what follows its beginning
         part = os.environ.get("_ONNXDBG_WORD", "")
         _, head, quote, _ = _read(line.removesuffix(part))
         rests = (word.removeprefix(head) for word, _ in words if word.startswith(head))
@@ -63,6 +65,7 @@ def completions(
     from typer._completion_classes import BashComplete
 
     option, equals, _ = typed.partition("=")
+    # `--map=x`: the words are those of the value, so the option goes before them
     before = option + equals if equals and option.startswith("--") else ""
     for found in BashComplete(group, context, "", "").get_completions(list(given), typed):
         if found.value.isprintable():
@@ -77,6 +80,7 @@ def _read(line: str) -> tuple[list[str], str, str, bool]:
     active = False
     characters = iter(line)
     for character in characters:
+        # a backslash takes the meaning from the next character; within quotes only from some
         if character == "\\" and quote != "'":
             following = next(characters, "")
             escaped = _ESCAPED[quote]
@@ -167,6 +171,7 @@ def _complete(context: typer.Context, incomplete: str, done: str, ask: Ask) -> l
 def _models(context: typer.Context) -> list[Path]:
     """The model on the line, or several; an option that still lacks its value keeps the line from being parsed."""
     words = [str(context.params.get("model"))] + _read(os.environ.get("_ONNXDBG_LINE", ""))[0]
+    # the parsed model, else a word of the line that is a file; `merge` has several
     files = [Path(word) for word in words if word.endswith(".onnx") and Path(word).is_file()]
     return files if context.command.name == "merge" else files[:1] or [Path(words[0])]
 

@@ -73,6 +73,7 @@ def split(call: Callable[..., "Split"], *, at: Values, json: bool = False, targe
     Args:
         at: Values to split at, comma-separated.
     """
+    # a folder
     target = replace(target, suffix="")
     with progress(f"writing {target.path}"):
         found = call(output=None if target.dry_run else target.path, force=target.replaceable())

@@ -84,6 +84,7 @@ def bisect(
     def headline(found: "BisectResult") -> None:
         from onnxsurgeon_lite.report.bisection import show_headlines
 
+        # shown while the causes are searched, and not again at the end
         told[:] = [] if json else [show_headlines(found)]
         stdout().flush()  # whoever sees it may end the search
 
@@ -100,6 +101,7 @@ def bisect(
         target.wrote()
     before = "".join(told)
     options.show(result, json, metrics, verbose, html=html, node_data=node_data, told=before)
+    # with --repair the exit code is that of the repaired model
     final = result if result.repair is None else result.repair
     options.require(final.verdict == "agrees")
 
@@ -159,10 +161,12 @@ def reduce(
         resume: Go on from the journal of a search that was cut short.
     """
     target = Target(model, "reduced", output, force, suffix="")
+    # without --journal the answers are kept until the search is complete, for --resume
     kept = journal or target.path.with_suffix(".journal")
     result = call(model, output=target.path, journal=kept, force=target.replaceable())
     target.wrote()
     options.show(result, json)
+    # the result of an interrupted search is shown; then the exit code says so
     if not (result.complete or result.late):
         raise KeyboardInterrupt
     if journal is None and result.complete:

@@ -67,6 +67,7 @@ def _only(what: str, found: list[Path]) -> Path:
 
 def _reference_sets() -> list[Path]:
     samples = sorted(Path().glob("test_data_set_*"))
+    # several test_data_set_N are the samples of one set: the folder
     if samples:
         return [Path()] if len(samples) > 1 else samples
     found = [*Path().glob("*.npz"), *Path().glob("*.safetensors")]

@@ -579,6 +579,7 @@ def set(  # noqa: A001 the verb's name
     Args:
         fields: Fields: doc_string=TEXT, metadata.KEY=TEXT, graph.name=...; a node or fn:domain::name before them.
     """
+    # a first word without `=` is what the fields belong to
     target = fields[0] if fields and "=" not in fields[0] else ""
     given = fields[bool(target) :]
     if not given:

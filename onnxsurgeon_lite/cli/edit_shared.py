@@ -90,9 +90,11 @@ def command(words: Callable[..., object], keep: Keep | None = None) -> Callable[
     @cache
     def parameters() -> tuple[Mapping[str, Parameter], ...]:
         """Those of the verb, those of every edit, those of a run."""
+        # a field that the help does not tell of cannot be typed
         _, said = explained(words.__doc__ or "")
         fields = {name: p for name, p in _fields(verb).items() if name in said}
         own = options.parameters(words, fields)
+        # a field of the same name wins; `--unproved` is for verbs that are proved; with `keep` nothing is written
         foreign = set(own) if verb in _PROVED + _LISTED else {*own, "unproved"}
         foreign |= set(_WRITING) if keep else set()
         usual = options.parameters(options.usual)
@@ -125,6 +127,7 @@ def _made(words: Callable[..., object], verb: str, given: Mapping[str, object]) 
     from onnxsurgeon_lite.passes.recipe import make_pass
 
     declared = {name: given[name] for name in signature(words).parameters if name in given}
+    # None: the typed fields are all; a mapping: further fields; a pass: it is all
     found = words(**declared)
     if found is not None and not isinstance(found, Mapping):
         return cast("Pass", found)
@@ -162,6 +165,7 @@ def _declared(verb: str) -> Iterator[tuple[str, str, object]]:
             if _WORD.fullmatch(hint):
                 yield name, hint, field.default
         return
+    # one file a verb: parse it, and read the annotated fields of its class
     file = Path(passes.__file__).with_name(f"{verb.replace('-', '_')}.py")
     classes = (
         node for node in ast.parse(file.read_text("utf-8")).body if isinstance(node, ast.ClassDef)
@@ -215,6 +219,7 @@ def _edit(
         if not shared.dry_run:
             keep(make(), result)
         return
+    # before the model is written: in place, its data may be what is overwritten
     back = _undoing(source, result, shared) if shared.undo else None
     output = source if shared.in_place else shared.output
     label = "pipeline" if verb == "apply" else verb
@@ -240,6 +245,7 @@ def _undoing(source: Path, result: "PassResult", shared: Shared) -> "Pass":
 
 def _save(model: "Model", source: Path, target: Target, shared: Shared) -> None:
     written = options.save(model, target, True if shared.copy_data else None)
+    # files of the source whose data the result refers to
     kept = {file.path for file in model.files.values() if file.location is not None}
     beside = {path.absolute() for path in written.data_files} if written else set()
     if target.path != source and kept & beside:
@@ -270,6 +276,7 @@ def _of_package(verb: str) -> Any:
     about, said = explained(found[verb].__doc__ or verb)
     lines = [f"    {name}: {said.get(name, 'A field of the pass.')}" for name in _fields(verb)]
 
+    # stands for the function that our own verbs have: a name and a docstring
     def words() -> None: ...
 
     words.__name__ = verb.replace("-", "_")

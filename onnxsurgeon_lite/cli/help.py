@@ -50,6 +50,7 @@ class HelpedCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, panel by panel; they are read when they are asked for first."""
+        # `options.spelled` hides the parameters until here: typer reads them for the one command that is run
         if self.callback and "whole" in vars(self.callback):
             read = typer.main.get_command_from_info(
                 CommandInfo(callback=options.whole(self.callback)),
@@ -79,4 +80,5 @@ def _place(name: str | None) -> int:
 
 
 def _plain(text: str | None) -> str:
+    # rich takes `[word]` for markup
     return re.sub(r"\[(?=[a-z#/@])", r"\\[", text or "")

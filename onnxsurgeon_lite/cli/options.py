@@ -91,6 +91,7 @@ def named(option: str, texts: Iterable[str]) -> dict[str, str]:
 
 def _by_name(_: str, texts: Iterable[str]) -> dict[str, str]:
     """Return name or glob -> number of every `NAME:NUMBER`; `*` for one without a name."""
+    # `logits*:1e-2`; names may have colons, numbers have none
     words = [text.rpartition(":") for text in texts]
     return {name or "*": number for name, _, number in words}
 
@@ -266,6 +267,7 @@ class LibraryCommand:
 
     def _run(self, told: dict[str, object]) -> None:
         first, *own = self.declared
+        # `finish` wants to call itself, perhaps with other arguments; else it gets the result
         result = partial(self.call, told) if first == "call" else self.call(told)
         if self.shows is not None:
             wanted = tuple(self.shows.split()) + _PAGES
@@ -273,11 +275,13 @@ class LibraryCommand:
             cast("Callable[..., None]", show)(result, **shown)
         if "target" in own:
             told["target"] = self._target(told)
+        # `**how` takes all options
         declared = told if "how" in own else own
         self.finish(result, **{name: told[name] for name in declared if name in told})
 
     def call(self, given: Mapping[str, object], *models: object, **more: object) -> object:
         """Call the library with those options that it takes; `models` and `more` replace what was given."""
+        # options of the command line alone are not the function's
         told = {name: value for name, value in given.items() if name in self.taken} | more
         first, *_ = self.taken
         own = told.pop(first, [])
@@ -288,6 +292,7 @@ class LibraryCommand:
 
     def _target(self, told: Mapping[str, object]) -> Target:
         """Return where to write what is made of the first file."""
+        # the first parameter of the library's function that was given: the model, or the first of several
         source = next(told[name] for name in self.taken if name in told)
         place = cast(Path, source[0] if isinstance(source, list) else source)
         writing = {name: told[name] for name in _WRITING if name in told}
@@ -321,6 +326,7 @@ _KINDS = {"Sequence[str]": Sequence[str], "PathLike": Path, "Model": Path}
 
 def _typed(name: str, parameter: Parameter) -> Parameter:
     """Return a parameter of a library's function as it is typed; one without a default is an argument."""
+    # a flag is its own kind; others are typed as the option of that name in `usual`
     usual = parameter if parameter.annotation is bool else _USUAL.get(name, parameter)
     said = str(usual.annotation)
     kinds = (kind for part, kind in _KINDS.items() if part in said)
@@ -363,6 +369,7 @@ def read(
     """
     found = {name: value for name, value in given.items() if value is not None}
     for name, value in found.items():
+        # Annotated[kind, typer's info, Typed], as `_told` made it
         _, info, typed = get_args(parameters[name].annotation) or (None, None, Typed())
         is_argument = isinstance(info, typer.models.ArgumentInfo)
         if typed.reads is not None:
@@ -388,6 +395,7 @@ def _model_of(given: object, stack: ExitStack) -> object:
 
     opt = cast("OptLevel", asked["opt"] or "all")
     made = stack.enter_context(osl.optimized(asked["model"], opt))
+    # a path that carries the model: the library takes it as either
     held = HeldPath(made.path or Path(asked["model"]))
     held.model = made
     return held
@@ -426,6 +434,7 @@ def _told(parameter: Parameter, said: str | None) -> Parameter:
 def _kind(annotation: object) -> tuple[object, Typed]:
     """Return what a parameter holds where it holds something, and how it is typed."""
     typed = Typed()
+    # peel off `Annotated[...]` and `| None`
     while get_origin(annotation) in (Annotated, Union, UnionType):
         annotation, *more = get_args(annotation)
         typed = next((each for each in more if isinstance(each, Typed)), typed)
@@ -456,6 +465,7 @@ def spelled(
         run.__annotations__ = {name: p.annotation for name, p in found.items()}
         return run
 
+    # what typer sees at the start: a name and a help text
     def command() -> None: ...
 
     command.__name__, (command.__doc__, _) = function.__name__, explained(function.__doc__ or "")

@@ -50,6 +50,7 @@ class Target:
         record = _read()
         key = str(self.path.absolute())
         marks = _marks([self.path, *beside])
+        # files of an earlier output in this folder that are unchanged, and that this run did not write
         stale = [file for file, mark in record.get(key, {}).items() if marks.get(file) == mark]
         for file in stale if self.path.is_dir() else ():
             Path(file).unlink()
@@ -60,6 +61,7 @@ class Target:
 def note_factory(factory: str, folder: Path) -> None:
     """Note the `FILE.py:function` that a reference set was recorded from."""
     file, _, function = factory.rpartition(":")
+    # "FOLDER from FILE.py:function" -> marks of both
     key = f"{folder.absolute()}{_FROM}{Path(file).absolute()}:{function}"
     with suppress(OSError, WriteError):
         _write(_read() | {key: _marks([folder, Path(file)])})
@@ -90,6 +92,7 @@ def _marks(paths: Iterable[Path]) -> Marks:
     for path in paths:
         for file in path.rglob("*") if path.is_dir() else [path]:
             with suppress(OSError):
+                # of the link itself, not of what it points to
                 status = file.lstat()
                 if not file.is_dir():
                     mark = [status.st_ino, status.st_size, status.st_mtime_ns]

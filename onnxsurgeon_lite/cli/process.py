@@ -40,6 +40,7 @@ def end_on_signals() -> None:
 
 def _handle(handler: Callable[[int, FrameType | None], object]) -> None:
     for number in _ENDING:
+        # what the parent ignores stays ignored (nohup)
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
 
@@ -47,6 +48,7 @@ def _handle(handler: Callable[[int, FrameType | None], object]) -> None:
 def _raise(number: int, frame: FrameType | None) -> None:
     """Raise what a signal means, later where that does harm."""
     number = _meant(number)
+    # try again in 10 ms
     if _must_wait(frame):
         _raise_later(number)
     elif number == signal.SIGINT:

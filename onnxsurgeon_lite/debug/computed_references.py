@@ -51,6 +51,7 @@ def computed_references(
         if not fused:
             yield replace(found, entries=known)
             return
+        # fused values come from the optimized graph, the rest from the model as written
         others = _Computed.of(index, given, runtime)
 
         def prefetch(names: Sequence[str]) -> None:
@@ -73,6 +74,7 @@ class _Computed:
         computed = cls(index, Observer(index, runtime))
         computed.observer.feed(feeds)
         index.learn_types(index.producer)
+        # value -> half precision that went into it: it is only as precise as that
         coarse = coarse_values(index)
         entries = {
             name: Entry(
@@ -92,6 +94,7 @@ class _Computed:
         self.waiting = {name: self.waiting[name] for name in names if name in self.waiting}
         if not missing:
             return
+        # keep all that is computed up to here and read later, so that each node runs about once
         last = max(index.rank[name] for name in missing)
         crossing = [
             name
@@ -115,6 +118,7 @@ class _Computed:
             return {}
         position = self.index.producer[value]
         names, _ = exposable(self.index, [position])
+        # the values of bodies as outputs, computed from what is kept
         exposed = expose_inner(self.index, names)
         observer = Observer(
             GraphIndex.of(exposed.model), self.observer.runtime, kept=dict(self.observer.kept)
@@ -141,6 +145,7 @@ class ChangedInitializers(Mapping[str, Array]):
         a, b = self.ours.model.array(here), self.theirs.model.array(there)
         if a.dtype == b.dtype:
             return a.tobytes() != b.tobytes()
+        # of two dtypes the narrower one decides: 0.1 in float32 and in float16 are the same initializer
         coarse = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
         return not np.array_equal(a.astype(coarse), b.astype(coarse))
 

@@ -70,8 +70,10 @@ class AgainstReferences(ValueRule):
             if self._surely_good(name, actual):
                 return True
             actual = actual.array()
+        # several threads judge, but a reference set is read by one at a time
         with self._reading:
             reference = self.references.read(name)
+        # an output is compared in full once; the report shows it
         if name in self.outputs and self.outputs[name] is None:
             comparison = self.outputs[name] = self.compared(name, actual, reference)
             return comparison.match
@@ -104,6 +106,7 @@ class Finds:
 
     def because(self, array: Array) -> str:
         """Say what was found in a value: `68644 > 65504`, or its first NaN or Inf."""
+        # the largest of what was found; for NaN and Inf the first
         at = np.unravel_index(
             int(np.abs(np.where(self.hits(array), array, 0)).argmax()), array.shape
         )
@@ -150,6 +153,7 @@ class Finds:
 
     def hits(self, array: Array) -> NDArray[np.bool_]:
         """Return a mask of the elements that it searches for."""
+        # bfloat16 and below have no numpy functions of their own: widen
         numbers: NDArray[Any] = array if array.dtype.kind in "fc" else array.astype(np.float64)
         if self.nan:
             return np.asarray(np.isnan(numbers))

@@ -27,6 +27,7 @@ def refused(index: GraphIndex, runtime: Runtime, feeds: Callable[[], Feeds]) -> 
 
     A model that it takes is run once, on feeds.
     """
+    # A model that is taken whole has no refused node, but may fail when it runs.
     whole = _refusal(index.model, runtime)
     if whole is not None:
         return list(_alone(index, runtime)) or [LintFinding(REFUSED, whole, ())]
@@ -51,6 +52,7 @@ def _alone(index: GraphIndex, runtime: Runtime) -> Iterator[LintFinding]:
     index.learn_types(
         name for node in index.nodes for name in chain(node.input, node.output) if name
     )
+    # kind of node -> why it is refused; a model has few kinds
     known: dict[object, str | None] = {}
     for position in range(len(index.nodes)):
         key = _kind(index, position)
@@ -58,6 +60,7 @@ def _alone(index: GraphIndex, runtime: Runtime) -> Iterator[LintFinding]:
             known[key] = _refusal_of(index, position, runtime)
         why = known[key]
         if why is not None:
+            # a node with a body may be refused because of a node in it
             inner = [enter(index, f"@{position}/{name}/*")[0] for name in bodies(index, position)]
             inside = [finding for body in inner for finding in _alone(body, runtime)]
             here = LintFinding(
@@ -72,6 +75,7 @@ def _kind(index: GraphIndex, position: int) -> object:
     if bodies(index, position):
         return position
     operator = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
+    # types of all values, and numbers of constants: axes and shapes decide what is refused
     values = [
         (
             index.types.get(name, TypeProto()).SerializeToString(deterministic=True),
@@ -85,6 +89,7 @@ def _kind(index: GraphIndex, position: int) -> object:
 def _refusal_of(index: GraphIndex, position: int, runtime: Runtime) -> str | None:
     """Return why the runtime refuses a node; None also where a type is not known."""
     reads = index.reads[position]
+    # constants stay constants in the model of this node alone
     fixed = [name for name in reads if constant(index, name) is not None]
     inputs = tuple(name for name in reads if name not in fixed)
     outputs = tuple(name for name in index.nodes[position].output if name)

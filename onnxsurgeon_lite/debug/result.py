@@ -339,6 +339,7 @@ class BisectResult(Shown):
 
     def innermost(self) -> "tuple[BisectResult, str]":
         """Return (the innermost search of the first culprit, its place: '' for the main graph)."""
+        # from body to body, as far as each search found a culprit; the places join to one path
         result, paths, numbers = self, list[str](), list[int]()
         while result.inner is not None and result.inner.culprits:
             result = result.inner
@@ -350,6 +351,7 @@ class BisectResult(Shown):
     def input_of(self, culprit: Culprit, name: str) -> RunValue:
         """Return a failing input: the reference if it has the model's dtype and fails, else the actual value."""
         stored, actual = self.tensors[name]
+        # a node that is right on reference inputs fails only on the run's own
         right = any(v.introduced is not None and v.introduced.match for v in culprit.values)
         right |= any(finding.verdict == "crash" for finding in culprit.findings)
         if is_array(stored) and is_array(actual):
@@ -392,6 +394,7 @@ def settle(
 
     Outputs in another order do not agree either.
     """
+    # what is after the last match may be a part that the model lacks
     left = references.left_over
     if left:
         shown = ", ".join(map(repr, left[:_NAMED]))

@@ -23,6 +23,7 @@ class Space:
 
     @cached_property
     def _parents(self) -> list[list[int]]:
+        # inputs and initializers have no number: they are right by definition
         number = self.number
         return [
             [number[read] for read in self.index.reads[self.index.producer[name]] if read in number]
@@ -54,6 +55,7 @@ class Space:
         """Return the values that depend on these, except through values in `stop`."""
         found = set(names)
         first = min((self.number[name] for name in names), default=len(self))
+        # topological order: one pass is enough
         for name in self.values[first:]:
             reads = self.index.reads[self.index.producer[name]]
             if name not in stop and not found.isdisjoint(reads):
@@ -64,6 +66,7 @@ class Space:
         """Map each value to its last direct user among the items and their ancestors."""
         items = list(items)
         uses: dict[str, int] = {}
+        # later users overwrite earlier ones
         for item in sorted(self.ancestors(items) | set(items)):
             for name in self.index.reads[self.position(item)]:
                 uses[name] = item
@@ -82,6 +85,7 @@ class Space:
     def constant(self) -> set[str]:
         """The values that do not depend on a graph input."""
         index = self.index
+        # an input with an initializer has a default, and counts as a constant
         depends = {name for name in index.inputs if name not in index.initializers}
         for position in index.order:
             if not depends.isdisjoint(index.reads[position]):

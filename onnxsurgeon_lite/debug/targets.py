@@ -30,6 +30,7 @@ def targets_of(space: Space, judge: AgainstReferences) -> tuple[list[str], list[
         shown = ", ".join(map(repr, without[:5]))
         notes.append(f"output {shown} has no reference: not compared")
     if not targets:
+        # the last comparable values: no other one depends on them
         targets = space.names(sorted(comparable - space.ancestors(comparable)))
         shown = ", ".join(map(repr, targets[:5]))
         notes.append(f"no output has a reference: compared {shown} instead")
@@ -43,6 +44,7 @@ def _require_fitting(space: Space, judge: AgainstReferences, name: str) -> None:
     stored = judge.references.read(name)
     kind = space.index.types.get(name)
     if is_array(stored) and kind is not None and not fits(kind, stored):
+        # the declaration may be wrong: ask inference, too
         inferred = infer(space.index.model, {name}).get(name)
         if inferred is not None and fits(inferred, stored):
             return  # the declaration is wrong
@@ -66,9 +68,11 @@ def require_same_sizes(
     dims = kind.tensor_type.shape.dim
     if stored.shape == actual.shape or not len(dims) == stored.ndim == actual.ndim:
         return
+    # symbol -> its size in the feeds; symbol -> the size that the reference shows instead
     sizes, others = sizes_of(index, feeds, {}), dict[str, int]()
     for dim, size, made in zip(dims, stored.shape, actual.shape, strict=True):
         other = others.setdefault(dim.dim_param, size) if size != made else size
+        # a difference that no other size of a symbol explains: a real mismatch
         if size != made and (sizes.get(dim.dim_param) != made or other != size):
             return
     differ = ", ".join(f"{symbol} = {size}, not {sizes[symbol]}" for symbol, size in others.items())

@@ -53,6 +53,7 @@ def do(session: PromptSession, word: str, rest: str) -> None:
     if not rest and command.usage and not command.usage.startswith("["):
         raise UsageError(f"{word} of what", f"write {word} {command.usage}")
     try:
+        # inputs may be made by any command that runs: say so, also when it fails
         result = command.run(session, rest)
     finally:
         session.tell_made()
@@ -83,6 +84,7 @@ def _verb(session: PromptSession, line: str) -> None:
 def _break(session: PromptSession, rest: str, once: bool = False) -> object:
     if not rest:
         return session.dbg.breakpoints
+    # the first ` if ` outside of names begins the condition
     words = f" {rest} "
     index = session.dbg.index
     places = [
@@ -93,6 +95,7 @@ def _break(session: PromptSession, rest: str, once: bool = False) -> object:
     if not named or (places and not condition.strip()):
         lacks = "condition" if named else "node"
         raise UsageError(f"break {rest!r} has no {lacks}", "write break NODE if isnan(out)")
+    # a name may have spaces or commas: it is one node then
     one = named in index or named in index.named
     for selector in [named] if one else re.split(r",?\s+", named):
         plain.out(str(session.dbg.break_(selector, condition.strip() or None, once)))
@@ -128,6 +131,7 @@ def _list(session: PromptSession, rest: str) -> object:
     """List around the position; then what follows, until the position changes."""
     frame = session.dbg.frames[-1]
     place = (id(frame), frame.place)
+    # `list` again at the same place goes on; `list .` begins anew
     start = session.listed[1] if not rest and session.listed[0] == place else None
     listing = session.dbg.list_(None if rest in ("", ".") else rest, start)
     session.listed = place, listing.end
@@ -152,11 +156,14 @@ def _evaluate(session: PromptSession, rest: str) -> object:
     every = session.names.every
     frames = session.dbg.frames
     known = vars(builtins) | session.namespace
+    # names that are no identifiers (`conv/1`, `op:Conv`) are never Python
     named = text in every or any(n in text for n in every if not _WORD.fullmatch(n))
     used = None if named else _expression(text)
     held = [name for name in used or () if any(name in frame.index for frame in frames)]
+    # a word that neither the frames nor Python know: let the debugger say so
     if used is None or not all(name in held or name in known for name in used):
         return session.dbg.read(text)
+    # names of values stand for their numbers
     return eval(text, session.namespace | {name: session.dbg[name] for name in held})
 
 
@@ -327,6 +334,7 @@ def _assigned(session: PromptSession, rest: str, usage: str) -> "tuple[str, obje
     if not (name and value):
         raise UsageError(f"{usage.partition(' ')[0]} {rest!r} has no value", f"write {usage}")
     # a value is no name of Python, and `27 * 2` are numbers
+    # refuse `set 27 = 27 * 2`: 27 is a number in Python, where the value 27 is meant
     nodes = list(ast.walk(ast.parse(value, mode="eval").body))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     words = names - session.namespace.keys() if names else set(map(ast.unparse, nodes))

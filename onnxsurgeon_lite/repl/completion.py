@@ -31,6 +31,7 @@ def _complete(session: PromptSession, text: str) -> tuple[str, list[str]] | None
     if found and found[1] in words(session):
         command = command_named(found[1])
         typed = found["typed"]
+        # each command says what its line is made of
         match command.completes if command else "verb":
             case "value":
                 typed = re.split(r",\s*", typed)[-1]
@@ -46,6 +47,7 @@ def _complete(session: PromptSession, text: str) -> tuple[str, list[str]] | None
                 return typed, [w for w in words(session) if w.startswith(typed)]
             case _:
                 return typed, []
+    # Python: what is before the quote that is still open says what the text in it is
     closed = _CLOSED.match(text)
     before = closed[0] if closed else ""
     quote = text[len(before) :][:1]

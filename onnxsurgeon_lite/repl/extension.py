@@ -37,6 +37,7 @@ def load(shell: object, verbs: Callable[[PromptSession], Verbs]) -> None:
 
 def _open(shell: InteractiveShell, line: str) -> PromptSession:
     """Open a session whose names and commands the shell has from now on."""
+    # errors of the line are ours to show
     parser = argparse.ArgumentParser("%onnxdbg", exit_on_error=False)
     parser.add_argument("model", type=Path)
     parser.add_argument("--feeds")

@@ -53,9 +53,11 @@ class EditedModel:
 
     def __getattr__(self, name: str) -> Callable[..., PassResult]:
         verb = name.replace("_", "-")
+        # IPython asks for many names that no edit has
         if name.startswith("_"):
             raise AttributeError(name)
         if verb not in passes.PASSES:
+            # an AttributeError, too, as Python expects
             unknown = UnknownNameError(name, "a model", dir(self), kind="edit")
             raise UnknownEditError(unknown.message, unknown.hint)
         return _method(verb, self.apply)

@@ -37,6 +37,7 @@ def open_session(
     """
     loaded = load(model)
     runtime = runtime_of(how or RuntimeOptions(opt="none", lean=True), child)
+    # given feeds are all there are: a missing input is an error, not made
     made = None if feeds is not None else recipe or Recipe()
     try:
         with progress("matching"):

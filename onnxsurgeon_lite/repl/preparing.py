@@ -40,6 +40,7 @@ class Preparation:
         self._graph = graph
         graph.learning = len(graph) >= _LARGE
         if graph.learning:
+            # reading what the other process answers is busy work in this one
             sys.setswitchinterval(_TURN)
         start(lambda: _learn(graph), 0.0 if graph.learning else delay)
         start(lambda: _look(names), delay)
@@ -66,5 +67,6 @@ def _look(names: Completions) -> None:
     """Index what the quickest questions need first."""
     index = names.index
     with contextlib.suppress(GraphError):
+        # each of these is kept by the index once it was asked for
         _ = names.ops(""), index.inner_bodies, names.nodes(""), index.consumers, names.every
         _ = names.scopes(""), index.rank

@@ -20,6 +20,7 @@ def run_script(session: PromptSession, source: Iterable[str]) -> bool:
         if session.left:
             return True
         text = line.rstrip("\n")
+        # lines are gathered until they are a command, or complete Python
         pending = f"{pending}\n{text}" if pending else text
         if pending.strip() and _is_complete(session, pending):
             if not _run(session, pending):
@@ -32,6 +33,7 @@ def _is_complete(session: PromptSession, text: str) -> bool:
     if "\n" not in text and _commands(session, text) is not None:
         return True
     try:
+        # a block of several lines ends with an empty one, as at Python's prompt
         return codeop.compile_command(text.removeprefix("!"), symbol="exec") is not None and (
             "\n" not in text or text.endswith("\n")
         )
@@ -66,6 +68,7 @@ def _run_one(session: PromptSession, text: str, alone: bool) -> None:
         do(session, *command)
         return
     tree = ast.parse(text.removeprefix("!"), "<input>")
+    # the value of the last expression is shown, as at Python's prompt
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, "<input>", "exec"), session.namespace)
     if isinstance(last, ast.Expr):
@@ -86,6 +89,7 @@ def show_problem(error: BaseException, known: Collection[str] = ()) -> None:
         case _:
             advise(error, known)
             trace = error.__traceback__
+            # begin at the user's line
             while trace is not None and trace.tb_frame.f_code.co_filename != "<input>":
                 trace = trace.tb_next
             sys.stderr.writelines(traceback.format_exception(type(error), error, trace))

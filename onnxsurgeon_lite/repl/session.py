@@ -83,6 +83,7 @@ class PromptSession:
         self.dbg = dbg
         self.model = EditedModel(History(model), self.follow)
         self.namespace: dict[str, object] = {"model": self.model, "dbg": dbg, "np": np}
+        # conditions of breakpoints see what the user defines
         dbg.names = self.namespace
         self.verbs = Verbs()
         self.given: dict[str, object] = {}

@@ -50,12 +50,14 @@ def run_shell(session: PromptSession) -> None:
 
 def install(shell: InteractiveShell, session: PromptSession) -> Preparation:
     """Give a shell the commands, the names, their completion and how results look; another session's end then."""
+    # a shell has one session; what is installed below finds it by this name
     before = shell.user_ns.get(_SESSION)
     names = session.namespace | {_DO: _doer(session), _SESSION: session}
     shell.push(names, interactive=False)
     session.namespace = session.dbg.names = shell.user_ns
     session.show = _shower(shell)
     preparation = Preparation(lambda: (_current(shell).graph, _current(shell).names))
+    # a second `%onnxdbg` in a notebook: all is installed already
     if isinstance(before, PromptSession):
         before.dbg.runtime.__exit__()
         return preparation
@@ -87,11 +89,13 @@ def transformed(cell: list[str], known: Collection[str], names: Collection[str] 
     if "\n" in text:
         return cell
     python = _PYTHON.match(text)
+    # `!next(x)`: Python although `next` is a command
     if python and python[1] in known:
         return [f"{text[1:].strip()}\n"]
     parts = [(part, command_of(part, known, names)) for part in split(text, names)]
     if not any(command for _, command in parts):
         return cell
+    # `next; x = 1` -> `__onnxdbg__('next'); x = 1`
     calls = (f"{_DO}({text!r})" if command else text for text, command in parts)
     return ["; ".join(calls) + "\n"]
 
@@ -114,6 +118,7 @@ def _shower(shell: InteractiveShell) -> Callable[[object], None]:
     """Show results as pictures where the shell can."""
 
     def show(result: object) -> None:
+        # a notebook
         if shell.display_formatter is not None and hasattr(shell, "kernel"):
             from IPython.display import display
 
@@ -129,6 +134,7 @@ def _matcher(shell: InteractiveShell) -> object:
         text = context.line_with_cursor[: context.cursor_position]
         found = complete(_current(shell), text) if "\n" not in context.full_text else None
         if found is None:
+            # the first word of the cell may become a command; Python completes as well
             begun = beginning(_current(shell), text) if context.cursor_line == 0 else []
             return {"completions": [SimpleCompletion(word) for word in begun]}
         typed, names = found

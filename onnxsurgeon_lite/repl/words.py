@@ -32,7 +32,9 @@ def command_of(
     is_command = word in words
     if not is_command and not (rest and closest(word, words)):
         return None
+    # `p -x` prints: after `p` only an assignment is Python
     python = _ASSIGNMENT if word in _PRINTING else _PYTHON
+    # `compare (x)`: what follows looks like Python, but is a name of the model
     if python.match(rest) if is_command else _is_python(line):
         return (word, rest) if any(map(rest.startswith, names)) else None
     return word, rest

@@ -54,6 +54,7 @@ def show_bisection(
     """
     show_notes(note for note in result.notes if note not in told)
     first = list(headlines(result))
+    # headlines that were shown before the causes were searched are not shown twice, unless causes changed them
     say_all([] if told.endswith("\n".join(first)) else first)
     say_all(bisection_lines(result, verbose, every_metric))
     if result.reproducer is not None:
@@ -144,6 +145,7 @@ def headlines(result: BisectResult) -> Iterator[str]:
     many = len(result.culprits) > 1
     if many:
         yield f"{len(result.culprits)} culprits, those that err by themselves first:"
+    # kinds that were shown as a group; a few culprits of a kind have a line each
     told: set[str] = set()
     for culprit in result.culprits:
         kind = _kind(culprit)
@@ -168,6 +170,7 @@ def _group(group: Sequence[Culprit]) -> str:
     model = group[0]
     count = len(group)
     of = f" in {model.class_name}" if model.class_name else ""
+    # example: 11 of the 20 BatchNormalizations of such modules are culprits
     number = f"all {count}" if count == model.alike else f"{count} of {model.alike}"
     names = first([repr(culprit.value) for culprit in group], _NAMED)
     because = f"; of the first: {model.findings[0].because}" if model.findings else ""
@@ -178,6 +181,7 @@ def _agreement(result: BisectResult) -> str:
     if not result.outputs:
         return f"nothing found in {result.compared} values"
     worst = max(result.outputs.values(), key=lambda c: c.max_abs)
+    # agrees as a whole, and yet differs: by what was cleared
     if not worst.match:
         why = "ties" if any(f.verdict == "tie" for f in result.findings) else "rounding"
         return f"differs by {why} at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
@@ -215,6 +219,7 @@ def _all(culprits: Sequence[Culprit]) -> Iterator[Culprit]:
 
 def _samples(samples: SampleSummary) -> Iterator[str]:
     """Yield how many samples fail, and the culprits of those that were searched."""
+    # steps of a loop follow from one another: only the first that fails says something
     others = "the same culprit" if samples.same else "not all with the same culprit"
     if samples.steps:
         count = f"{len(samples.failing)} of {samples.total} steps"
@@ -288,6 +293,7 @@ def _region(culprit: Culprit, verbose: bool, has_factory: bool) -> Iterator[str]
         return
     if culprit.covers:
         yield "  in the model these are"
+    # without --verbose the first of many nodes
     nodes = [f"    {title} ({node_id})" for node_id, title in culprit.nodes.items()]
     yield from nodes if verbose or len(nodes) <= _FEW else nodes[:_FEW]
     if len(nodes) > _FEW and not verbose:
@@ -307,6 +313,7 @@ def value_verdict(culprit: Culprit, value: ValueReport) -> str:
     """
     if value.comparison is None:
         return "no reference"
+    # a value that matches, of a node that is wrong: the verdict's word, not `match`
     made = value.name == culprit.value and value.comparison.match
     wrong = (f.verdict for f in culprit.findings if f.verdict not in HARMLESS)
     return next(wrong, "match") if made else verdict(value.comparison)

@@ -57,6 +57,7 @@ def show_conversion(result: Conversion) -> None:
 
 
 def _error(node: Introduced) -> str:
+    # no error: bodies are not measured at all (no magnitudes either), others overflow
     if node.error is not None:
         return number_text(node.error, 3)
     return "not known" if node.largest is None else "not finite"

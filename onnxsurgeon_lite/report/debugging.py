@@ -61,6 +61,7 @@ def stop_text(stop: Stop) -> str:
     for reading in stop.readings:
         lines += _lines(reading)
     for reading in stop.watched:
+        # of a sequence the first tensor only
         lines += (f"  watch {line.lstrip()}" for line in _lines(reading)[:1])
     lines += (f"never hit: {point}" for point in stop.unhit)
     return shown_lines(lines)
@@ -79,6 +80,7 @@ def level_text(levels: Sequence[Level]) -> str:
     lines = []
     for depth, level in enumerate(levels, 1):
         place = f"{level.passed} of {level.nodes} nodes"
+        # the innermost frame stopped after its node, the others are in theirs
         how = "after" if depth == len(levels) else "in"
         node = f", {how} {level.node}" if level.node else ""
         scope = f"  [{level.origin}]" if level.origin else ""
@@ -117,6 +119,7 @@ def _place(stop: Stop) -> str:
 
 def _lines(reading: Reading) -> list[str]:
     """A line a tensor, each with its verdict."""
+    # a sequence has a line for each tensor, and comparisons in the same order
     compared = list(reading.comparisons.values())
     lines = []
     for place, line in enumerate(reading.statistics):
@@ -141,6 +144,7 @@ def _statistics(line: Statistics) -> str:
 
 
 def _numbers(array: Array) -> list[str]:
+    # of a large tensor the first matrix: `[0, 0] of [2, 3, 64, 64]`
     first = "" if array.size <= _FEW else ", ".join(["0"] * (array.ndim - 2))
     matrix = array[(0,) * (array.ndim - 2)] if first else array
     text = np.array2string(

@@ -45,6 +45,7 @@ def lines_of(found: ModelDiff) -> list[str]:
 
 
 def _lines(found: ModelDiff) -> Iterator[str]:
+    # nodes whose documentation alone changed would hide the differences that count: many share a line
     annotated = [difference for difference in found.differences if only_texts(difference)]
     hidden = {id(difference) for difference in annotated} if len(annotated) > _ALIKE else set()
     for difference in found.differences:
@@ -81,6 +82,7 @@ def _is_text(change: Change) -> bool:
 
 
 def _change_text(change: Change) -> str:
+    # `perm [0, 1] -> [1, 0]`, or `axis 1 added`
     before = _short(change.before)
     after = _short(change.after)
     if before and after:

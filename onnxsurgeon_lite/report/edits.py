@@ -30,6 +30,7 @@ def show_result(result: PassResult) -> None:
 def show_edited(result: EditResult) -> None:
     """What an edit changed, how the result differs from its source, and what running both showed."""
     plain.show_notes(result.notes)
+    # made from nothing: there is no original to compare with
     if result.source is None:
         plain.show_changes(result.changes)
         plain.show_graph(result.verb, result.model.proto.graph)

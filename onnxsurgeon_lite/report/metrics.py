@@ -36,6 +36,7 @@ def show_tensors(comparison: Comparison, every_metric: bool = False) -> None:
 
 def tensors(result: SetComparison, every_metric: bool) -> Rows[Compared]:
     """Return the compared tensors."""
+    # a column of its own where references have other names
     stored: Columns[Compared] = {"reference": lambda each: result.stored_as.get(each[0], each[0])}
     columns: Columns[Compared] = {
         "verdict": lambda each: verdict(each[1]),
@@ -55,6 +56,7 @@ def measured(
         of: gives the comparison of an item.
     """
 
+    # a function of its own for each column, so that `place` stays bound
     def cell(place: int) -> Callable[[T], str]:
         def text(item: T) -> str:
             compared = of(item)
@@ -117,6 +119,7 @@ def explain(name: str, comparison: Comparison) -> list[str]:
     if comparison.match:
         return []
     dtype = comparison.dtypes[0]
+    # what, then the first element that is not finite, how many are off, and the worst
     lines = [f"mismatch at value {name!r} ({dtype} {list(comparison.shapes[0])})"]
     if comparison.reason in ("shape", "dtype"):
         return lines + [f"  {gap(comparison)}"]

@@ -45,6 +45,7 @@ def stdout() -> TextIO:
 
 def width(stream: TextIO | None = None) -> int:
     """Return how many characters a line has on the terminal, or as COLUMNS says; 0 for a file: no limit."""
+    # COLUMNS asks for a width also where the output goes to a file
     seen = "COLUMNS" in os.environ or (stream or sys.stdout).isatty()
     return shutil.get_terminal_size().columns if seen else 0
 
@@ -78,6 +79,7 @@ def say_all(lines: Iterable[str]) -> None:
 def note(text: str) -> None:
     """Write a line about the work; after what was said before it, also where both streams go to one file."""
     if _CAPTURED.get() is None:
+        # both streams may be one file: keep the order
         sys.stdout.flush()
         sys.stderr.write(f"{_wrapped(text, width(sys.stderr))}\n")
 
@@ -86,6 +88,7 @@ def _wrapped(text: str, limit: int, indent: int = 0) -> str:
     """Break a text into lines of the terminal, between words: a name stays whole."""
     if not limit or len(text) <= limit:
         return text
+    # further lines stand two deeper than the first
     indent = indent or len(text) - len(text.lstrip()) + 2
     wrapper = textwrap.TextWrapper(
         max(limit, 2 * indent),
@@ -192,6 +195,7 @@ def size_text(count: int) -> str:
     """Return a number of bytes as people read it: `3.36 KB`."""
     size = float(count)
     unit = "B"
+    # powers of 1000; three digits are enough
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if size < 1000 or unit == "TB":
             break

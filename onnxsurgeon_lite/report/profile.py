@@ -25,6 +25,7 @@ def show_profile(profile: Profile, by: str = "node") -> None:
     rate = f"{2e-9 * whole.macs / profile.seconds:.3g} GFLOP/s" if profile.seconds else ""
     run = f"{milliseconds(profile.seconds)} ms a run (median of {profile.runs})"
     say(f"{run}, {_count(whole.macs)} MACs, {rate}")
+    # clocks differ a little: not below 0
     between = max(0.0, profile.seconds - whole.seconds)
     say(f"  in nodes {milliseconds(whole.seconds)} ms, between them {milliseconds(between)} ms")
     _show_memory(profile)
@@ -70,6 +71,7 @@ def show_placement(found: Placement) -> None:
 
 def providers(found: Placement) -> Rows[Provided]:
     """Return the providers, the one that was asked for first."""
+    # all providers, also those that run no node of the model
     ops = {name: Counter[str]() for name in (found.provider, *found.parts, *found.made)}
     for node in found.nodes:
         ops.setdefault(node.provider, Counter())[node.op_type] += 1
@@ -136,6 +138,7 @@ def modules(profile: Profile) -> Rows[Named]:
     costs = profile.by_module()
     rows = []
     for path, cost in sorted(costs.items(), key=lambda item: item[0].split(".")):
+        # "a.b.c" lies in "", "a" and "a.b"
         above = (other for other in costs if not other or path.startswith(f"{other}."))
         depth = sum(other != path for other in above)
         rows.append(("  " * depth + (path or "(root)"), cost))

@@ -19,6 +19,7 @@ _BAR = 24  # characters
 @contextlib.contextmanager
 def progress(doing: str) -> Iterator[Callable[[str], None]]:
     """Show `doing`, or what the yielded function was told last, once the work takes long."""
+    # nobody looks at a file
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -36,6 +37,7 @@ def progress(doing: str) -> Iterator[Callable[[str], None]]:
 @contextlib.contextmanager
 def writing(target: Path, size: int) -> Iterator[None]:
     """Show that a file is written; of many bytes before it begins, and how far it is."""
+    # a watcher asks now and then how far the staged files are
     large = announce("writing", target, size)
     staged: list[Staging] = []
     token = WATCHED.set(staged)

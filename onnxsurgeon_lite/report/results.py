@@ -77,6 +77,7 @@ def text(result: Shown) -> str:
 
 def function_for(result: Shown, known: Mapping[str, str], package: str) -> Callable[..., object]:
     """Return the function for a result's class, or a base of it, from a table of their places in a package."""
+    # by name, so that a class need not be imported to be looked up
     found = next(known[c.__name__] for c in type(result).__mro__ if c.__name__ in known)
     module, _, name = found.rpartition(".")
     return cast(Callable[..., object], getattr(import_module(f"{package}.{module}"), name))
@@ -90,6 +91,7 @@ def show_json(result: object) -> None:
 def data(value: object) -> object:
     """Dataclasses as objects, sequences as lists, paths as text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        # fields marked HIDDEN are not part of the contract
         kept = (f.name for f in dataclasses.fields(value) if f.metadata.get("json", True))
         return {name: data(getattr(value, name)) for name in kept}
     if isinstance(value, dict):

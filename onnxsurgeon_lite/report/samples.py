@@ -26,6 +26,7 @@ def show_decoding(result: DecodeComparison, every_metric: bool = False) -> None:
         )
         say(f"  the reference prefers its own by {number_text(step.margin, 4)} (logits)")
         say(f"  {100 * result.agreement:.1f}% of the tokens agree")
+    # the first steps, and the one where the tokens part
     told = [s for s in result.steps if every_metric or s.number < _STEPS or s.number == off]
     rows = [
         (s.number, s.token, s.wanted, number_text(s.margin, 4), number_text(s.kl, 4)) for s in told

@@ -9,6 +9,7 @@ from onnxsurgeon_lite.report.plain import out, say, say_all
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.tensors.metrics import number_text
 
+# XML 1.0 has no control characters but these
 _PRINTED = str.maketrans({chr(code): "?" for code in range(32) if chr(code) not in "\t\n"})
 
 

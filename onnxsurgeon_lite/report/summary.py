@@ -75,6 +75,7 @@ def show_tree(modules: Sequence[Module]) -> None:
     above: list[str] = []
     rows = []
     for module in modules:
+        # modules come in order, so `above` is the path of those that hold this one: ["a.", "a.b."]
         while above and not module.path.startswith(above[-1]):
             above.pop()
         name = module.path.removeprefix(above[-1] if above else "") or "(root)"
@@ -173,6 +174,7 @@ def _cells(tensor: Distribution) -> list[object]:
 
 def _small(counts: Sequence[int]) -> str:
     """A column of a line's height for each bin; logarithmic, so that a few elements are seen beside many."""
+    # eighths of a line
     heights = np.log1p(counts)
     return "".join(_BLOCKS[int(np.ceil(8 * h / heights.max()))] for h in heights)
 
@@ -189,6 +191,7 @@ def _show_one(tensor: Distribution) -> None:
     say(f"largest: {largest}")
     out("")
     shares = (i / len(tensor.counts) for i in range(len(tensor.counts)))
+    # not min + share * (max - min): the difference may overflow
     edges = (tensor.min * (1 - share) + tensor.max * share for share in shares)
     bars = (round(_BAR * count / max(tensor.counts)) for count in tensor.counts)
     rows = [

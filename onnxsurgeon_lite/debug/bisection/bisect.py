@@ -43,6 +43,7 @@ from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import Arrays, RunValues, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
+# Limits of one search. A model with more origins than this is wrong as a whole: the first ones say enough.
 _MOST = 16  # culprits at which the search stops
 _CLEARED = 256  # harmless origins at which the search stops
 _BLAMED = 3  # culprits whose optimizer is searched
@@ -111,22 +112,27 @@ def bisect(
         RuntimeFailure: the runtime cannot run the model.
     """
     search = search or Search()
+    # A quantized model against its float model is another kind of search: each value errs, by what its quantizer
+    # rounds. `values` is None unless the model is quantized and the references are those of a float model.
     index = GraphIndex.of(model)
     written = expanded(index)
     values = FloatValues.of(written[0] if written else index, references, feeds)
     own = values is not None and are_own(values, runtime, search.tolerance)
 
     def of_float(values: FloatValues) -> BisectResult:
+        # bisects the optimized graph against the model's own unoptimized values
         def again(own: ReferenceSet) -> BisectResult:
             looked = replace(search, look="optimized", journal=None, resume=False)
             return bisect(model, own, feeds, runtime, optimized, looked, progress)
 
         given = search.tolerance, search.memory, search.quick
+        # run() calls `again` where only optimization moves the outputs
         held = QuantizedSearch(values, index, runtime, optimized, *given, changed, again, progress)
         result = held.run()
         if written:
             return as_written(result, index, *written)
         if search.explain is not None and not search.quick:
+            # a cause is proved by searching the edited model, without causes of its own
             plain = replace(search, explain=None, journal=None, resume=False)
             add_causes(
                 result,
@@ -137,6 +143,7 @@ def bisect(
 
     if values is not None and not own:
         return of_float(values)
+    # the usual search: every value has its reference in the model's own precision
     judge = AgainstReferences.of(index, search.tolerance).beside(references)
     judge.references = references
     job = _Bisection(index, judge, feeds, runtime, optimized, search, progress, changed)
@@ -190,6 +197,8 @@ class _Bisection:
         if replay:
             self.optimized = None  # a run of the whole model cannot replay
         self.journal.agreeing = self._agreeing(replay)
+        # Each turn searches the model once. A crash adds its node to `crashed`, replays the references after it, and
+        # starts anew; the loop ends with a turn without a crash, or when replaying leads to the same crash again.
         crashed: list[Culprit] = []
         while True:
             self.observer = Observer(self.index, self.runtime, by_node=self.search.look == "node")
@@ -200,6 +209,7 @@ class _Bisection:
                 walk = self.walk = self._walk_over(self.space, self.observer, "unoptimized", replay)
                 find = self._find_one if self.search.quick else self._find_all
                 find(walk)
+                # a first culprit with another shape than its reference may just have been run with other feeds
                 for culprit in self.result.culprits[:1]:
                     seen = self.result.tensors[culprit.value]
                     require_same_sizes(self.index, self.feeds, culprit.value, *seen)
@@ -210,6 +220,7 @@ class _Bisection:
                     break  # no reference leads around it
                 crashed.append(found)
                 replay += self._around(found)
+        # an output in `judge.outputs` stays None until it is compared
         self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
         if crashed:
             self.result.verdict = "mismatch"
@@ -219,6 +230,7 @@ class _Bisection:
             lost = behind.union(*(each.outputs for each in crashed))
             self.result.outputs = {n: c for n, c in self.result.outputs.items() if n not in lost}
             self.result.masked = []
+        # last: what only the culprits together show, the verdict of the whole, and the bodies of the first culprits
         tell_precision(self.result, self.index, self.search.sides)
         self._settle()
         self.result.notes += filter(None, [self.journal.lost])
@@ -243,6 +255,7 @@ class _Bisection:
             differ = "value differs" if count == 1 else "values differ"
             because = f"with optimization on, {count} {differ} by what the quantization rounds"
             self.result.findings = [Finding("rounding", because)]
+        # the outputs mismatch, yet all origins only exchange near values (TopK, ArgMax): no fault is left
         cleared = [culprit.findings[0] for culprit in self.result.cleared]
         if not self.result.culprits and cleared and all(f.verdict == "tie" for f in cleared):
             self.result.verdict = "agrees"
@@ -261,6 +274,7 @@ class _Bisection:
 
     def _look_inside(self, culprit: Culprit) -> None:
         """Search the body of a culprit that is a single node."""
+        # a region of several nodes, or of the optimized graph, has no single node whose body could be entered
         crash = any(finding.verdict == "crash" for finding in culprit.findings)
         if crash or culprit.covers or culprit.seen or len(culprit.region) > 1:
             return
@@ -269,6 +283,7 @@ class _Bisection:
         def search_body(
             model: Model, references: ReferenceSet, feeds: Feeds, others: Sequence[Sample]
         ) -> BisectResult:
+            # None: no optimized look inside a body
             given = None, search, self.progress, self.changed
             return bisect(model, references, feeds, self.runtime, *given, others=others)
 
@@ -293,6 +308,8 @@ class _Bisection:
 
     def _around(self, crashed: Culprit) -> list[str]:
         """Return the first values with references from a node on, which are replayed instead of computed."""
+        # Follow the outputs without a reference down to the first values that have one: these are replayed. With
+        # references of its own, the crashing node is simply not run.
         known = self.judge.references.entries.keys() & self.space.number.keys()
         lacking = {name for name in crashed.outputs if name not in known}
         reached = lacking | self.space.below(lacking, known)
@@ -331,16 +348,19 @@ class _Bisection:
 
     def _find_one(self, walk: Walk) -> None:
         """Probe the targets and a first wave of values in one session, then search one culprit."""
+        # one session answers both: do the outputs mismatch, and where about does it begin
         answers = walk.probe(walk.first_wave())
         bads = {i for i, good in answers.items() if not good}
         bad_targets = bads & {self.space.number[name] for name in self.targets}
         if not bad_targets:
             self.result.verdict = "agrees"
         else:
+            # begin at the first bad value that can reach a bad output; others may be harmless
             upstream = self.space.ancestors(bad_targets) | bad_targets
             found = walk.one(min(bads & upstream), [i for i, good in answers.items() if good])
             culprit = self._diagnosis(walk).culprit(found.bad, found.region)
             self.result.culprits = [culprit]
+            # bad values that this culprit cannot have made: there is another fault
             cone = self.space.below(culprit.outputs) | set(culprit.outputs)
             mismatching = self.space.names(sorted(bads | found.bads))
             self.result.elsewhere = [name for name in mismatching if name not in cone]
@@ -348,10 +368,13 @@ class _Bisection:
 
     def _find_all(self, walk: Walk) -> None:
         """Find all origins and explain them, if an output mismatches or a node errs alone."""
+        # The first origins come before the question whether the outputs mismatch: what the search kept of the values
+        # before them makes the outputs cheap.
         unobserved = self._unobserved(walk)
         first = self._first_origins(walk)
         wrong = self._wrong_outputs(walk, unobserved, first is not None)
         self.result.verdict = "agrees"
+        # one look after the other, until one shows origins; `_looks` yields none if all outputs agree
         for look in self._looks(bool(wrong), unobserved):
             self.result.verdict, self.result.look = "mismatch", look
             if look == "optimized":
@@ -360,6 +383,7 @@ class _Bisection:
                 self._search_optimized(unobserved)
             else:
                 self.observer.by_node = look == "node"
+                # the origins that were found already are part of the first look
                 waves = first if look == "unoptimized" else None
                 self._find_origins(walk, self._diagnosis(walk), unobserved, waves)
             if self.result.culprits or self.result.cleared:
@@ -367,6 +391,8 @@ class _Bisection:
             because = "the outputs mismatch, but no value does while inner values are observed"
             self.result.add_finding("observer effect", because)
         culprits = self.result.culprits
+        # Afterwards: outputs that agree may hide a fault; in half precision a small error may grow; and a mismatch that
+        # no node explains alone may come of the number of threads.
         all_inherit = bool(culprits) and all(culprit.inherits for culprit in culprits)
         if self.result.verdict == "agrees":
             self._find_masked(walk, unobserved)
@@ -392,11 +418,13 @@ class _Bisection:
 
     def _find_masked(self, walk: Walk, unobserved: Unobserved) -> None:
         """Find the nodes that err alone although the outputs agree: a masked fault is still a fault."""
+        # clean: the walk compared all values and found nothing
         wrong = [] if self.clean else self._masked(walk)
         if self.clean:
             self._count(walk)
         if wrong:
             self._find_origins(walk, self._diagnosis(walk), unobserved)
+        # the outputs agree, but two settings of one model are compared: search what optimization changes inside
         elif (
             self.search.settings
             and self.optimized is not None
@@ -415,6 +443,8 @@ class _Bisection:
 
     def _find_hidden(self, unobserved: Unobserved) -> None:
         """Find a node in half precision that errs by less than the tolerance, and explains what grows out of it."""
+        # search once more, from the feeds on, with a fraction of the tolerance; keep what explains half of the outputs'
+        # error
         grown, cleared, usual = self.result.culprits, self.result.cleared, self.judge
         self.result.culprits, self.result.cleared = [], []
         self.judge = replace(usual, share=_HIDDEN)
@@ -450,6 +480,7 @@ class _Bisection:
         names = walk.space.names(sorted(walk.comparable))
         inner = [name for name in names if name not in self.targets and name not in walk.healed]
         replayed = {name: walk.observer.kept[name] for name in walk.healed}
+        # every inner value in one sweep, without healing
         values = walk.observer.sweep(inner, self.progress, self.judge.prepare)
         wrong = [name for name, value in values if not self.judge.good(name, value)]
         walk.observer.feed(self.feeds)  # the sweep drops what it no longer needs
@@ -488,6 +519,8 @@ class _Bisection:
         """
         names = [name for name in self.targets if name not in walk.healed]
         self.observer.by_node = self.search.look == "node"
+        # Runs that observe inner values may give other outputs: in half precision (kernels keep wider numbers between
+        # nodes that are not observed), and with other runtimes. There the unobserved run decides.
         begun &= not self.judge.coarse and self.runtime.options.runtime == ORT
         if self.observer.by_node or begun:
             reached = walk.reached if begun else {}
@@ -507,6 +540,7 @@ class _Bisection:
         wrong = self._mismatching(outputs)
         if unoptimized_wrong and not wrong:
             self.result.notes.append("the outputs agree with optimization on")
+        # unless both runs mismatch, the optimized one may differ from run to run
         if not (unoptimized_wrong and wrong):
             unobserved.repeat()
         return wrong
@@ -514,6 +548,7 @@ class _Bisection:
     def _looks(self, unoptimized_wrong: bool, unobserved: Unobserved) -> Iterator[Look]:
         """Yield the looks to try, until one shows an origin."""
         match self.search.look:
+            # None tries all looks; the optimized outputs are computed only when the look before showed nothing
             case None | "optimized" as look:
                 if unoptimized_wrong and look is None:
                     yield "unoptimized"
@@ -542,8 +577,10 @@ class _Bisection:
     ) -> None:
         """Find all origins, or go on with those; diagnose each before the walk heals it."""
         seen: set[str] = set()
+        # another version of the runtime is what is judged: float64 comes from the reference evaluator first
         doubted = any(":python=" in s or ":version=" in s for s in self.search.sides)
         with Float64(walk.observer, doubted=doubted) as float64:
+            # The walk heals a wave when it is asked for the next one: diagnose while the wrong values are still there.
             for number, wave in enumerate(waves or self._waves(walk)):
                 found = [diagnosis.culprit(origin.bad, origin.region) for origin in wave]
                 firsts = {c.id: c for c in reversed(found)}  # a node may have two wrong outputs
@@ -552,6 +589,7 @@ class _Bisection:
                     seen.add(culprit.id)
                     diagnosis.explain(culprit, float64)
                     self._add(culprit)
+                # before anything is healed: do the outputs depend on being observed?
                 if number == 0 and not self._is_certain(found):
                     unobserved.check_effect(walk.observer, walk.look == "optimized")
                 if len(self.result.culprits) >= _MOST or len(self.result.cleared) >= _CLEARED:
@@ -564,6 +602,8 @@ class _Bisection:
 
     def _merge_forks(self, diagnosis: Diagnosis, float64: Float64) -> None:
         """Make one culprit of those before one fork, and search what is left of the regions for one wrong node."""
+        # merging shrinks the regions, so a wider search for the one wrong change is affordable now; it may show new
+        # overlaps
         merged = one_for_each_fault(self.result.culprits, diagnosis.space)
         self.result.culprits = []
         for culprit in merged:
@@ -589,6 +629,7 @@ class _Bisection:
         """Replace values by references; return items that cannot take theirs."""
         lost = []
         for item, name in zip(items, walk.space.names(items), strict=True):
+            # the culprits' tensors are (reference, actual)
             _, actual = self.result.tensors.get(name, (None, None))
             reference = self.judge.references.read(name)
             if unlike(actual, reference):
@@ -602,6 +643,7 @@ class _Bisection:
 
     def _rank(self, walk: Walk) -> None:
         """Measure how much error the healing of each culprit removes from the outputs, and sort the culprits."""
+        # a single origin explains everything; of several, heal one at a time and see how much of the error goes
         origins = [*self.result.culprits, *self.result.cleared]
         if len(origins) == 1:
             origins[0].healed = 1.0
@@ -626,6 +668,8 @@ class _Bisection:
         if not self.optimized.abilities.optimized_graph:
             self._search_cut(self.optimized, unobserved)
             return
+        # 1. search the graph that the runtime made of the model, with optimization off: only names that both graphs
+        # have can be compared
         with optimized_graph(self.index, self.optimized) as graph:
             space, observer = Space(graph), Observer(graph, self.runtime)
             observer.feed(self.feeds)
@@ -634,6 +678,7 @@ class _Bisection:
             walk = self.walk = self._walk_over(space, observer, "optimized")
             self._find_origins(walk, self._diagnosis(walk), unobserved)
             self.judge = everything
+        # 2. run the original nodes of each culprit on the same inputs: if these are right, an optimizer made the error
         original = Observer(self.index, self.runtime)
         found, self.result.culprits = [*self.result.culprits, *self.result.cleared], []
         self.result.cleared = []
@@ -647,6 +692,7 @@ class _Bisection:
                 note = f"the optimized graph uses the name {culprit.value!r} for another value: not compared"
                 self.result.notes.append(note)
                 continue
+            # wrong without the optimizer, too: find the node among the original ones
             if outcome == "mismatches":
                 culprit = self._narrowed(culprit, inputs)
             elif not culprit.harmless and len(self.result.culprits) < _BLAMED:
@@ -668,6 +714,7 @@ class _Bisection:
                 observer.put(name, value, type_of(value))
         walk = self._walk_over(self.space, observer, "unoptimized")
         number = self.space.number
+        # the inputs count as good: they are what the region really read
         found = walk.one(number[culprit.value], [number[n] for n in inputs if n in number])
         diagnosis = self._diagnosis(walk)
         node = diagnosis.culprit(found.bad, found.region)
@@ -698,6 +745,7 @@ class _Bisection:
     def _journal(self) -> Journal:
         if self.search.journal is None:
             return Journal()
+        # answers may be reused only for the same model, references, tolerance, options and feeds
         asked = (self.judge.references.place, self.search.tolerance) + tuple(
             words_of(self.runtime.options)
         )

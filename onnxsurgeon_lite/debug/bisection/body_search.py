@@ -55,6 +55,7 @@ class BodyRun:
         """Return the name in the body of a value (`q[3]`, `@5/then_branch/r[3]`); None for another iteration."""
         if self.iteration is None:
             return name
+        # in iteration 3: `q[3]` -> `q`, `q[3][1]` (a loop within) -> `q[1]`, `q[4]` -> None
         value, iterations = iterations_of(name)
         return at(value, iterations[1:]) if iterations[:1] == (self.iteration,) else None
 
@@ -105,6 +106,7 @@ class BodySearch:
 
     def __post_init__(self) -> None:
         index = self.observer.index
+        # ids are `@position`
         read = index.reads[int(self.culprit.id[1:])]
         constants = [n for n in read if n in index.producer and n not in self.given]
         self.given = {**self.given, **self.observer.fetch(constants)}
@@ -126,6 +128,7 @@ class BodySearch:
         if not stored:
             why = f"the references have no values inside {culprit.id}; to search there: onnxdbg record --inner"
             return None, why
+        # The node runs alone, as node 0 of a model of its own: `body/q[3]` of the references is its `@0/body/q[3]`.
         references = {f"@0/{name}": entry for name, entry in stored.items()}
         nothing_more = replace(judge.references, bodies=None, notes=(), prefetch=lambda _: None)
         known_here = replace(nothing_more, entries=references)
@@ -134,6 +137,7 @@ class BodySearch:
         def wrong(name: str, value: RunValue) -> bool:
             return name in references and not judge.good(name, value)
 
+        # the references of one run of the body, under the body's own names
         def at_run(place: BodyRun) -> ReferenceSet:
             entries: dict[str, Entry] = {}
             for name, entry in stored.items():
@@ -142,6 +146,7 @@ class BodySearch:
                     entries |= {local: entry} if local is not None else {}
             return replace(nothing_more, entries=entries)
 
+        # bisects one run; the other iterations are samples on which its causes must hold
         def search_at(
             place: BodyRun, model: Model, feeds: Feeds, actual: RunValues
         ) -> tuple[BisectResult, str]:
@@ -182,6 +187,7 @@ class BodySearch:
         names = list(names)
         try:
             for body in self.bodies:
+                # the branch of an If that did not run has no values, so it is not wrong
                 place, actual = self._first_wrong(body, names, wrong)
                 if place is not None:
                     model, feeds = self._opened(place, actual)
@@ -213,6 +219,7 @@ class BodySearch:
     ) -> tuple[BodyRun | None, dict[str, RunValue]]:
         """Return the first run of a body with a wrong value, and all computed values of the body."""
         graph = InnerGraph.of(self._alone, 0, body)
+        # the body's inputs are fetched, too: they become the feeds of its own search
         own = [f"@0/{body}/{n}" for n in graph.index.inputs if n not in graph.captured]
         inner = [name for name in names if name.startswith(f"@0/{body}/")]
         given = ((name, self.given[name]) for name in self._alone.inputs)
@@ -235,6 +242,8 @@ class BodySearch:
         scanned = next((a.i for a in node.attribute if a.name == "num_scan_inputs"), 0)
         first = 2 if node.op_type == "Loop" else 0  # the iteration's number, and the condition
         states = own[first : len(own) - scanned]
+        # Loop: inputs (number, condition, states), outputs (condition, states, scans). Scan: inputs (states, scanned),
+        # outputs (states, scans).
         return dict(zip(states, [*index.outputs][first // 2 :], strict=False))
 
     def _other_iterations(
@@ -247,6 +256,7 @@ class BodySearch:
         if place.iteration is None:
             return [], 1
         inside = [name for name in actual if name.startswith(f"@0/{place.body}/")]
+        # each iteration with its inputs as the references have them: from this iteration, or as the last one's outputs
         numbers = sorted({iterations_of(name)[1][0] for name in inside})
         carried, found = self._carried(place), list[Sample]()
         for number in numbers:
@@ -262,6 +272,7 @@ class BodySearch:
             else:
                 if number != place.iteration and known.entries:
                     found.append((known, feeds))
+        # evenly spread over all iterations
         return found[:: max(1, len(found) // _ITERATIONS)][:_ITERATIONS], len(numbers)
 
     def _opened(self, place: BodyRun, actual: RunValues) -> tuple[Model, Feeds]:
@@ -270,6 +281,7 @@ class BodySearch:
         feeds: Feeds = {}
         for declared in model.proto.graph.input:
             name = declared.name
+            # outside, the node is `@12`; alone it is `@0`
             inner = place.outside(name).replace(self.culprit.id, "@0", 1)
             value = self.given[name] if name in place.graph.captured else actual[inner]
             if value is not None:

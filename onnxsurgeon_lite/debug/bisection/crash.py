@@ -90,6 +90,8 @@ def crashing_node(
     part = _Prefix(index, feeds, runtime, nodes, given)
     if part.runs(len(nodes)):
         return None
+    # Binary search for the first prefix that does not run. `range(1, n)`: the whole is known to crash, an empty prefix
+    # runs. bisect_left finds the first True, and index i stands for i + 1 nodes: so nodes[i] is the one that crashes.
     survives = bisect_left(range(1, len(nodes)), True, key=lambda count: not part.runs(count))
     return nodes[survives]
 
@@ -118,6 +120,7 @@ class _Prefix:
 
     def runs(self, count: int) -> bool:
         """Return whether the first `count` nodes run; keep the values that later nodes need."""
+        # keep what the nodes after these read, and results that nothing reads: so all `count` nodes must run
         later = self.index.read_by(self.nodes[count:])
         made = [n for p in self.nodes[:count] for n in self.index.nodes[p].output if n]
         read = self.index.read_by(self.nodes[:count])

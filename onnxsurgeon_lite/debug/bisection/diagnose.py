@@ -41,6 +41,8 @@ _LACKING = 8  # reported names
 _FOLDING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add")  # end with what was normalized
 
 _SMALL = 0.1  # errors above this share of the value's scale cannot be rounding
+# The search for a changed structure runs the region many times: first only where the region is small and culprits are
+# few, in the end wider (`WIDE`).
 _EXPLAINED = 8  # culprits whose structure is searched
 _CLOSE, WIDE = 3, 16  # nodes of a region whose structure is searched: of an origin, in the end
 _ALIKE, _MOST = 1e-3, 0.75  # what counts as drawn, and the share that must be
@@ -69,10 +71,12 @@ class Diagnosis:
     def culprit(self, bad: int, region: Iterable[int]) -> Culprit:
         """Return a found culprit with its place and its compared values."""
         culprit = culprit_at(self.space, bad, region)
+        # constants of the region are no inputs, except where the references have them: these can be compared
         own = self.space.constant - self.judge.references.entries.keys()  # it makes them for itself
         culprit.inputs = [name for name in culprit.inputs if name not in own]
         culprit.lacking = self._lacking(culprit)
         stored = self.judge.references.entries.get(culprit.value)
+        # the model does not say which module it is from, but the recording does
         if stored is not None and stored.class_name and not culprit.class_name:
             culprit.scope, culprit.source = stored.scope, stored.source
             culprit.class_name = stored.class_name.rpartition(".")[2]
@@ -93,11 +97,13 @@ class Diagnosis:
 
         What a normalization read that is folded into the culprit is none: an exporter leaves it out.
         """
+        # references come in the order in which they were recorded
         place = {name: i for i, name in enumerate(self.judge.references)}
         if culprit.value not in place:
             return []
         start = min((place[name] for name in culprit.inputs if name in place), default=-1)
         entries, index = self.judge.references.entries, self.space.index
+        # True counts as 1: the last reference before the value is what the normalization read
         is_folded = "BatchNorm" in entries[culprit.value].class_name and culprit.op_type in _FOLDING
         between = list(place)[start + 1 : place[culprit.value] - is_folded]
         lacking = [name for name in between if name not in index and BodyName.of(name) is None]
@@ -115,12 +121,14 @@ class Diagnosis:
         Args:
             widest: the most nodes of a region whose structure is searched.
         """
+        # 1. what it read and made, as (reference, actual); another culprit may have healed these names since
         self.result.tensors |= {n: self.made[n] for n in culprit.outputs if n in self.made}
         inputs = {name: self.result.tensors[name] for name in culprit.inputs}
         expected, actual = (
             self.judge.seen(culprit.value, value) for value in self.result.tensors[culprit.value]
         )
         referenced = {name: cast_like(now, then) for name, (then, now) in inputs.items()}
+        # 2. the node alone, on reference inputs
         local, varies = self._locally(culprit, referenced)
         if not is_array(actual) or not is_array(expected):
             return  # no criterion handles sequences
@@ -128,9 +136,11 @@ class Diagnosis:
         nodes = [self.space.index.nodes[position] for position in positions]
         own = [self.space.index.nodes[p] for p in positions if f"@{p}" in culprit.region] or nodes
         is_constant = not culprit.inputs and culprit.value in self.space.constant
+        # 3. one change of the region that gives the reference on reference inputs
         explained = None
         if not is_constant and len(culprit.region) <= widest:
             explained = self._explained(culprit, referenced, expected, local)
+        # 4. the evidence, and what the criteria make of it
         evidence = Evidence(
             nodes=nodes,
             actual=actual,
@@ -156,6 +166,7 @@ class Diagnosis:
         if evidence.quantum is not None:
             evidence.stirred = self._stirred(culprit, referenced, nodes)
         culprit.findings = judge(evidence)
+        # 5. narrow the region to what the explanation names
         if culprit.verdict == "wrong constant" and not is_constant:
             culprit.region = self._but_constants(culprit.region)  # the finding names what it reads
         if explained is not None and explained.change == "missing":
@@ -198,6 +209,7 @@ class Diagnosis:
         if not is_array(local) or len(self.result.culprits) > _EXPLAINED:
             return None
         allowed = self.judge.allowed(culprit.value, local)
+        # right on reference inputs: nothing to explain
         if agrees(local, expected, allowed):
             return None
         positions = self._positions(culprit)
@@ -262,6 +274,7 @@ class Diagnosis:
         evidence.exact, culprit.evaluated = float64.evaluate(positions, now, culprit.value)
         if evidence.exact is None or evidence.local is None:
             return
+        # if the inputs equal their references, one evaluation serves both
         alike = all(same(now[name], value) for name, value in referenced.items())
         evidence.exact_local = evidence.exact if alike else evaluate(referenced)
         if evidence.exact_local is not None and _nearly(evidence.actual, evidence.reference):
@@ -357,6 +370,7 @@ def _rounding(
         if other is None or other.shape != exact.shape:
             return None
         moved = np.maximum(moved, np.abs(other.astype(np.float64) - wide))
+    # elements that did not move by chance get the usual movement
     some = moved[moved > 0]
     # a mask of -1e38 is not typical
     return np.maximum(moved, 2 * float(np.median(some)) if some.size else 0.0)
@@ -408,14 +422,17 @@ def _flips(draws: Iterable[RunValue], actual: Array, reference: Array) -> bool:
     arrays = [draw for draw in draws if is_array(draw)]
     if actual.dtype.kind not in "iuf":
         return False
+    # of the elements that differ, how many did some draw give as the reference has them?
     if actual.shape == reference.shape:
         drawn = [np.isclose(a, reference, rtol=_ALIKE) for a in arrays if a.shape == actual.shape]
         off = ~np.isclose(actual, reference, rtol=_ALIKE)
         share = np.any(drawn, axis=0)[off].mean() if drawn and off.any() else 0.0
         return bool(share >= _MOST)
+    # shapes vary (NonMaxSuppression): the numbers of all draws, without their places
     pool = np.unique(np.concatenate([a.reshape(-1) for a in arrays] or [np.empty(0)]))
     if not pool.size or all(a.shape == actual.shape for a in arrays):
         return False
+    # the neighbors of each reference in the sorted pool: at and at - 1
     at = np.searchsorted(pool, reference.reshape(-1)).clip(1, max(1, pool.size - 1))
     near = [
         np.isclose(pool[(at - i) % pool.size], reference.reshape(-1), rtol=_ALIKE) for i in (0, 1)

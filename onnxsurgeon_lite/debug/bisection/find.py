@@ -56,11 +56,13 @@ def find(
     )
     result = BisectResult("agrees", look=search.look or "unoptimized", kind=kind)
     try:
+        # the first wave is the answer, and nothing is healed: what follows from a NaN is no origin
         for origins in walk.every(lambda found: found):
             bads = [origin.bad for origin in origins]
             result.culprits = list(_culprits(space, observer, judge, bads, result))
             result.verdict = "mismatch"
             break
+    # a crash is the culprit then; no reference can be replayed to get around it
     except RuntimeLost as error:
         none = ReferenceSet("", {})
         culprit, result.tensors = crash_of(error, space, feeds, runtime, space.values, none)
@@ -86,6 +88,7 @@ def _culprits(
         result.tensors.update((name, (None, value)) for name, value in fetched.items())
         array = fetched[culprit.value]
         if is_array(array):
+            # explain the first such element by the elements that it is computed from
             at = tuple(map(int, np.argwhere(judge.hits(array))[0]))
             made = operands({name: fetched[name] for name in culprit.inputs}, at, array)
             verdict: Verdict = "overflow" if np.isfinite(judge.largest) else "non-finite"

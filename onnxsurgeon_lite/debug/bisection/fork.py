@@ -13,7 +13,7 @@ from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
 
 _BRANCH = 3  # nodes of a branch of a fork: more of them may hold a mistake of their own
 _SAME = 0.7  # the share of the operators that two layers have in common
-_MEASURES = ("Shape", "Size")
+_MEASURES = ("Shape", "Size")  # they read no numbers of their input
 
 
 def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culprit]:
@@ -23,6 +23,7 @@ def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culpri
     have one mistake each, as layers do, stay apart.
     """
     left, found = list(culprits), list[Culprit]()
+    # Greedy set cover: take the node that the most culprits share, join these, go on with the rest.
     regions = {id(culprit): _computing(culprit, space) for culprit in left}
     while left:
         counts = Counter(node for culprit in left for node in sorted(regions[id(culprit)]))
@@ -31,6 +32,7 @@ def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culpri
         left = [culprit for culprit in left if shared not in regions[id(culprit)]]
         layers: dict[tuple[str, ...], list[Culprit]] = {}  # by what they are alike to
         for culprit in fork:
+            # each of two twins has the other in its key, so their keys differ and they stay apart; others share `()`
             twins = tuple(other.value for other in fork if _alike(culprit, other, space))
             layers.setdefault(twins, []).append(culprit)
         found += [_merged(layer, space) for layer in layers.values()]
@@ -43,6 +45,7 @@ def _alike(one: Culprit, other: Culprit, space: Space) -> bool:
     One is computed from the other, and their own nodes are about the same operators in the same order: two layers. Or
     what they share computes only masks and sizes: no float enters it, or no more than its shape has a say.
     """
+    # short branches cannot hold the same mistake twice
     own, others = _operators(one, other, space), _operators(other, one, space)
     if min(len(own), len(others)) <= _BRANCH:
         return False
@@ -58,6 +61,7 @@ def _telling(culprit: Culprit, space: Space) -> set[str]:
     index = space.index
     region = {int(node[1:]) for node in culprit.region}
     left = set[int]()
+    # from the end to the start: a node counts if its result is read outside, or by a node that counts
     for position in sorted(region, key=index.places.__getitem__, reverse=True):
         node = index.nodes[position]
         users = {user for name in node.output for user in index.consumers.get(name, ())} & region
@@ -86,6 +90,7 @@ def _computing(culprit: Culprit, space: Space) -> set[str]:
 
     Culprits may share other constants without being one.
     """
+    # names of values and node ids in one set: they only have to be equal between culprits
     missing = culprit.lacking[:1] if culprit.misses else []
     node = space.index.nodes[int(culprit.id[1:])]
     scale = node.input[1:2] if node.op_type in QUANTIZERS else []
@@ -101,6 +106,7 @@ def _merged(fork: Sequence[Culprit], space: Space) -> Culprit:
     """Return the culprit of the nodes that all regions share; the last one of them stands for it."""
     if len(fork) == 1:
         return fork[0]
+    # the smallest region is closest to the fault; what its culprit is called becomes the last shared node
     first = min(fork, key=lambda culprit: (len(culprit.region), space.number[culprit.value]))
     seen = [culprit.value for culprit in fork if culprit is not first]
     merged = replace(first, seen=sorted(seen, key=space.number.__getitem__))
@@ -118,6 +124,7 @@ def first_to_blame(culprits: Collection[Culprit], space: Space) -> list[Culprit]
     below = {id(c): space.below([n for n in c.outputs if n in space.number]) for c in culprits}
 
     def key(culprit: Culprit) -> tuple[bool, int, float]:
+        # how many culprits lie upstream, apart from those that only inherit their error
         before = sum(
             culprit.value in below[id(c)] and c.inherits <= culprit.inherits for c in culprits
         )

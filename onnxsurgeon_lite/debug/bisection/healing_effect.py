@@ -27,11 +27,13 @@ def effect_of(
         walk: the walk that found the culprit.
         tensors: (reference, actual) of the culprit's outputs, by name.
     """
+    # a run of its own: the walk's observer has healed values, this one has the feeds and what was replayed
     observer = walk.observer
     alone = Observer(observer.index, observer.runtime, observer.by_node)
     alone.feed(feeds)
     for name in walk.healed[: walk.replayed]:
         alone.kept[name] = observer.kept[name]
+    # heal this culprit alone
     for name in chain(culprit.outputs, culprit.seen):
         stored, actual = tensors[name]
         if stored is not None and not unlike(actual, stored):
@@ -43,6 +45,7 @@ def effect_of(
         output_error(judge.compared(name, value, judge.references.read(name)))
         for name, value in after.items()
     )
+    # with NaN or Inf in the outputs, healing explains all of the error or none of it
     if not np.isfinite(before):
         return float(np.isfinite(left))
     return max(0.0, 1 - left / before) if before else 0.0
@@ -52,4 +55,5 @@ def output_error(comparison: Comparison) -> float:
     """Return the relative RMS error of two tensors, independent of their unit."""
     if comparison.reason in ("shape", "dtype", "non-finite"):
         return float("inf")
+    # SQNR in dB is 20 log10(|signal| / |error|)
     return float(10 ** (-comparison.metric("sqnr") / 20))

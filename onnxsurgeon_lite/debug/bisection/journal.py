@@ -14,6 +14,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.untrusted import text_of
 
+# A journal is one line `{"question": digest}`, then one line `{"state": [...], "value": name, "good": true}` an answer.
 _START = b'{"question": "'  # of every journal
 
 State = Sequence[str]
@@ -73,6 +74,7 @@ class Journal:
                 "start again without --resume",
             )
         for entry in entries[1:]:
+            # lines of another form are skipped: the file may have been cut off, or edited
             match entry:
                 case {"state": list(state), "value": str(name), "good": bool(good)}:
                     self.answers.setdefault(tuple(state), {})[name] = good
@@ -80,6 +82,7 @@ class Journal:
     def known(self, state: State, names: Iterable[str]) -> dict[str, bool]:
         """Return the answers known for this state."""
         answers = self.answers.get(tuple(state), {})
+        # state[0] is the look
         agreeing = self.agreeing if state[0] == "unoptimized" else ()
         return {n: answers.get(n, True) for n in names if n in answers or n in agreeing}
 
@@ -109,6 +112,7 @@ def _require_journal(path: Path, said: Path) -> None:
         return
     if path.is_file():
         with contextlib.suppress(OSError), path.open("rb") as file:
+            # an empty file is overwritten, too
             start = file.read(len(_START))
             if start in (b"", _START):
                 return

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
@@ -23,12 +22,13 @@ from onnxsurgeon_lite.runtime.optimized import RULES
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.search.subsets import smallest
 from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, is_array, types_of
-from onnxsurgeon_lite.tensors.grid import is_biased, rms, wide
+from onnxsurgeon_lite.tensors.grid import Wide, is_biased, rms, wide
 
 _SAMPLES = 3
 _RUNS = 8  # with other quanta
 _EPS = 2.0**-22  # twice the last place of float32
 _NOISE = 4.0  # errors within this many times the noise are noise
+# onnxruntime disables a rule (such as `EliminateIdentity`) by its own name, or its group with all rules
 _GROUP = "RuleBasedTransformer"  # in the names of what runs the runtime's rules
 
 
@@ -47,6 +47,7 @@ def compare_with_unoptimized(
     """
     index = original.index
     covered = _covered(culprit, index)
+    # `covered` may hold nodes that make shapes or constants; the region is what depends on its inputs
     readers = [p for name in culprit.inputs for p in index.consumers.get(name, ())]
     below = set[int]().union(*map(index.descendants, readers))
     between = [position for position in covered if position in below] or covered
@@ -59,6 +60,7 @@ def compare_with_unoptimized(
     except RuntimeFailure:
         return "unknown"
     result = unoptimized[culprit.value]
+    # another shape or dtype: the name means something else in the optimized graph
     sides = [(v.shape, v.dtype) for v in (actual, result) if is_array(v)]
     if len(set(sides)) > 1:
         return "another value"
@@ -100,6 +102,7 @@ def _explain_rounding(
         return
     types = types_of(inputs)
     error = wide(actual) - wide(unoptimized)
+    # from the cheapest explanation to the one that needs runs: a quantum, half quanta of operands, last places
     quantized = _quantization_rounds(culprit, original.index, error)
     if quantized:
         culprit.findings.append(Finding("rounding", quantized))
@@ -130,7 +133,7 @@ def _explain_rounding(
         culprit.findings.append(Finding("rounding", because))
 
 
-def _quantization_rounds(culprit: Culprit, index: GraphIndex, error: NDArray[np.float64]) -> str:
+def _quantization_rounds(culprit: Culprit, index: GraphIndex, error: Wide) -> str:
     """Say that an error is a quantum for each quantizer that the value is computed through, without a bias."""
     quantum = quantum_of(index, culprit.value, error.shape)
     if quantum is None or not error.size:
@@ -148,8 +151,8 @@ def _quantizers_round(
     culprit: Culprit,
     original: Observer,
     inputs: RunValues,
-    value: NDArray[np.float64],
-    error: NDArray[np.float64],
+    value: Wide,
+    error: Wide,
 ) -> bool:
     """Return whether half a quantum more or less of what is dequantized makes such an error."""
     index, positions = original.index, _covered(culprit, original.index)
@@ -180,6 +183,7 @@ def _shake(part: ModelProto, index: GraphIndex, positions: Sequence[int], seed: 
         for slot, name in enumerate(node.output):
             kind = index.types.get(name)
             is_float = kind is not None and kind.tensor_type.elem_type == TensorProto.FLOAT
+            # only values between the nodes are moved: the result itself must not be, and one output of a node is enough
             if not name or name in ends or not is_float or node.op_type == "DequantizeLinear":
                 continue
             before, noise = f"{name}\x01before", f"{name}\x01noise"
@@ -208,8 +212,10 @@ def blame(
     positions = _covered(culprit, original.index)
     region = original.part(positions, types_of(inputs), [culprit.value])
     part = original.index.model.with_proto(region)
+    # an optimizer may need the whole model to apply: first the culprit's nodes alone, then everything
     for model, given in ((part, inputs), (_with_output(original.index, culprit.value), feeds)):
         trial = _Trial(optimized, model, given, judge, culprit.value)
+        # it shows the mismatch: try without one optimizer, then shrink the set of all
         if not trial.agrees(()):
             alone = next((name for name in single if trial.agrees((name,))), None)
             return [alone] if alone else smallest(candidates, trial.agrees)

@@ -59,6 +59,7 @@ class _JudgingParts:
         """Return the values of a part that agree, up to the first that does not."""
         space, judge = self._space, self._judge
         positions = dict.fromkeys(map(space.position, part))
+        # what enters this part from other parts is replaced by its references
         before = [
             name
             for name in space.entering(list(positions))
@@ -68,6 +69,7 @@ class _JudgingParts:
         observer.feed(self._feeds)
         walk = Walk(space, observer, judge.only(space.names(part)), "unoptimized", self._memory)
         walk.replay({name: self._references.read(name) for name in before})
+        # up to the first origins: below these, values must be searched in the usual way
         next(walk.every(lambda items: items), None)
         observer.forget(list(observer.kept))
         return [n for known in walk.journal.answers.values() for n, good in known.items() if good]
@@ -93,6 +95,7 @@ def _alike(sizes: Sequence[int], count: int) -> list[range]:
     """Cut a sequence into at most some parts of about the same size in sum."""
     each, held, starts = sum(sizes) / count, 0, [0]
     for place, size in enumerate(sizes):
+        # the sum so far reaches the next multiple of a part's share
         if held >= each * len(starts) and place > starts[-1]:
             starts.append(place)
         held += size

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
 from onnxsurgeon_lite.debug.result import BisectResult, Culprit, Finding
@@ -12,9 +11,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.runtime.float64 import convolve
 from onnxsurgeon_lite.tensors.dtypes import Array, is_array
-from onnxsurgeon_lite.tensors.grid import rms, wide
-
-_Wide = NDArray[np.float64]
+from onnxsurgeon_lite.tensors.grid import Wide, rms, wide
 
 _ROOM = 1.5  # the result is rounded, too
 _EXPLAINED = 0.7  # of the error that is left where rounding the operands explains it
@@ -52,6 +49,7 @@ def tell_precision(result: BisectResult, index: GraphIndex, sides: Sequence[str]
     # each side is compared with float64, computed from what that side read
     found = [[_errors(culprit, result, index, side) for culprit in products] for side in (0, 1)]
     for side, title in enumerate(sides or ("the references", "the runtime")):
+        # `found[side][i]` is (worst error, format -> error left) of product i
         errors = found[side]
         # a product of other numbers is far from this one, however either is rounded
         farthest = max(worst for worst, _ in found[1 - side])
@@ -93,12 +91,14 @@ def _errors(
             return 0.0, left
         read.append(value)
     made = result.tensors[culprit.value][side]
+    # |x| |w| is the scale of rounding errors: each factor is off by a share of itself
     exact = product(node, [wide(array) for array in read])
     scale = product(node, [np.abs(wide(array)) for array in read])
     if not is_array(made) or exact is None or scale is None:
         return 0.0, left
     error = wide(made) - exact
     for name, (_, rounded) in _FORMATS.items() if error.any() else ():
+        # round both factors, not the bias, and see how much of the error that explains
         coarse = [rounded(array) for array in read[:2]] + read[2:]
         again = product(node, [wide(array) for array in coarse])
         assert again is not None
@@ -108,22 +108,22 @@ def _errors(
     return float((np.abs(error) / np.maximum(scale, _TINY)).max()), left
 
 
-def _conv(node: NodeProto, read: Sequence[_Wide]) -> _Wide | None:
+def _conv(node: NodeProto, read: Sequence[Wide]) -> Wide | None:
     made = convolve(node, *read)
     return None if made is None else wide(made)
 
 
-def _matmul(node: NodeProto, read: Sequence[_Wide]) -> _Wide:
+def _matmul(node: NodeProto, read: Sequence[Wide]) -> Wide:
     """Compute a MatMul, or a Gemm with its attributes."""
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     a, b = (
         x.T if given.get(key) else x for key, x in zip(("transA", "transB"), read, strict=False)
     )
-    made: _Wide = given.get("alpha", 1.0) * np.matmul(a, b)
+    made: Wide = given.get("alpha", 1.0) * np.matmul(a, b)
     return made + given.get("beta", 1.0) * read[2] if len(read) > 2 else made
 
 
-_PRODUCTS: Mapping[str, Callable[[NodeProto, Sequence[_Wide]], _Wide | None]] = {
+_PRODUCTS: Mapping[str, Callable[[NodeProto, Sequence[Wide]], Wide | None]] = {
     "Conv": _conv,
     "MatMul": _matmul,
     "Gemm": _matmul,

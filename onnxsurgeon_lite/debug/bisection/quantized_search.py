@@ -81,7 +81,7 @@ class QuantizedSearch:
         examination = self._examination()
         faults = examination.faults()
         result.notes += examination.notes
-        errors |= self._floor_of(targets)
+        errors |= self._floor_of(targets)  # the judge sees them from here on
         judge.outputs = dict.fromkeys(targets)
         outputs = run(self.written, values.feeds, self.runtime, targets)
         wrong = [name for name in targets if not judge.good(name, outputs[name])]
@@ -94,6 +94,7 @@ class QuantizedSearch:
         result.outputs = {n: c for n, c in judge.outputs.items() if c is not None}
         result.compared = len(values.computed) + len(targets)
         result.sessions = examination.observer.sessions
+        # four ends: a value errs more than it rounds; only all together do; optimization moves more; nothing is wrong
         if faults:
             result.verdict = "mismatch"
             result.culprits[0].healed = 1.0 if len(result.culprits) == 1 else None
@@ -128,6 +129,7 @@ class QuantizedSearch:
         none = FloatValues(self.values.index, quantizers, ReferenceSet("", {}), feeds)
         whole = Isolated(none, Observer(self.values.index, self.runtime), targets)
         still = next(whole.run(whole.part()))
+        # the largest change that shaking all quantizers makes, plus one quantum of the output's own quantizer
         floor = dict.fromkeys(targets, 0.0)
         for moved in whole.run(*shaken(whole.part(), quantizers, _RUNS)):
             for name in targets:
@@ -148,8 +150,10 @@ class QuantizedSearch:
     ) -> Culprit:
         """Describe a fault with its values behind the quantizers."""
         values, index = self.values, self.values.index
+        # report the value behind the quantizer if it has a reference: that is what the model goes on with
         name = values.quantizers.behind.get(fault.value, fault.value)
         name = name if name in values.known else fault.value
+        # the judge of this culprit allows what rounding explains
         floor = examination.floors.get(fault.value)
         grid, reference = (
             values.quantizers.grids.get(name),
@@ -172,6 +176,7 @@ class QuantizedSearch:
         }
         observer = Observer(index, self.runtime)
         found = culprit_at(space, space.number[name], region)
+        # what enters is the float model's, not this model's
         for read in found.inputs:
             if read in values.known or read in values.feeds:
                 given = values.given(read)
@@ -179,6 +184,7 @@ class QuantizedSearch:
         diagnosis = Diagnosis(space, observer, judge, result, values.feeds, self.changed)
         culprit = diagnosis.culprit(space.number[name], region)
         node = index.nodes[fault.position]
+        # the fault may be at another node than the one that makes the value
         culprit.id, culprit.name, culprit.op_type = f"@{fault.position}", node.name, node.op_type
         shown = self._may_be(fault)
         culprit.region = [f"@{position}" for position in shown]
@@ -187,6 +193,7 @@ class QuantizedSearch:
         if not fault.findings:
             with Float64(observer) as float64:
                 diagnosis.explain(culprit, float64)
+            # the examination has excluded rounding
             own = [f for f in culprit.findings if f.verdict not in ("rounding", "gradual", "tie")]
             because = "from the values of the float model it errs more than its quantization rounds"
             culprit.findings = own or [Finding("wrong node", because)]
@@ -262,6 +269,7 @@ def are_own(values: FloatValues, runtime: Runtime, tolerance: Tolerance | None) 
         return False
     judge = AgainstReferences(tolerance, references=values.named())
     observer = Observer(index, runtime)
+    # -(-a // b) rounds up: at most _TRIED values, evenly spread
     some = behind[:: -(-len(behind) // _TRIED)]
     equal = 0
     for name in some:

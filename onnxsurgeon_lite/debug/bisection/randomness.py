@@ -33,6 +33,8 @@ def _was_off(index: GraphIndex, position: int, references: ReferenceSet) -> bool
     made = references.read(node.output[0])
     if node.input[0] in references:
         return bool(np.any(made)) and np.array_equal(made, references.read(node.input[0]))
+    # Its input was not recorded: count zeros. A Dropout that trains leaves about `size * share` zeros, with the
+    # standard deviation of a binomial distribution. Far fewer zeros: it did not train.
     size, zeros, share = np.size(made), np.size(made) - np.count_nonzero(made), _ratio(index, node)
     return bool(zeros < size * share - _DEVIATIONS * (size * share * (1 - share)) ** 0.5)
 
@@ -51,6 +53,7 @@ def replayed(index: GraphIndex, values: Iterable[str], references: ReferenceSet)
     Raises:
         ReferenceSetError: a needed value was not recorded.
     """
+    # outputs that something reads must be replayed; without a reference the result would be chance
     upstream = {p for p in random_nodes(index, values) if not _was_off(index, p, references)}
     needed = [
         name
@@ -65,6 +68,7 @@ def replayed(index: GraphIndex, values: Iterable[str], references: ReferenceSet)
             f"each run draws new ones; store {listed(map(repr, missing))} with the references, "
             "or export in eval() if `onnxdbg check` says that they train",
         )
+    # nodes that only inner references depend on are replayed where possible
     recorded = [name for name in index.producer if name in references]
     drawn = (p for p in random_nodes(index, recorded) if not _was_off(index, p, references))
     return [n for n in _outputs(index, drawn) if n in references]

@@ -64,6 +64,7 @@ timer.daemon = True
 timer.start()
 """
 _SAME = "[a.shape == expected[n].shape and np.allclose(a, expected[n], {rtol}, {atol}) for n, a in actual.items()]"
+# `repro.py` of a search without references: an expression that is True for what was searched
 _FREE = {"nan": "np.isnan(a)", "inf": "np.isinf(a)"}  # of what a search without references finds
 _COMMAND = Path(__file__).parents[2] / "__main__.py"
 _SECONDS = 120.0  # time limit of the script
@@ -90,6 +91,7 @@ class Reproducer:
 
 def finished(begun: Generator[None, None, _Made]) -> _Made:
     """Go on to the end, and return what was made."""
+    # `reproducing` yields while its script runs, so that a caller can work meanwhile; here nothing else is to be done
     while True:
         try:
             next(begun)
@@ -111,6 +113,7 @@ def reproducing(
 
     Inputs are the references if they have the model's dtype and the culprit fails on them, else this run's values.
     """
+    # a culprit in a body is reproduced by the body as a model
     result, place = result.innermost()
     culprit = result.culprits[0]
     index = GraphIndex.of(result.body or model)
@@ -120,6 +123,7 @@ def reproducing(
         for name in (culprit.value, *culprit.outputs)
         if (stored := result.tensors[name][0]) is not None and name in index
     }
+    # the model may not declare the types of the values that become inputs and outputs
     for name, (_, actual) in result.tensors.items():
         if is_array(actual):
             index.types.setdefault(name, type_of(actual))
@@ -131,6 +135,7 @@ def reproducing(
         save(part, new.path / "model.onnx", movable(part))
         write_test_data(new.path / "test_data_set_0", given, outputs, actuals)
         write_text(new.path / "repro.py", _script(result, culprit, outputs))
+        # prefer the script that needs no onnxdbg; if it does not show the failure, try the command
         shows = verify and not runtime and (yield from _showing(new.path, _crashes(culprit)))
         words = ["python", str(folder / "repro.py")]
         if not shows:
@@ -181,6 +186,7 @@ def _expected(
         return {}
     with Runtime(RuntimeOptions(opt="none", lean=True)) as runtime:
         observer = Observer(index, runtime)
+        # with optimization off the nodes are right
         if leading == "optimizer":
             observer.feed(dict(inputs))
             return present(observer.fetch(list(index.outputs)))
@@ -200,6 +206,7 @@ def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored
         over = f"np.abs(a) > {LARGEST.get(result.kind.partition(':')[2])}"
         same = f"[not ({_FREE.get(result.kind, over)}).any() for a in actual.values()]"
         return _SCRIPT.format(level="ORT_DISABLE_ALL", same=same, limit="")
+    # run it as the look did that found the culprit
     level = "ORT_ENABLE_ALL" if result.look == "optimized" else "ORT_DISABLE_ALL"
     compared = next((v.comparison for v in culprit.values if v.name == culprit.value), None)
     allowed = compared.tolerance if compared is not None else Tolerance(0.0, 0.0)
@@ -257,7 +264,7 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
         *([f"- scope: {_code(culprit.scope)}"] if culprit.scope else []),
         *(f"- {finding.verdict}: {_code(finding.because)}" for finding in culprit.findings),
         *(f"- attribute {_code(name)}: {_code(text)}" for name, text in culprit.attributes.items()),
-        *([f"- float64: {culprit.evaluated}"] if culprit.evaluated else []),
+        *([f"- float64: {_code(culprit.evaluated)}"] if culprit.evaluated else []),
         f"- look: {result.look}",
         f"- versions: {made_with()}",
         "",

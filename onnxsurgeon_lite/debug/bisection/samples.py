@@ -25,6 +25,7 @@ def judged(
     outcomes: list[SampleOutcome] = []
 
     def passing() -> Iterator[SampleOutcome]:
+        # keep the number, the error and the verdict of each sample, and let its tensors go
         for outcome in pool.run(job, job.items(pool.local), progress=progress):
             outcomes.append(replace(outcome, compared={}, values=None, found=None))
             yield outcome
@@ -59,6 +60,7 @@ def explain_samples(
     """
     bad = [outcome for outcome in outcomes if not outcome.match]
     bad.sort(key=lambda o: o.number if steps else -o.error)  # earlier steps passed the error on
+    # the worst sample is explained; its causes must hold on the next failing ones, then on those that agree
     failing = [outcome.number for outcome in bad]
     worst = failing[0] if failing else outcomes[0].number
     beside = failing[1:] + [o.number for o in outcomes if o.match and o.number != worst]
@@ -69,6 +71,7 @@ def explain_samples(
         result.notes.append(f"step {worst} differs only because of earlier steps")
     for number in [] if steps else failing[1:SEARCHED]:
         summary.culprits[number] = [culprit.id for culprit in search(number).culprits]
+    # culprit ids -> the samples with exactly these
     ours = [culprit.id for culprit in result.culprits]
     summary.same = all(set(ours).issuperset(ids) for ids in summary.culprits.values())
     groups = defaultdict[tuple[str, ...], list[int]](list)

@@ -20,6 +20,8 @@ def step_between(before: Array, after: Array, others: Iterable[tuple[str, Array]
         others: tensors that may have been added, by name.
     """
     x, y = before.astype(np.float64), after.astype(np.float64)
+    # Generators: each formula is computed only if none before it fits. The order is the preference: a plain function,
+    # a fitted one, a sum. A vector has too few numbers to distinguish functions.
     known = ((name, made(x)) for name, made in FORMULAS.items() if name != "Identity")
     fitted = ((name, made(x, y)) for name, made in _FITTED.items())
     added = ((f"Add of {name!r}", x + other.astype(np.float64)) for name, other in others)
@@ -34,6 +36,7 @@ def _softmax(x: Wide, _: Wide) -> Wide:
 
 
 def _normalized(x: Wide, y: Wide) -> Wide:
+    # scale and bias are fitted for each element of the last axis
     normal = normalized(x, "LayerNormalization")
     scale, bias = fitted(normal, y, tuple(range(x.ndim - 1)), shifts=True)
     return np.asarray(normal * scale + bias)

@@ -89,11 +89,13 @@ class Region:
     def explained(self, lacking: Sequence[str]) -> Explained | None:
         """Return a change that gives the reference, of several the closest; None if there is none."""
         references = self.judge.references
+        # in the order of preference: a reference in place of an input, a mistake at one node, a sum with a reference
         found = self._from_other_inputs(references, lacking) or self._from_mistakes()
         return found or self._from_sums(references)
 
     def _from_mistakes(self) -> Explained | None:
         """Try what is done otherwise at one of the nodes, side by side."""
+        # the catalogue of mistakes works on a `Place`: this region, with its inputs and its one output
         sample = RegionSample(self.given, {self.value: self.expected}, self.given.__getitem__)
         place = Place.at(self.observer, self.positions, self.value, [sample], self.judge, {})
         with Bench(place, _BUDGET, math.inf) as bench:
@@ -122,14 +124,17 @@ class Region:
             for name, value in self._inputs()
             for other in self._sources(name, value, references, lacking)
         ]
+        # run the region with each candidate in place of the input
         found = self._first(tried, lambda _, read: read, references)
         if found is None:
             return None
         name, value, other, instead = found
         reader = self._reader(name)
+        # the model has this value: it reads the wrong one
         if other in self.observer.index:
             because = f"reading {other!r} in place of {name!r} gives the reference"
             return Explained("other", because, reader)
+        # the model lacks it: the reader should make it itself, or an operation is missing before the reader
         if reader is not None and self._is_made_by(reader, instead):
             return Explained("other", f"its value should be the references' {other!r}", reader)
         near = self._near(name, value, references)
@@ -144,6 +149,7 @@ class Region:
     def _is_made_by(self, position: int, other: Array) -> bool:
         """Return whether a reference fits as what a node makes, too: a mask that is added twice is added once."""
         made = self.observer.index.nodes[position].output[0]
+        # the reader makes the culprit's value: compare directly; else run the other nodes on `other`
         if made == self.value:
             allowed = self.judge.allowed(self.value, other)
             return other.shape == self.expected.shape and agrees(other, self.expected, allowed)
@@ -178,6 +184,7 @@ class Region:
     def _unrecorded(self, references: ReferenceSet) -> ReferenceSet:
         """Return the nearest values before the region that have no reference, as the model computes them."""
         index = self.observer.index
+        # only values of an input's shape can be added to it
         shapes = {value.shape for _, value in self._inputs()}
         rank = index.rank
         before = [name for name in rank if rank[name] < rank[self.value] and name not in references]
@@ -224,6 +231,7 @@ class Region:
         self, name: str, value: Array, references: ReferenceSet, lacking: Sequence[str]
     ) -> list[str]:
         """Return the references that may be an input: those that the model lacks, then the nearest ones."""
+        # for a single node the nearest references are tried, too; for a larger region those that the model lacks
         is_wired = len(self.own) == 1 and name not in self.constant
         nearest = self._near(name, value, references) if is_wired else []
         return list(dict.fromkeys(chain(lacking, nearest)))

@@ -70,6 +70,7 @@ class Unobserved:
 
     def check_threads(self, wrong: Sequence[str]) -> None:
         """Add a finding if another number of threads changes the outputs by as much as they mismatch."""
+        # only small errors, and only if all outputs have them
         slight = [name for name in wrong if _is_slight(self.judge.outputs.get(name))]
         if self.runtime is None or self.optimized is None or not slight or len(slight) < len(wrong):
             return
@@ -96,6 +97,7 @@ class Unobserved:
         if not differing:
             return
         shown = ", ".join(map(repr, differing[:3]))
+        # which outputs mismatch: as they follow from observed values, and in the run without
         verdicts = [
             [name for name in names if not self.judge.good(name, values[name])]
             for values in (observed, unobserved)

@@ -106,6 +106,7 @@ def judge(evidence: Evidence) -> list[Finding]:
 
 def _who_errs(e: Evidence, sides: Sequence[str]) -> str:
     """Say which of two sides computes the same nodes wrongly: float64 decides."""
+    # the reference is what `theirs` made, the local result what `ours` made of the same inputs
     theirs, ours = sides
     what = e.nodes[-1].op_type
     like = f"; {e.explained.because}" if e.explained else ""
@@ -123,6 +124,8 @@ def _random(e: Evidence) -> str:
     """Report numbers that are drawn anew; not of a Dropout that drops what the reference has."""
     drops = any(node.op_type == "Dropout" for node in e.nodes)
     made = e.reference if e.local is None else e.local
+    # The reference has many more numbers than this run: it was made without dropping, which chance does not explain.
+    # The count of what is dropped has a standard deviation of at most sqrt(size) / 2.
     more = np.count_nonzero(e.reference) - np.count_nonzero(made)
     if drops and more > _DEVIATIONS * e.reference.size**0.5 / 2:
         return ""
@@ -182,6 +185,7 @@ def _layout(e: Evidence) -> str:
         return ""
     if actual.dtype.kind in "OUS" or e.agree(actual, e.reference) or _tie(e):
         return ""
+    # the same numbers in any order? only then is the arrangement searched
     if not e.agree(np.sort(actual, axis=None), np.sort(e.reference, axis=None)):
         return ""
     if e.agree(actual.reshape(-1), e.reference.reshape(-1)):
@@ -191,6 +195,7 @@ def _layout(e: Evidence) -> str:
 
 def _arrangements(e: Evidence, actual: Array, reference: Array) -> Iterator[str]:
     if actual.ndim <= _MOST_AXES:
+        # at most 5 axes: 120 permutations
         for axes in itertools.permutations(range(actual.ndim)):
             moved = actual.transpose(axes)
             if moved.shape == reference.shape and e.agree(moved, reference):
@@ -211,6 +216,7 @@ def _tie(e: Evidence) -> str:
     """Detect an order that flips among values that are within the tolerance of each other."""
     if not any(node.op_type in TIES for node in e.nodes):
         return ""
+    # other indices, but of the same values: [3, 1] and [1, 3] of two equal numbers
     if e.selected is not None and agrees(*e.selected, e.tolerance):
         return SELECTED
     if e.nodes[-1].op_type in TIES and _propagated(e) and all(map(_near, e.inputs.values())):
@@ -234,6 +240,7 @@ def _rounding(e: Evidence) -> str:
     error = np.abs(_wide(e.actual) - _wide(e.reference))
     if not np.isfinite(error).all():
         return ""
+    # quantized: an element may round to the neighbor, if as many go up as down
     if e.quantum is not None:
         steps = (_wide(e.actual) - _wide(e.reference)) / e.quantum
         if (np.abs(steps) <= 1 + 1e-3).all() and not is_biased(steps) and _only_flips(e):
@@ -248,6 +255,7 @@ def _only_flips(e: Evidence) -> bool:
     """Return whether no more elements are rounded to the other neighbor than last places bring over the border."""
     if e.local is None or not is_array(e.stirred):
         return True
+    # rms in quanta: a share p of elements that are one quantum off gives sqrt(p), and a single one size**-0.5
     error, usual = (rms((_wide(v) - _wide(e.local)) / e.quantum) for v in (e.reference, e.stirred))
     return bool(error <= 2 * max(usual, last_places(e.local) ** 0.5, e.local.size**-0.5))
 
@@ -261,6 +269,7 @@ def last_places(value: RunValue) -> float:
 
 def _is_noise(e: Evidence) -> bool:
     """Return whether every error is within what rounding the operands makes."""
+    # `rounding` is the change of each element when the operands change in their last place
     if e.rounding is None or e.actual.shape != e.reference.shape:
         return False
     with np.errstate(invalid="ignore"):  # infinities are no noise
@@ -272,6 +281,7 @@ def _cancels(e: Evidence) -> bool:
     """Return whether the last places of the operands are a good part of the result."""
     if not _is_noise(e):
         return False
+    # 0.1 + 1e8 - 1e8: rounding the operands costs a good part of a small result
     return _lost(e) > max(_LOST, 8 * float(finfo(e.actual.dtype).eps))  # type: ignore[no-untyped-call]
 
 
@@ -283,6 +293,8 @@ def _lost(e: Evidence) -> float:
 
 def _kernel(e: Evidence) -> str:
     """Detect a result that agrees with the reference in float64 but not in the runtime."""
+    # float64 must give the reference, and the runtime must not, from the same inputs; cancellation and overflow are no
+    # fault of a kernel
     wrong = e.actual if e.local is None else e.local
     if (
         e.exact is None
@@ -302,6 +314,7 @@ def _change(e: Evidence, kind: str) -> str:
 def _wrong_constant(e: Evidence) -> str:
     if e.is_constant:
         return _constant_error(e)
+    # in training mode the statistics are those of the batch: a factor says nothing of a constant
     trains = any(a.name == "training_mode" and a.i for node in e.nodes for a in node.attribute)
     if trains or not _own_error(e) or e.explained:
         return ""
@@ -311,6 +324,7 @@ def _wrong_constant(e: Evidence) -> str:
         return ""
     if not all(np.isfinite(_wide(array)).all() for array in (e.local, e.reference)):
         return ""  # which no factor and no shift explains
+    # a constant can only have an effect for each channel if the axis has as many as it has elements
     sizes = {size for shape in e.constants.values() for size in shape + (int(np.prod(shape)),)} | {
         1
     }
@@ -330,8 +344,10 @@ def _amount(e: Evidence, fit: Fit) -> str:
     """Describe which constant is wrong, and by how much; '' if no constant has this effect."""
     scaled, shifted = ~np.isclose(fit.factor, 1, rtol=1e-5), ~np.isclose(fit.shift, 0, atol=1e-9)
     passed_on = [name for name in e.constants if _passes_on(e, name, fit)]
+    # y = (x * w) + b with a wrong w: the shift is b's, and b is right
     if passed_on:  # a right bias behind a wrong weight
         shifted &= False
+    # which inputs could have this effect: a factor comes of a weight, a shift of a bias
     slots = [slot for slot, off in ((_SCALES, scaled), (_SHIFTS, shifted)) if off.any()]
     names = [
         node.input[slot[node.op_type]]
@@ -342,6 +358,7 @@ def _amount(e: Evidence, fit: Fit) -> str:
     either = [name for n in e.nodes if n.op_type in _EITHER for name in n.input]
     names = [name for name in dict.fromkeys(chain(names, either)) if name in e.constants]
     names = [name for name in names if name not in passed_on]
+    # a shift by a bias of zeros, or without a bias: it is lost
     bias = names[0] if names and not scaled.any() and not e.read(names[0]).any() else ""
     if not scaled.any() and (bias or (not names and e.nodes[-1].op_type in _SCALES)):
         which = f"the bias {bias!r} is lost: it is zero" if bias else "the bias is lost"
@@ -350,6 +367,7 @@ def _amount(e: Evidence, fit: Fit) -> str:
         return ""
     how = [_range(fit.factor[scaled], "x{:.4g}")] if scaled.any() else []
     how += [_range(fit.shift[shifted], "{:+.4g}")] if shifted.any() else []
+    # the affected channels, unless all are
     off = np.flatnonzero(scaled | shifted)
     every = fit.axis is None or len(off) == len(fit.factor)
     where = "" if every else f" in channels {_runs(off)} of axis {fit.axis}"
@@ -380,6 +398,7 @@ def _passes_on(e: Evidence, name: str, fit: Fit) -> bool:
         fit.shift, 0, atol=1e-9
     ):
         return False
+    # reference = factor * (actual - c) + c = factor * actual + (1 - factor) * c
     expected = (1 - fit.factor) * _wide(e.read(name))
     return bool(np.allclose(fit.shift, expected, rtol=0.02, atol=0.02 * np.abs(fit.shift).max()))
 
@@ -401,10 +420,12 @@ def _per_channel(e: Evidence, result: Array, sizes: set[int]) -> Iterator[Fit]:
     local, reference = _wide(result), _wide(e.reference)
     if local.shape != reference.shape or not np.isfinite(local).all():
         return
+    # None first: one factor for the whole tensor is the simplest
     for axis in chain([None], range(local.ndim)):
         channels = 1 if axis is None else local.shape[axis]
         if channels not in sizes or local.size < _CHANNEL * channels:
             continue
+        # rows are channels
         x, y = (
             a.reshape(1, -1) if axis is None else np.moveaxis(a, axis, 0).reshape(channels, -1)
             for a in (local, reference)
@@ -425,6 +446,7 @@ def _tight(e: Evidence) -> Tolerance:
 def _fits(x: Wide, y: Wide) -> Iterator[tuple[Wide, Wide]]:
     """Yield (scale, offset): a multiple, a shift, both."""
     ones, zeros = np.ones((len(x), 1)), np.zeros((len(x), 1))
+    # least squares for each row: y = scale * x, y = x + offset, y = scale * x + offset
     power = (x * x).sum(1, keepdims=True)
     scale = np.divide((x * y).sum(1, keepdims=True), power, out=ones.copy(), where=power > 0)
     yield scale, zeros
@@ -442,6 +464,7 @@ def _wrong_node(e: Evidence) -> str:
         return ""
     if e.explained:
         return f"on reference inputs {e.explained.because}" if e.explained.change == "other" else ""
+    # no operator, attribute or edge explains it: say what float64 says
     if e.exact_local is None:
         return (
             "on reference inputs the result differs from the reference (float64 was not evaluated)"
@@ -492,6 +515,7 @@ def _gain(e: Evidence) -> float:
 
 def _share(actual: Array, reference: Array, tolerance: Tolerance | None) -> float:
     """Return the worst error relative to its allowed error."""
+    # the worst element of a mismatch is known; otherwise estimate from the largest difference
     comparison = compare(actual, reference, tolerance)
     worst = comparison.worst
     if worst is not None and worst.allowed:
@@ -505,6 +529,7 @@ def _wide(array: Array) -> Wide:
     return array if array.dtype.kind == "c" else array.astype(np.float64)
 
 
+# Each criterion returns its reason, or '' where it does not hold. `Verdict` gives the order of triage.
 _CRITERIA: Mapping[Verdict, Callable[[Evidence], str]] = {
     "random": _random,
     "overflow": _overflow,

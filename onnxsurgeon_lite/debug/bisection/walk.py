@@ -43,6 +43,8 @@ def _require_alive(future: Future[_Values]) -> None:
         raise error
 
 
+# `seen` is how far `reaches` was asked. Verdicts come a little late, so `add` looks once more at the values between the
+# bad one and `seen`.
 class _Behind:
     """The values that depend on bad ones, as far as a probe got."""
 
@@ -101,6 +103,7 @@ class Walk:
     def __post_init__(self) -> None:
         values = self.space.values
         self.comparable = {i for i, name in enumerate(values) if self.judge.can_judge(name)}
+        # the items that `every` will ask for, to guess what comes next; `_fed` is never forgotten
         self._pending = sorted(self.comparable)
         self._fed = set(self.observer.kept)
         self._uses: dict[str, int] | None = (
@@ -127,18 +130,22 @@ class Walk:
     def probe(self, items: Sequence[int]) -> dict[int, bool]:
         """Compute values from kept ones, and judge each as it arrives."""
         names, state = self.space.names(items), (self.look, *self.healed)
+        # answers hold for one look and one list of healed values: healing changes what is computed below
         answers = self.journal.known(state, names)
         part, values = self._computed(list(items))
         if part.values:
             self.judge.prepare(part.values)
             with self._threads() as pool:
+                # judge this part while the runtime computes the next
                 values = self._looking_ahead(values, items[-1], pool)
                 for name, good in self._judged(values, pool):
                     answers[name] = good
+                    # targets are judged anew in a resumed search, since the report shows their metrics
                     if name not in self.targets:
                         self.journal.add(state, name, good)
             if not all(answers.values()):
                 self._stop(values)
+            # a second look at bad constants: see `_is_another`
             for name in [n for n in part.values if not answers[n] and self._is_another(n)]:
                 answers[name] = True
                 self.journal.add(state, name, True)
@@ -150,6 +157,8 @@ class Walk:
     def _is_another(self, name: str) -> bool:
         """Return whether what reads axes or sizes is right with them: the references have others by their name."""
         index = self.space.index
+        # Both models may have a constant `axes`, each for another node. If the nodes that read ours give their
+        # references, ours is right.
         tensor = constant(index, name)
         if tensor is None or tensor.data_type not in (TensorProto.INT64, TensorProto.INT32):
             return False
@@ -163,12 +172,14 @@ class Walk:
         names = self.space.names(items)
         known = self.journal.known((self.look, *self.healed), names)
         unknown = [name for name in names if name not in known]
+        # a search for one culprit keeps what it computes; one for all culprits only what later parts read
         return _SessionPart(
             items, unknown, unknown if self._uses is None else self._crossing(items[-1])
         )
 
     def _computed(self, items: list[int]) -> tuple[_SessionPart, _Values]:
         """Return the part of these items and its values, which may be computed already."""
+        # the guess of `_looking_ahead` holds only if the search asks for exactly these items
         part, future = self._ahead or (None, None)
         self._ahead = None
         if part is None or future is None or part.items != items:
@@ -184,11 +195,13 @@ class Walk:
         if self._uses is None or not self.observer.shelves:
             return values
         values = list(values)
+        # guess: all values are good, so `origins` goes on with the next pending items
         start = bisect_right(self._pending, last)
         items = self._pending[
             start : start + max(1, self._room(self._pending[start : start + _MANY]))
         ]
         part = self._part(items) if items else None
+        # sizes of 0 are unknown sizes: the budget would not limit this part
         if part is not None and any(map(self.judge.size, part.values)):  # else nothing limits it
             compute = self.observer.ahead(part.values, part.keep)
             self._ahead = None if compute is None else (part, pool.submit(compute))
@@ -199,6 +212,7 @@ class Walk:
         if self._ahead is not None:
             _require_alive(self._ahead[1])
         self._ahead = None
+        # nothing is healed yet: these outputs are the model's own, and need no second run
         if isinstance(values, list) and len(self.healed) == self.replayed:
             found = {name: value for name, value in values if name in self.targets}
             self.reached = {n: v.array() if isinstance(v, Held) else v for n, v in found.items()}
@@ -206,6 +220,7 @@ class Walk:
     @contextmanager
     def _threads(self) -> Iterator[ThreadPoolExecutor]:
         """Yield threads; an exception does not wait for them: what they wait for ends with the runtime."""
+        # one more for the part that is computed ahead
         pool = ThreadPoolExecutor(_JUDGES + 1)
         try:
             yield pool
@@ -231,11 +246,14 @@ class Walk:
             return name, verdict.result()
 
         for name, value in values:
+            # a short queue: no more values are in memory than threads can judge
             while len(waiting) > _JUDGES or (waiting and waiting[0][2].done()):
                 yield told()
             if behind.reaches(name):
                 yield name, False
             else:
+                # what is below a value that surely can be healed is asked about again after healing: no need to judge
+                # it now
                 heals = self._uses is not None and self.judge.heals(name, value)
                 waiting.append((name, heals, pool.submit(self.judge.good, name, value)))
         while waiting:
@@ -249,10 +267,12 @@ class Walk:
     def _let_go(self, items: Sequence[int], answers: Mapping[str, bool]) -> None:
         """Forget values that no later part needs."""
         bad = [name for name, good in answers.items() if not good]
+        # searching all culprits goes forward: what no later item reads can go
         if self._uses is not None:
             if bad:
                 return  # probing again after healing starts from the kept values
             needed = {name for name, use in self._uses.items() if use > items[-1]}
+        # searching one culprit goes back: keep what the nodes before the first bad value read
         elif bad:
             self.observer.forget(bad)
             index = self.space.index

@@ -11,6 +11,7 @@ from onnxsurgeon_lite.surgery.precision.request import plan_of
 def converted(model: Model, to: str, keep: tuple[str, ...], io: bool) -> Conversion:
     """Return the model in half precision."""
     result = model.copy()
+    # a plan decides for each node; the notes are about the model before it is rewritten
     plan = plan_of(result, to, keep, io)
     notes = [*constant_notes(plan, result), *left_notes(plan)]
     kept = kept_nodes(plan)

@@ -63,11 +63,13 @@ class Effects:
         runtime: Runtime,
     ) -> dict[Site, Effect]:
         """Return the effects of roundings; they are not known inside bodies, nor before a node without a gradient."""
+        # rounding -> the values whose gradients tell its effect; `places`: rounding -> its columns in the result
         moved = {unit: _moved(unit) for unit in units if unit.scope is self.plan.main}
         places: dict[Site, slice] = {}
 
         def write(work: Derivative, slopes: Slopes) -> list[Term]:
             index, numbers = work.index, list[Term]()
+            # upstream of a node without a gradient rule the gradient lacks a part: nothing is known there
             blind = index.read_by(index.ancestors(set(walk.outputs(work.gaps))))
             for unit, names in moved.items():
                 if blind.isdisjoint(names):
@@ -93,6 +95,9 @@ class Effects:
             size = value.function("Abs")
             yield tape.op("ReduceMax", size, keepdims=0)
             yield tape.op("ReduceMin", (size > 0).where(size, inf), keepdims=0)
+        # The error of the outputs is about gradient * (rounded - value), summed up as a norm. For a large constant the
+        # gradient by its readers' results times these stands for it, times the share that rounding loses (see
+        # `_effect`).
         for name in moved:
             changed = Term(tape, name, _FLOAT)
             error = changed if _is_large(unit) else self._error(unit, value)
@@ -100,11 +105,14 @@ class Effects:
 
     def _error(self, unit: Site, value: Term) -> Term:
         limit = largest(dtypes.numpy_dtype(self.plan.narrow))
+        # a constant beyond the range is clamped to its end, so that the loss is finite
         inside = value.tape.op("Clip", value, -limit, limit) if unit.name in self.clamped else value
         rounded = inside.cast(self.plan.narrow).cast(_FLOAT)
+        # Inf - Inf would be NaN: no error where both are equal
         return rounded.equals(value).where(0.0, rounded - value)
 
     def _effect(self, unit: Site, found: Wide) -> Effect:
+        # the columns that `_numbers` made: two extremes, if asked for, then the norms
         extremes = 2 if self.extremes and unit.constant is None else 0
         error = hypot(*found[:, extremes:].flat)
         if _is_large(unit) and unit.constant is not None:

@@ -80,12 +80,15 @@ def float16_risk(
     for name, value in observer.sweep(index.producer, progress):
         if is_array(value) and value.dtype.kind == "f" and value.size:
             risk = _risk(index, name, value)
+            # of a node with several outputs, the worst one
             worst = risks.setdefault(index.producer[name], risk)
             if (risk.keep, risk.overflowing) > (worst.keep, worst.overflowing):
                 risks[index.producer[name]] = risk
+    # search which nodes must stay in float32: the goal is an error of 1, in units of the tolerance
     goal = Goal(metric=Metric("the error", _as_allowed, 1.0))
     guard = Guard(index.model, "float16", (), False, goal, [feeds], runtime, progress)
     kept, _, measured = guard.kept()
+    # `keep` from here on is what the search found, no longer the guess from the magnitudes
     found = [
         replace(risk, keep=risk.id in kept)
         for risk in risks.values()
@@ -93,6 +96,7 @@ def float16_risk(
     ]
     found.sort(key=lambda r: (not r.keep, -r.overflowing, -r.vanishing / r.elements))
     named = [risk.name or risk.id for risk in risks.values() if risk.id in kept]
+    # nodes of bodies have no measured values
     inside = sorted(kept - {risk.id for risk in risks.values()})
     return Float16Risks(found, list(dict.fromkeys(named + inside)), _said(measured))
 
@@ -128,6 +132,7 @@ def _risk(index: GraphIndex, name: str, value: Array) -> Float16Risk:
     present = magnitudes > 0
     vanishing = int((present & (magnitudes <= _VANISHING)).sum())
     clamped = tuple(read for read in index.reads[position] if _is_clamped(index, read))
+    # too large, clamped by converters, or most numbers become 0
     keep = bool(over or clamped or vanishing * 2 > int(present.sum()))
     finite = magnitudes[np.isfinite(magnitudes)]
     largest = float(finite.max(initial=0.0))

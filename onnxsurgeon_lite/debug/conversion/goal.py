@@ -43,6 +43,7 @@ class Goal:
         """
         if min_sqnr is not None and not (tolerance is None and metric is None):
             raise UsageError("there are two goals", "give --tolerance or --min-sqnr")
+        # two ways to say it: --min-sqnr, or --tolerance for the largest error
         if metric is None:
             worst, metric = (tolerance, "max_abs") if min_sqnr is None else (min_sqnr, "sqnr")
             if worst is None:
@@ -52,6 +53,7 @@ class Goal:
             abs(tolerance) < inf and (tolerance >= 0 or metric == "sqnr")
         ):
             raise UsageError(f"{tolerance} is no limit", "write --tolerance 0.01 or --min-sqnr 40")
+        # a metric of ours has a limit; any other name is a function of the user's
         if isinstance(metric, str) and (limit := Limit.of(metric, tolerance)) is not None:
             return cls(limit)
         if tolerance is None:
@@ -64,6 +66,7 @@ class Goal:
         Outputs that are not finite where their references are have (Inf, NaN).
         """
         try:
+            # a metric of all samples together (accuracy), or the worst of each sample and output
             if self.metric is not None and self.metric.whole:
                 return self._excess(self.metric.of_all(_finite(pairs)))
             found = [each for pair in _finite(pairs) for each in self._measured(*pair)]
@@ -84,6 +87,7 @@ class Goal:
         if self.limit is not None:
             return self.limit.excess(found), found
         limit = self._limit
+        # a limit of 0 allows no error at all
         return (found / limit if limit else inf if found else 0.0), found
 
     @property
@@ -114,6 +118,7 @@ class Goal:
 def require_finite(reference: Values) -> None:
     """Raise `FeedsError` if the original itself gives what is not finite."""
     for name, value in _floats(reference).items():
+        # -Inf is what masks are made of, and is allowed
         if np.isnan(_wide(value)).any() or np.isposinf(_wide(value)).any():
             raise FeedsError(
                 f"output {name!r} is not finite in float32 already, with these feeds",

@@ -53,6 +53,7 @@ class Guard:
         """Return (the ids of nodes to keep, the error as a multiple of the limit, the measured number)."""
         for values in self.reference:
             require_finite(values)
+        # nothing kept may be good enough; else search
         chosen = frozenset[str]()
         if self.simulated(chosen)[0] > 1:
             chosen = self._search()
@@ -94,12 +95,16 @@ class Guard:
     def _search(self) -> frozenset[str]:
         """Return the ids of nodes that bring the error within the limit, as few as the questions find."""
         most = _QUESTIONS if embedded_size(self.model) < _SMALL else _FEW
+        # 1. Groups of nodes to keep, the most worth first: `needs` of a rounding are the nodes that must stay for a
+        # value to stay unrounded. `left` is the predicted error with the first n groups kept.
         groups, left = by_worth(
             [self.effects.get(unit, Effect()).error for unit in self.units],
             [frozenset(step.node.doc_string for step in self._around(u)) for u in self.units],
         )
         chosen = [frozenset[str]().union(*groups[:count]) for count in range(len(groups) + 1)]
+        # 2. The fewest groups that reach the goal: the prediction says where to look, simulated runs decide.
         count = shortest(left, lambda n: self.simulated(chosen[n])[0], most)
+        # 3. Leave out single nodes of these, with the questions that are left.
         fewest = smallest(
             sorted(chosen[count]),
             lambda ids: self.simulated(frozenset(ids))[0] <= 1,
@@ -136,14 +141,18 @@ class Guard:
         found = {site.maker} if is_made and site.maker is not None else set[PrecisionStep]()
         pending = [site]
         while pending:
+            # a reader that wants the value narrow must stay; one that only moves numbers passes the question on to its
+            # results
             for step, slot in (current := pending.pop()).readers:
                 if step in found or not current.read or not step.wants(slot):
                     continue
                 found.add(step)
                 if step.node.op_type in EXACT or step.bodies:
                     pending += [made for made in step.outputs if made is not None]
+                # a body reads the value as its input
                 inner = (site for body in step.bodies for site in body.sites.values())
                 pending += (s for s in inner if s.maker is None and s.constant is None)
+            # the value leaves a body: as a result of the node that has the body
             if (holder := self._holders.get(current)) is not None and holder not in found:
                 found.add(holder)
                 pending += [made for made in holder.outputs if made is not None]
@@ -155,6 +164,7 @@ class Guard:
         found = {}
         for step in self._everywhere.plan.steps():
             for body in step.bodies:
+                # outputs of a graph have names, those of a function are names
                 for info in getattr(body.target, "output", ()):
                     if (site := body.find(getattr(info, "name", info))) is not None:
                         found[site] = step
@@ -167,6 +177,7 @@ class Guard:
         model = self.model.copy()
         index = GraphIndex.of(model)
         for position, node in enumerate(model.proto.graph.node):
+            # Inlining moves nodes, so their ids change: the documentation string carries the one that the user knows.
             node.doc_string = f"@{position}"
         for body in index.inner_bodies:
             for position, node in enumerate(body.nodes):
@@ -178,6 +189,7 @@ class Guard:
         stay = self._always.union(kept)
         index = GraphIndex.of(model)
         bodies = [("", index.nodes)] + [(b.path, list(b.nodes)) for b in index.inner_bodies]
+        # the ids that the nodes of this copy have now, of those whose own id stays
         ids = {
             f"{path}/@{position}".lstrip("/")
             for path, nodes in bodies

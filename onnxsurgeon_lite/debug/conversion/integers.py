@@ -34,6 +34,7 @@ from onnxsurgeon_lite.surgery.inlining import inline
 _WEIGHTED = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather", "LSTM", "Attention") + (
     "EmbedLayerNormalization",
 )
+# Operators with weights that the tool quantizes; with calibration, activations of others as well.
 _STATIC = (
     *_WEIGHTED, "Add", "AveragePool", "Clip", "Concat", "GlobalAveragePool", "LayerNormalization", "LeakyRelu",
     "MaxPool", "Mul", "Relu", "Reshape", "Resize", "Sigmoid", "Softmax", "Split", "Squeeze", "Transpose", "Unsqueeze",
@@ -48,6 +49,7 @@ def named(model: Model) -> Model:
     del result.proto.graph.value_info[:]
     seen: set[str] = set()
     for position, node in enumerate(result.proto.graph.node):
+        # the tools choose nodes by name, so each needs one of its own
         if not node.name or node.name in seen:
             node.name = f"@{position}"
         seen.add(node.name)
@@ -88,6 +90,7 @@ class Integers:
         """
         if not self.nodes:
             raise EditError(f"no node of the model can be quantized to {self.quantizing.to}")
+        # without a goal everything is quantized
         left = self._left() if self.goal is not None else []
         model = self._quantized(left)
         kept = [self._kept(name) for name in self.nodes if name in left]
@@ -132,6 +135,7 @@ class Integers:
         if self._excess(()) <= 1:
             return []
         layers = self._layers()
+        # as in `guard`: predicted effects order the groups, quantized models that run decide
         groups, left = by_worth(self._effects(list(layers)), list(layers.values()))
 
         def first(count: int) -> list[str]:
@@ -162,6 +166,7 @@ class Integers:
     def _layers(self) -> dict[Layer | Activation, frozenset[str]]:
         """Return what is quantized, with the nodes that must stay in float for it to be, too."""
         found: dict[Layer | Activation, frozenset[str]] = {}
+        # activation -> the nodes around it: a pair of quantizers stays as long as one of them is quantized
         around = defaultdict[str, set[str]](set)
         for name in self.nodes:
             node = self.index.nodes[self.index.named[name][0]]
@@ -197,6 +202,7 @@ class Integers:
         """Return what was tried, without what something smaller is better than."""
         found: list[tuple[int, float, float]] = []
         best = inf
+        # from the smallest model to the largest: each further one must be better than all before
         for left, point in sorted(self.points.items(), key=lambda item: item[1].share):
             if point.excess < best:
                 best = point.excess

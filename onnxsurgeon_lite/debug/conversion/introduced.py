@@ -15,6 +15,7 @@ def introduced(guard: Guard, kept: Collection[str]) -> list[Introduced]:
     """Return what the roundings of each node's results and constants do, to first order, the largest first."""
     by_step = defaultdict[PrecisionStep, list[Site]](list)
     for unit in guard.units:
+        # a result counts for its maker, a constant for all that read it
         for step in [unit.maker] if unit.constant is None else [r for r, _ in unit.readers]:
             if step is not None:
                 by_step[step].append(unit)

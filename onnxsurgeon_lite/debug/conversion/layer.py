@@ -30,6 +30,7 @@ class Activation:
         """Return how far quantizing moves the outputs."""
         value = Term(work.tape, self.result, _FLOAT)
         step = _range(value) / _LEVELS
+        # a grid over the range that the value really has
         gap = value - (value / step).function("Round") * step
         return _norm(slopes[self.result] * gap)
 
@@ -56,6 +57,7 @@ class Layer:
     def of(cls, index: GraphIndex, node: NodeProto, quantizing: Quantizing) -> "Layer":
         """Read a node of the float model. Its activations count as values where calibration places pairs on them."""
         given = ""
+        # the first weight with two axes or more, and the first activation
         tensor = None
         for name in node.input:
             found = constant(index, name) if name else None
@@ -69,18 +71,22 @@ class Layer:
             return cls(node.output[0], given, 1.0, 1.0, 0.0, is_whole)
         weight = index.model.array(tensor)
         last = node.op_type in ("MatMul", "Gemm", "Gather")
+        # products for one number of the result: the weight's elements by its output channels
         terms = weight.size / weight.shape[-1 if last else 0] if given else 1.0
         error = _rms(_quantized(weight, -1 if last else 0, quantizing), weight)
         return cls(node.output[0], given, terms, _rms(weight), error, is_whole)
 
     def effect(self, work: Derivative, slopes: Slopes) -> Term:
         """Return how far quantizing moves the outputs."""
+        # Independent errors of n products add up to sqrt(n) times one of them: x * error of the weight, weight * error
+        # of x.
         slope = _norm(slopes[self.result]) * sqrt(self.terms)
         if not self.given:
             return slope * self.error
         value = Term(work.tape, self.given, _FLOAT)
         square = work.tape.op("ReduceMean", value * value, keepdims=0) * self.error**2
         if self.is_whole:
+            # rounding to a step has a standard deviation of step / sqrt(12)
             step = _range(value) * (self.size / _LEVELS / sqrt(12))
             square += step * step
         return slope * square.function("Sqrt")
@@ -99,6 +105,7 @@ def _range(value: Term) -> Term:
 def _quantized(weight: Array, axis: int, quantizing: Quantizing) -> Array:
     """Return a weight as the tool's integers hold it, roughly."""
     if quantizing.to != "int8":
+        # 4 bits: blocks of 32 along the rows; the last one is filled up
         blocks = np.resize(weight.swapaxes(-1, -2), (-(-weight.size // _BLOCK), _BLOCK))
         flat = rounded(blocks, 4, 0).ravel()[: weight.size]
         return flat.reshape(weight.swapaxes(-1, -2).shape).swapaxes(-1, -2)

@@ -33,6 +33,8 @@ class Simulating(Rewriting):
         self.raw: dict[Site, str] = {}
         self.units: list[Site] = []
 
+    # `names[narrow or not]` of a value in the rewritten graph. Example: narrow `h` is made as `h_wide`, and `h` is its
+    # rounding; a constant `w` that is read narrow gets a second value `w_rounded`.
     def _named(self, site: Site) -> dict[bool, str]:
         if site.is_narrow and site.constant is None:
             if self.is_rounded(site):
@@ -71,12 +73,14 @@ class Simulating(Rewriting):
         assert site.constant is not None
         self.units.append(site)
         array = self.model.array(site.constant)
+        # a Cast would make Inf of numbers beyond the range, which a converter clamps
         half = narrowed(array, dtypes.numpy_dtype(self.plan.narrow)).astype(np.float32)
         yield helper.make_node("Constant", [], [names[True]], value=dtypes.from_array(half))
 
     def _rounding(self, site: Site, name: str, result: str) -> Iterator[NodeProto]:
         self.units.append(site)
         half = f"{result}\x01half"
+        # to the narrow dtype and back: the same numbers, in float32
         yield helper.make_node("Cast", [name], [half], to=self.plan.narrow)
         yield helper.make_node("Cast", [half], [result], to=TensorProto.FLOAT)
 

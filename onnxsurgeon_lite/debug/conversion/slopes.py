@@ -45,9 +45,11 @@ def measured(
     Raises:
         EditError: the model cannot be differentiated. RuntimeFailure: it does not run.
     """
+    # only float32 outputs have a gradient
     outputs = [n for n, v in next(iter(right)).items() if getattr(v, "dtype", None) == np.float32]
     work = Derivative.of(_with_total(model, outputs), [_TOTAL])
     slopes = work.gradients(_TOTAL, work.tape.number(1.0, _FLOAT), names, strict=False)
+    # one output with all numbers: one run forwards and backwards for each sample
     numbers = work.tape.concat(*map(work.tape.flat, write(work, slopes)))
     del work.index.model.proto.graph.output[:]
     work.output(_NUMBERS, numbers, helper.make_tensor_type_proto(_FLOAT, [None]))
@@ -64,6 +66,7 @@ def _with_total(model: Model, outputs: Sequence[str]) -> Model:
     kinds = {output.name: output.type for output in graph.output}
     sums = []
     for name in outputs:
+        # the sum over all elements of sign * element; the signs are inputs, so that each sample has others
         weighted, total = f"{_TOTAL}\x01{name}", f"{_TOTAL}\x01{name}\x01"
         sums.append(total)
         graph.input.add(name=_sign(name), type=kinds[name])
@@ -79,6 +82,7 @@ def _signs(outputs: Sequence[str], right: Values, goal: Goal, seed: int) -> dict
     rng, found = np.random.default_rng(seed), dict[str, Array]()
     for name in outputs:
         value = np.asarray(right[name])
+        # scaled, so that errors of outputs of other magnitudes can be added
         signs = rng.choice(np.array([-1, 1], np.float32), value.shape)
         found[_sign(name)] = signs / np.float32(goal.scale(value))
     return found

@@ -14,6 +14,7 @@ class Spooled:
     def __init__(self, samples: Iterable[Values]) -> None:
         """Store all."""
         self._file, self._starts = tempfile.TemporaryFile(), list[int]()  # noqa: SIM115
+        # the file is deleted when it is closed
         weakref.finalize(self, self._file.close)
         for values in samples:
             self._starts.append(self._file.tell())

@@ -50,9 +50,11 @@ def read_trace(path: Path) -> list[TimedRun]:
         RuntimeFailure: the runtime's trace is not understood.
     """
     try:
+        # Chrome's format: "X" is an event with a start and a duration, in microseconds
         events = [e for e in json.loads(path.read_bytes()) if e.get("ph") == "X"]
         spans = [(e["ts"], e["ts"] + e["dur"]) for e in events if e["name"] == "model_run"]
         ends = (e for e in events if e["cat"] == "Node" and e["name"].endswith(_KERNEL))
+        # of two that start together the longer one first: it holds the other
         kernels = sorted(map(_kernel, ends), key=lambda kernel: (kernel.start, -kernel.seconds))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RuntimeFailure(f"the runtime's profile is not understood: {error!r}") from error
@@ -70,6 +72,7 @@ def _nested(kernels: Sequence[Kernel]) -> list[Kernel]:
     outer: list[Kernel] = []
     holders: list[Kernel] = []
     for kernel in kernels:
+        # leave the loops that have ended; what starts within one belongs to it
         while holders and kernel.start >= holders[-1].start + holders[-1].seconds:
             holders.pop()
         (holders[-1].inside if holders else outer).append(kernel)

@@ -40,10 +40,12 @@ def _elements(shape: Shape | None) -> int:
 
 def _convolved(weight: int) -> Counted:
     """Each element of the output sums over a filter."""
+    # a weight [channels out, channels in / groups, ...]: the filter is all but the first axis
     return lambda inputs, outputs: _elements(outputs[0]) * _elements(_known(inputs[weight])[1:])
 
 
 def _gemm(inputs: Shapes, outputs: Shapes) -> int:
+    # A is [m, k] or [k, m]: its elements by m are k
     rows = _known(outputs[0])[0]
     return _elements(outputs[0]) * (_elements(inputs[0]) // rows) if rows else 0
 
@@ -57,6 +59,7 @@ def _recurrent(inputs: Shapes, outputs: Shapes) -> int:
 def _attention(inputs: Shapes, outputs: Shapes) -> int:
     """Query times key, then that times value."""
     past = inputs[4] if len(inputs) > 4 else None
+    # as many keys as the sequence has, and those of the past
     length = _known(inputs[1])[-2] + (past[-2] if past else 0)
     return (_elements(inputs[0]) + _elements(outputs[0])) * length
 
@@ -69,6 +72,7 @@ def _einsum(inputs: Shapes, equation: str) -> int | None:
         if shape is None or "." in term or len(term) != len(shape):
             return None
         for index, size in zip(term, shape, strict=True):
+            # an index of size 1 broadcasts
             sizes[index] = max(size, sizes.get(index, 1))
     return prod(sizes.values()) * (len(terms) - 1)
 

@@ -23,6 +23,7 @@ def parts(original: GraphIndex, executed: Iterable[NodeProto]) -> list[TimedPart
     A kernel whose result the model does not know, such as a product before it is reshaped, belongs to the part of
     the next one whose result it knows. A change of layout belongs to none.
     """
+    # value that only the runtime has -> the kernels that made it; parts so far: (values of the model, kernels)
     behind: dict[str, list[str]] = {}
     ends: list[tuple[list[str], list[str]]] = []
     known: set[str] = set()
@@ -36,6 +37,7 @@ def parts(original: GraphIndex, executed: Iterable[NodeProto]) -> list[TimedPart
             known |= set(new)
     return [
         TimedPart(
+            # the nodes between the values that kernels made and these
             sorted(original.ancestors(values, stop=known - set(values))),
             list(dict.fromkeys(kernels)),
         )

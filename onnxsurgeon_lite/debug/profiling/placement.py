@@ -87,9 +87,11 @@ def placement(index: GraphIndex, runtime: Runtime) -> Placement | None:
         Counter[str](),
         list[tuple[str, str, str]](),
     )
+    # each node is named by its id
     ids = {node.name for node in walk.with_inner(model.proto.graph.node)}
     for provider, nodes in runtime.placed:
         number = None
+        # a provider that compiles its nodes as one part; the CPU runs node by node
         if not provider.startswith(WHOLE):
             number = numbers.total()
             numbers[provider] += 1
@@ -98,6 +100,7 @@ def placement(index: GraphIndex, runtime: Runtime) -> Placement | None:
                 max(0, name.find(FUNCTION_PATH)) :
             ]  # what is before it says which call it is of
             where[own].setdefault(provider, number)
+            # no id, and not of a function: the runtime made it
             if own == name and own not in ids:
                 made.append((provider, op_type, name))
     if runtime.options.opt != "none" and not where.keys() >= ids:
@@ -141,6 +144,7 @@ def _take_fused(index: GraphIndex, model: Model, runtime: Runtime, where: dict[s
         found = parts(index, load(path).proto.graph.node)
     fed = _fed(index)
     for part in found:
+        # the placed kernels of the part; what the last one has stands for all
         kernels = [where[name] for name in part.kernels if name in where]
         for node_id in map(index.node_id, part.positions) if kernels else ():
             if node_id in fed:

@@ -48,6 +48,7 @@ def profile(
         for name, value in feeds.items():
             element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
             runtime.put(name, value, element or None)
+        # the trace is in a folder that goes with the block
         written = runtime.profile(list(feeds), list(index.outputs), runs + 1)
         timed = read_trace(written)[1:]  # the first run allocates
         ran = load(optimized) if writes else index.model.copy()
@@ -63,6 +64,7 @@ def profile(
 
 def _name(nodes: Iterable[NodeProto], kernels: Iterable[Kernel]) -> None:
     """Name nodes without a name, such as those of functions, as their kernels are called: they run in this order."""
+    # per operator: nodes without a name, and names of kernels that no node has; matched in order if as many
     known = {node.name for node in nodes}
     unnamed, called = defaultdict[str, list[NodeProto]](list), defaultdict[str, list[str]](list)
     for node in nodes:
@@ -88,6 +90,7 @@ class _Attribution:
 
     def profile(self, runs: Sequence[TimedRun]) -> Profile:
         first, seconds = runs[0].kernels, _medians(runs)
+        # kernels by name: one in a loop runs several times
         nodes = {k.name: ProfiledNode(k.name, k.op_type, k.provider, times=0) for k in first}
         for kernel in first:
             node = nodes[kernel.name]
@@ -98,6 +101,7 @@ class _Attribution:
         named = {node.name: node for node in self.executed.nodes}
         kernels = {kernel.name: kernel for kernel in first}
         shapes = self._shapes()
+        # of the kernels of a part, the one that computes most gets the arithmetic and the weights
         for part in parts(self.original, (named[name] for name in nodes if name in named)):
             members = [nodes[name] for name in part.kernels]
             self._place(part.positions, members)
@@ -119,6 +123,7 @@ class _Attribution:
     def _cost(self, positions: Sequence[int], kernel: Kernel, shapes: Mapping[str, Shape]) -> Cost:
         """Return what nodes of the model compute, and the weights that they are the first to read."""
         counts = [self._macs(position, shapes) for position in positions]
+        # without shapes in the model, the kernel's own tell; padded ones would count too much
         is_padded = kernel.name.endswith("_nchwc")  # its channels are a multiple of the block
         if None in counts and not is_padded and (own := _macs_of(kernel)):
             counts = [own]
@@ -198,13 +203,16 @@ def _live(
 ) -> tuple[list[HeldTensor], int]:
     """Say of each node how many bytes are in memory while it runs; return the tensors at the peak, and where."""
     known = {node.name: place for place, node in enumerate(executed.nodes)}
+    # position in the executed graph of each kernel, None for one of a body
     order = [known.get(node.name) for node in nodes]
+    # value -> the kernel that reads it last; outputs stay to the end
     last: dict[str, int] = {}
     for place, position in enumerate(order):
         if position is not None:  # what its bodies capture is read, too
             names = (*executed.nodes[position].output, *executed.needs[position])
             last |= dict.fromkeys(names, place)
     last |= dict.fromkeys(executed.outputs, len(order))
+    # walk once: add what a kernel makes, note the sum, drop what it read last
     live: dict[str, int] = {}
     most, held, peak = -1, list[HeldTensor](), 0
     for place, (node, position) in enumerate(zip(nodes, order, strict=True)):
@@ -220,6 +228,7 @@ def _live(
 
 def _sizes(kernel: Kernel, names: Sequence[str]) -> dict[str, int]:
     """Return the bytes of each output; the trace tells their sum, and their shapes."""
+    # split the sum by the number of elements
     elements = [max(1, prod(shape)) for shape in kernel.outputs]
     if len(names) != len(elements):
         return {names[0]: kernel.output_bytes} if names else {}

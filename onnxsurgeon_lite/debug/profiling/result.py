@@ -114,6 +114,7 @@ class Profile(Shown):
 
     def by_module(self) -> dict[str, Cost]:
         """Return module path -> the cost of all in it, parents before children; '' is the whole model."""
+        # a node counts for each module that it lies in
         pairs = [(path, node.cost) for node in self.nodes for path in chain([""], node.modules)]
         found = _summed(pairs)
         return {path: found[path] for path, _ in pairs}

@@ -15,6 +15,7 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.untrusted import text_of
 
+# Layers are called `conv1 + relu1`, `a || b`, `PWN(mul, add)`, `{ForeignNode[first...last]}`.
 _BETWEEN = re.compile(r" \+ | \|\| |, ")
 _OPENING = re.compile(r"^(?:PWN\(|\(|\{ForeignNode\[)+")
 _IN_METADATA = re.compile(r"\[ONNX Layer: (.*)\]", re.DOTALL)
@@ -31,6 +32,7 @@ def is_profile(path: Path) -> bool:
         return file.read(64).lstrip()[:1] == b"["
 
 
+# `trtexec` writes [{"count": runs}, {"name": layer, "averageMs": ..., "medianMs": ...}, ...]
 def read_profile(path: Path, index: GraphIndex, layers: Path | None = None) -> Profile:
     """Return the times of TensorRT's layers, and the nodes of the model that each one runs.
 
@@ -91,6 +93,7 @@ def _layers(path: Path) -> dict[str, tuple[str, str]]:
 def _positions(name: str, metadata: str, index: GraphIndex) -> Iterator[int]:
     """Yield the nodes that a layer stands for, in order, as far as its name and its metadata say."""
     # what is between two brackets is a name, whatever it contains
+    # "[ONNX Layer: conv1]\x1e[ONNX Layer: relu1]"
     listed = map(_IN_METADATA.fullmatch, metadata.split("\x1e"))
     names = [match[1] for match in listed if match] or _split(name, index)
     found = dict.fromkeys(position for each in names for position in _called(each, index))

@@ -65,6 +65,7 @@ def rounded(array: Array, bits: int, channels: int) -> Array:
         return array.astype(np.float16).astype(array.dtype)
     wide = array.astype(np.float64)
     others = tuple(axis for axis in range(array.ndim) if axis != channels % array.ndim)
+    # the largest magnitude of a channel becomes the largest integer: 7 of 4 bits, 127 of 8
     scale = np.abs(wide).max(axis=others, keepdims=True) / (2 ** (bits - 1) - 1)
     steps = np.rint(np.divide(wide, scale, out=np.zeros_like(wide), where=scale > 0))
     made: Array = (steps * scale).astype(array.dtype)
@@ -93,6 +94,7 @@ def bits_per_layer(
     output = of or next(iter(index.outputs), "")
     weights = _weights(index, output)
     right = [_tensor(index, feeds, runtime, output) for feeds in samples]
+    # SQNR in dB = 10 log10(energy of the output / energy of its error): the budget is that error
     energy = sum(float((value.astype(np.float64) ** 2).sum()) for value in right)
     _weigh(index, output, weights, samples, runtime)
     budget = energy * 10 ** (-wanted_db / 10)
@@ -103,6 +105,7 @@ def bits_per_layer(
         reached = min(sqnr(a, b) for a, b in zip(actual, right, strict=True))
         if reached >= wanted_db:
             break
+        # the prediction was too good: allow less, by what is missing, at least half a decibel
         budget *= 10 ** (min(reached - wanted_db, -_STRICTER) / 10)
     total = sum(weight.losses[bits] for weight, bits in chosen)
     return BitsPerLayer(
@@ -149,6 +152,7 @@ class _Weight:
 def _weights(index: GraphIndex, of: str) -> list[_Weight]:
     """Return the weights that an output depends on."""
     found: dict[str, _Weight] = {}
+    # a weight that several nodes read has the axis of the first
     for place in sorted(index.ancestors([of])):
         node = index.nodes[place]
         for name in node.input:
@@ -184,6 +188,8 @@ def _weigh(
     work = Derivative.of(index.model, [of])
     work.require_floats([of])
     kind = work.index.types[of]
+    # With random signs s, the square of the gradient of s * output by a weight is on average the sum of the squares of
+    # the gradients of all elements of the output by it.
     found = work.gradients(of, work.input(_SIGNS, kind), [weight.name for weight in weights])
     work.require_dependent(of, [weight.name for weight in weights], found)
     terms = {found[weight.name].name: weight for weight in weights}
@@ -197,6 +203,7 @@ def _weigh(
             observer.feed(feeds | {_SIGNS: signs})
             for term, slope in observer.sweep(terms):
                 weight = terms[term]
+                # the mean over all probes
                 squares = np.asarray(slope, np.float64) ** 2 / _PROBES
                 for bits in weight.losses:
                     error = weight.in_bits(bits).astype(np.float64) - weight.array.astype(
@@ -207,6 +214,8 @@ def _weigh(
 
 def _cheapest(weights: Sequence[_Weight], budget: float) -> list[tuple[_Weight, int]]:
     """Return the bits of weights such that their losses are within the budget, at the least bytes."""
+    # Choices for the weights so far, as (bytes, loss, bits of each): only those that no other beats in both bytes and
+    # loss. So the first that is left in the end has the least bytes.
     front: list[tuple[int, float, Shape]] = [(0, 0.0, ())]
     for weight in weights:
         grown = [
@@ -220,6 +229,7 @@ def _cheapest(weights: Sequence[_Weight], budget: float) -> list[tuple[_Weight, 
             if choice[1] < least:
                 least = choice[1]
                 front.append(choice)
+        # thinned out evenly; the last one loses least and stays, so that the budget can be met
         front = front[:: -(-len(front) // _FRONT)] + front[-1:]
     return list(zip(weights, front[0][2], strict=True))
 

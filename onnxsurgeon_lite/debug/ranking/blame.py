@@ -59,6 +59,8 @@ def blame(
         ReferenceSetError: no output has a reference that it can be compared with.
     """
     quantizers = Quantizers.of(index)
+    # Rounding has no gradient: take that of a model without it, and count what rounding does among the introduced
+    # errors.
     smooth = smoothed(index, quantizers)
     part = index if smooth is None else GraphIndex.of(smooth)
     given = feeds if smooth is None else widened(feeds)
@@ -67,6 +69,7 @@ def blame(
     with computed_references(index, feeds, runtime) as actual:
         values = FloatValues(index, quantizers, references, feeds)
         target = _target(values, actual, of)
+        # the run's own values, which show what each node rounds
         own = replace(actual, entries={**fed, **actual.entries})
         stored = [references] if smooth is None else [references, own]
         sides = [FloatValues(part, quantizers, s, given).behind_quantizers() for s in stored]
@@ -76,6 +79,7 @@ def blame(
         nodes_alone.feed(given)
         slopes = _Slopes.of(_typed(nodes_alone), target, list(places))
         introduced = _Introduced(sides, nodes_alone)
+        # node -> (share, value) of each of its values
         found: dict[int, list[tuple[float, str]]] = defaultdict(list)
         unknown = []
         for name, share in slopes.times(introduced, given, progress):
@@ -112,6 +116,7 @@ class _Target:
 def _target(values: FloatValues, actual: ReferenceSet, of: str | None) -> _Target:
     """Return the output, or the worst one."""
     names = [of] if of else list(values.index.outputs)
+    # outputs that can be compared; of several the one with the worst SQNR
     found = []
     for name in (n for n in names if n in values.known):
         pair = actual.read(name), values.read(name)
@@ -153,6 +158,8 @@ class _Introduced:
         errors = [self._on(side, names) for side in self.sides]
         if len(errors) == 1:
             return errors[0]
+        # Without roundings, on reference inputs: `a` is the error that a node introduces; on the run's own inputs `b`
+        # is minus what it rounds.
         pairs = {name: (errors[0][name], errors[1].get(name)) for name in names}
         return {n: a if a is None or b is None else a - b for n, (a, b) in pairs.items()}
 
@@ -196,7 +203,10 @@ class _Slopes:
         known = [name for name in names if name in work.index.producer]
         terms: dict[str, list[str]] = defaultdict(list)
         for name, term in work.gradients(target.name, weights, known, strict=False).items():
+            # values may share a gradient: after an Add, both operands have that of the sum
             terms[term.name].append(name)
+        # Weights of the output's elements: the error itself, so that the products sum up to its energy. They are scaled
+        # to at most 1, as half precision holds no more, and the scale is put back into the shares.
         largest = float(np.abs(target.error).max(initial=0.0)) or 1.0
         energy = float((target.error**2).sum()) or 1.0
         scaled = (target.error / largest).astype(numpy_dtype(kind.tensor_type.elem_type))

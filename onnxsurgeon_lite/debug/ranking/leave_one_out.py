@@ -108,6 +108,7 @@ def _reaching(
     def with_these(layers: Sequence[LeftOut]) -> float:
         return parts.output_db([int(layer.id[1:]) for layer in layers])
 
+    # first add the best layers until it is enough, then take back those that turn out not to be needed
     chosen, reached, enough = list[LeftOut](), before, wanted + _MARGIN
     for layer in layers:
         if reached >= enough:
@@ -146,6 +147,7 @@ class _Partial:
         node, quantizers = self.index.nodes[position], self.quantizers
         if node.op_type not in _QUANTIZED.split():
             return False
+        # quantized operands and a quantized result, or at least a quantized weight
         read = [
             name for name in node.input if name in quantizers.weights | quantizers.sources.keys()
         ]
@@ -154,6 +156,7 @@ class _Partial:
 
     @cached_property
     def _references(self) -> RunValues:
+        # output -> the float model's value
         names = [n for n in self.index.outputs if self._origin(n, self.theirs.producer)]
         theirs = {name: self._origin(name, self.theirs.producer) for name in names}
         given = {name: value for name, value in self.feeds.items() if name in self.theirs.inputs}
@@ -183,6 +186,7 @@ class _Partial:
                     result.graph.initializer.append(tensor)
         kept = set(self.layers) - set(left)
         for behind, source in self.quantizers.sources.items():
+            # the pair goes if no quantized layer makes or reads the value; -1 is an input of the model
             around = {self.index.producer.get(source, -1)}.union(self.index.users(behind))
             if not around & kept:
                 self._bypass(result, behind, source)
@@ -203,6 +207,7 @@ class _Partial:
         node = model.graph.node[self.index.producer[behind]]
         assert node.op_type == DEQUANTIZE
         maker = self.theirs.producer.get(self._origin(behind, self.theirs.producer))
+        # Quantizers merge a Relu into the range of the pair behind it: without the pair it must come back.
         cuts = maker is not None and self.theirs.nodes[maker].op_type in _RELU
         merged = cuts and source in self.index.producer
         plain = helper.make_node("Identity", [source], [behind])

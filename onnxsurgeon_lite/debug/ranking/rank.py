@@ -78,6 +78,7 @@ def rank(
     observer = Observer(index, runtime)
     observer.feed(feeds)
     made = observer.sweep(places, progress, values.hold)
+    # once in the whole model, once each from references alone
     total = {name: sqnr(value, values.read(name)) for name, value in made}
     own = {n: sqnr(v, values.read(n)) for n, v in alone(values, observer, list(total), progress)}
     found = []
@@ -95,6 +96,7 @@ def measured(values: FloatValues) -> dict[str, int]:
         ReferenceSetError: there is none.
     """
     index, sources = values.index, values.quantizers.sources
+    # the value behind a pair of quantizers belongs to the node before them
     makers = {name: index.producer.get(sources.get(name, name)) for name in values.known}
     places = {name: place for name, place in makers.items() if place is not None}
     if not places:
@@ -117,6 +119,7 @@ def alone(
         try:
             yield from next(part.run(part.part())).items()
         except RuntimeFailure:
+            # one that cannot run spoils the part: run each alone
             for name in together if len(together) > 1 else ():
                 yield from alone(values, observer, [name], lambda _: None)
             yield from ((name, None) for name in together if len(together) == 1)

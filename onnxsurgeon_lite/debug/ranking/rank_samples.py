@@ -34,6 +34,7 @@ class _Ranking:
         self.job, self.index = job, GraphIndex.of(job.model)
         self._other = None if job.other is None else GraphIndex.of(job.other)
         self._stack = ExitStack()
+        # one for the model, one for the model that computes the references
         self._runtimes = [self._stack.enter_context(runtime_of(job.options)) for _ in range(2)]
 
     def __call__(self, samples: Sequence[Sample]) -> Iterator[list[RankedNode]]:
@@ -53,6 +54,7 @@ class _Ranking:
 
 def over_samples(rankings: Iterable[list[RankedNode]]) -> list[RankedNode]:
     """Return each node with what it loses on the sample where it loses most."""
+    # (node, value) -> its results on all samples
     found = defaultdict[tuple[str, str], list[RankedNode]](list)
     for ranking in rankings:
         for node in ranking:

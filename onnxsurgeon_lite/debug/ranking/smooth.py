@@ -20,6 +20,7 @@ def smoothed(index: GraphIndex, quantizers: Quantizers) -> Model | None:
 
     Weights stay as they are rounded.
     """
+    # half precision shows in weights or inputs
     half = [t for t in walk.initializers(index.model.proto) if t.data_type in _HALF]
     halves = half or any(v.type.tensor_type.elem_type in _HALF for v in index.inputs.values())
     if not quantizers.sources and not halves:
@@ -44,6 +45,7 @@ def _clip(model: Model, index: GraphIndex, quantizers: Quantizers) -> None:
     for behind, source in quantizers.sources.items():
         node, grid = model.proto.graph.node[index.producer[behind]], quantizers.grids[behind]
         element, limits = index.element_of(source), list[str]()
+        # a range for each channel is no Clip: nothing is cut off then
         for limit in () if grid.scale.ndim or not element else grid.range(()):
             limits.append(f"{behind}\x01{len(limits)}")
             number = np.asarray(limit, numpy_dtype(element))
@@ -55,6 +57,7 @@ def _clip(model: Model, index: GraphIndex, quantizers: Quantizers) -> None:
 def _widen(model: Model) -> None:
     """Make all half precision float32; weights are cast when the model runs."""
     proto = model.proto
+    # weights stay as stored, under another name; a Cast at the start of the graph makes them float32
     for graph in walk.graphs(proto):
         casts = [_cast_behind(t) for t in graph.initializer if t.data_type in _HALF]
         nodes = casts + list(map(_copy, graph.node))

@@ -49,6 +49,7 @@ class Questions:
 
     def __post_init__(self) -> None:
         # threads that stay: the processes that they start end with them
+        # with one condition no thread is started: `answer` asks it
         for ask in self.asks[1:] and self.asks:
             Thread(target=self._serve, args=(ask,), daemon=True).start()
 
@@ -56,6 +57,8 @@ class Questions:
         """Ask about the next models at once, where several can be asked and the first is not known."""
         if len(self.asks) == 1:
             return
+        # One question for each condition, all at once. If the first is answered already, these are the candidates of
+        # the turn before: the search takes their answers first.
         chosen = {each.key: each for each in islice(unknown, len(self.asks))}
         if next(iter(chosen), "") in self._known:
             return
@@ -68,6 +71,7 @@ class Questions:
 
     def answer(self, failing: Failing) -> Reason | None:
         """Return why a model fails, the wanted reason before others."""
+        # pop: an answer is used once, then the journal has it
         if (future := self._known.pop(failing.key, None)) is not None:
             return future.result()[0]
         reason, asked = self._once_in_runs(self.asks[0], failing)
@@ -84,6 +88,7 @@ class Questions:
 
     def _once_in_runs(self, ask: Ask, failing: Failing) -> _Answer:
         reason = None
+        # a failure that comes now and then: the first wanted reason counts
         for number in range(1, self.runs + 1):
             reason = ask(failing)
             if reason == self.wanted:

@@ -43,6 +43,7 @@ from onnxsurgeon_lite.tensors.dtypes import (
 )
 from onnxsurgeon_lite.tensors.references import ReferenceSet, write_test_data
 
+# Parts of messages: `process died: SIGSEGV`; quoted names; ` (node ...)`; words; numbers with or without exponent.
 _DIED = re.compile(r"process died: (\w+)")
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`")
 _PLACE = re.compile(r" \(node [^()]*\)")
@@ -84,6 +85,7 @@ def reason_of(error: RuntimeFailure, names: Collection[str]) -> Reason:
 
 def alike(message: str, names: Collection[str]) -> str:
     """Return what messages about one failure share: no names, no numbers, no places."""
+    # "Gemm node 'fc1' failed: 3 != 4" -> "Gemm node '_' failed: # != #"
     text = _QUOTED.sub("'_'", _PLACE.sub("", message))
     text = _WORD.sub(lambda word: "_" if word[0].strip(".:") in names else word[0], text)
     return " ".join(_NUMBER.sub("#", text).split())
@@ -137,6 +139,7 @@ class Condition:
             reason = self._seen(failing)
         except RuntimeFailure as error:
             reason = reason_of(error, failing.names)
+        # `pattern` of `slower` is a ratio, no regular expression
         if reason is None or self.kind != "slower" and not re.search(self.pattern, reason.said):
             return None
         return reason if self.kind in ("stops", reason.kind) else None
@@ -146,6 +149,7 @@ class Condition:
             problem = "".join(check(failing.model, full=True).problem.splitlines()[:1])
             return Reason("invalid", alike(problem, failing.names), problem) if problem else None
         if self.kind == "slower":
+            # only the ratio of two settings on this machine counts, not the seconds
             ratio = self._seconds(failing, self.usual) / self._seconds(failing, self.other)
             said = f"{ratio:.3g} times as long"
             return Reason("slower", "", said) if ratio >= float(self.pattern) else None
@@ -153,6 +157,7 @@ class Condition:
             return self._mismatch(failing)
         values = self.ran(failing, self.usual)
         if found := _NOT_FINITE.get(self.kind):
+            # NaN in the feeds explains NaN in the outputs: no failure
             fed, made = (
                 any(found(a).any() for a in _floats(held)) for held in (failing.feeds, values)
             )
@@ -164,6 +169,8 @@ class Condition:
         for name, _, compared in self.compared(failing):
             if not compared.match:
                 text, said = compared.reason, f"{name!r}: {gap(compared)}"
+                # The verdict is part of the reason: while the model shrinks, the same node must be wrong for the same
+                # cause.
                 for culprit in self._culprits(failing)[:1]:
                     said += f"; culprit {culprit.op_type} {culprit.id}"
                     for finding in culprit.findings[:1]:
@@ -176,6 +183,7 @@ class Condition:
         values, rule = self.ran(failing, self.usual), ValueRule.of(failing.index, self.tolerance)
         if self.references is not None:
             rule = rule.beside(self.references)
+        # stored references, or the same model under the other settings
         expected: RunValues = self.stored(failing) or self.ran(failing, self.other)
         for name, value in expected.items():
             for compared in rule.each(name, values[name], value, ()).values():
@@ -197,9 +205,11 @@ class Condition:
         """Return where the sides part; none where that cannot be searched."""
         sides = list[tuple[Runtime, Runtime | None]]()
         for options in (self.usual, self.other):
+            # as `osl.bisect` does: each side without optimization, and with it where the runtime shows its graph
             plain = self.started(replace(options, opt="none", lean=True))
             optimized = options.opt != "none" and plain.abilities.optimized_graph
             sides.append((plain, self.started(options) if optimized else None))
+        # what each side is called in verdicts: its runtime or operators, else `opt=all`
         named = [(words_of(o) or ["", f"opt={o.opt}"])[1] for o in (self.other, self.usual)]
         search, feeds = Search(self.tolerance), failing.feeds
         with ExitStack() as stack, suppress(SurgeonError):
@@ -212,6 +222,7 @@ class Condition:
 
     def _seconds(self, failing: Failing, options: RuntimeOptions) -> float:
         """Return how long the fastest of some runs takes, after a first one."""
+        # the first run opens the session and warms up
         self.ran(failing, options)
         runtime, taken = self._started[options], list[float]()
         for _ in range(_RUNS):
@@ -298,10 +309,13 @@ class FailingProgram:
                 raise UsageError(f"{self.command!r} cannot be run: {error}") from error
         output = printed.decode(errors="replace").replace(name, "")
         found = re.search(self.says, output)
+        # No failure: the pattern is not in the output, nothing says what a failure is and the code is 0, or another
+        # code.
         if found is None or not (self.says or code) or self.code not in (None, code):
             return None
         kind = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         said = "".join(output.strip().splitlines()[-1:])
+        # what must stay the same: what the pattern matched, else the last line
         same = found[0] if self.says else said
         if self.says:  # the whole line, which names more
             said = output[output.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0] or same

@@ -71,6 +71,7 @@ def keeping(failing: Failing, kept: Collection[int], seen: SeenValues, frozen: b
     if not kept:
         raise EditError("a model needs a node")
     index = failing.index
+    # Constant nodes come along with their readers
     makers = index.makers(index.read_by(kept))
     nodes = {*kept, *(place for place in makers if index.nodes[place].op_type == "Constant")}
     inputs = sorted(index.read_by(nodes) - index.made_by(nodes) - index.initializers.keys())
@@ -81,7 +82,9 @@ def keeping(failing: Failing, kept: Collection[int], seen: SeenValues, frozen: b
         own = [name for name in index.nodes[place].output if name]
         readers = index.readers(own)
         for_others = [n for n in own if n in index.outputs or not nodes.issuperset(readers[n])]
+        # an output that others read is an output of the cut; a node that none reads keeps its first one
         ends += for_others if any(readers.values()) else for_others or own[:1]
+    # inputs of the cut that are no inputs of the model get a seen value
     new = {name: name for name in inputs if name not in failing.feeds}
     cut = failing.edited(Extract(tuple(inputs), tuple(ends)), seen.values(failing, new, index))
     if not frozen:
@@ -98,6 +101,7 @@ def _words(message: str) -> set[str]:
 
 def operated(failing: Failing, message: str) -> set[int]:
     """Return the nodes whose operator a message has."""
+    # messages name operators and nodes among other words: `Failed to run Gemm node fc1`
     words, nodes = _words(message), failing.index.nodes
     return {place for place in cuttable(failing) if nodes[place].op_type in words}
 
@@ -107,11 +111,13 @@ def guesses(failing: Failing, message: str) -> list[set[int]]:
     index, words, typed = failing.index, _words(message), operated(failing, message)
     nodes = {place: index.nodes[place] for place in cuttable(failing)}
     named = {p for p, n in nodes.items() if words & {n.name, *n.output, index.node_id(p)} - {""}}
+    # operators that few models have are likelier to fail; of these, those that occur least often here
     rare = defaultdict[tuple[str, str], list[int]](list)
     for place, node in nodes.items():
         if node.domain or node.op_type not in _USUAL:
             rare[node.domain, node.op_type].append(place)
     fewest = min(map(len, rare.values()), default=0)
+    # the last of its kind: what is before it stays out of the cut
     first = {places[-1] for places in rare.values() if len(places) == fewest}
     return [found for found in (typed, named, first) if 0 < len(found) <= _NAMED]
 
@@ -179,6 +185,7 @@ def _hoisted(failing: Failing, target: Target, seen: SeenValues) -> Failing:
     """Return a body as the model, with what its first iteration was given."""
     step = Extract(part=target)
     body = GraphIndex.of(step.apply(failing.model).model)
+    # what the body captures keeps its name; what it is given is `@5/body/x[0]`, the value of the first iteration
     outer = {name: name for name in body.inputs if name in failing.index}
     inner = {name: f"{target[0]}/{name}[0]" for name in body.inputs}
     return failing.edited(step, seen.values(failing, inner | outer, body))
@@ -201,6 +208,7 @@ def _constant(failing: Failing, target: Target, seen: SeenValues, most: int = _S
     large = value.size > most or value.ndim > 1 and most == _SMALL
     if large or value.dtype.hasobject:
         raise EditError(f"{place!r} is large")
+    # constants are written as text, in which bools are 0 and 1
     numbers = value.astype(np.int64) if value.dtype.kind == "b" else value
     return failing.edited(Rewire(target[0], python(numbers.tolist())))
 
@@ -226,6 +234,7 @@ def _notes(failing: Failing) -> Iterator[Target]:
     nodes = {failing.index.node_id(place): node for place, node in enumerate(failing.index.nodes)}
     for body in failing.index.inner_bodies:
         nodes |= {body.node_id(place): node for place, node in enumerate(body.nodes)}
+    # imports of domains that no node uses, and the ONNX one always stays
     used = {f"opset_import.{node.domain}" for node in nodes.values()} | {"opset_import."}
     imports = (name for name in fields if name.startswith("opset_import."))
     yield from (("", name) for name in imports if name not in used)
@@ -239,6 +248,7 @@ def _oldest(failing: Failing) -> Iterator[Target]:
     index = failing.index
     bodies = (body.nodes for body in index.inner_bodies)
     schemas = [schema_of(index, node) for node in chain(index.nodes, *bodies)]
+    # the newest `since_version` of all operators is the oldest opset in which each means the same
     needed = [schema.since_version for schema in schemas if schema and not schema.domain]
     if needed:
         yield "", str(max(needed))

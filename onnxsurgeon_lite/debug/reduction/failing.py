@@ -54,6 +54,7 @@ class Failing:
     @cached_property
     def names(self) -> frozenset[str]:
         """The names of this model and of the first one."""
+        # a message may still name what an edit left out
         own = names_in(walk.graphs(self.model.proto)).union(self.index.node_names)
         return self.named.union(own)
 
@@ -92,15 +93,18 @@ class Failing:
             EditError: nothing changes, or an input has no feed.
             FeedsError: a feed does not fit its input.
         """
+        # Clean drops what no output needs any more: it counts as part of the edit
         result = Pipeline((step, Clean())).apply(self.model)
         if not result.changed:
             raise EditError(f"{step.name} changes nothing")
         feeds, index = Feeds(), GraphIndex.of(result.model)
+        # each input needs a feed: a new one, or the one that it had
         for name in required_inputs(index):
             value = (values or {}).get(name, self.feeds.get(name))
             if value is None:
                 raise EditError(f"input {name!r} has no feed")
             feeds[name] = value
+            # a new input of unknown type gets that of its feed
             if index.inputs[name].type.WhichOneof("value") is None:
                 index.inputs[name].type.CopyFrom(type_of(value))
         steps = self.steps + (step, Clean())
@@ -145,6 +149,7 @@ class SeenValues:
         found, proto, feeds = self.computed(failing, places.values()), ModelProto(), Feeds()
         graph.learn_types(places)
         for name, place in places.items():
+            # not computed: it is declared as an input of an empty model below, and made from its type
             if (value := found.get(place)) is None:
                 if self.references is not None:
                     raise EditError(f"{place!r} has no reference")
@@ -163,6 +168,7 @@ class SeenValues:
             return {name: stored.read(name) for name in names if name in stored}
         if self.any_fit and failing.extent.bytes > MANY:
             return {}
+        # the values are those of one model; asking about another drops them
         if self._key != failing.key:
             self._key, self._known = failing.key, {}
         try:

@@ -260,11 +260,14 @@ def written(
     """
     kind = found.reason.kind
     right = ask.stored(best) if isinstance(ask, Condition) else {}
+    # the folder appears whole, or not at all
     with NewFolder(target, _FILES) as new:
         save(found.model, new.path / "model.onnx", movable(found.model))
         write_test_data(new.path / "test_data_set_0", found.feeds, right)
         words, shows = list(_RUNS), _BY_SCRIPT
         proved: bool | None = None  # a function of this process
+        # The failure must show once more, in a process of its own: first by the script, which needs no onnxdbg, then by
+        # the command. A failure that comes now and then gets as many runs as the search gave it.
         if script := _script(kind, ask, best):
             write_text(new.path / "repro.py", script)
             proved = any(_fails(new.path / "repro.py", kind) for _ in range(found.runs))
@@ -274,6 +277,7 @@ def written(
             proved = any(again(best) == found.reason for _ in range(found.runs))
         if not script:
             given = "model.onnx", "--reference" if right else "--feeds", "test_data_set_0"
+            # without a script the folder tells a command, or for a Python function nothing to type
             words = ["onnxdbg", "reduce", *given, *options] if options else []
             shows = _BY_COMMAND if options else _BY_FUNCTION
         placed = (str(target / w) if (new.path / w).exists() else w for w in words)
@@ -308,6 +312,7 @@ def _settings(ask: Ask) -> str:
         runtime = ask.started(side)
         given = ", ".join(f"{key}={value}" for key, value in _for_script(side).items() if value)
         said.append(f"{runtime.title} {runtime.about().get('version', '')} with {given}")
+    # the other side counts only where two runs are compared
     both = ask.kind in ("mismatch", "slower") and ask.references is None
     return shown(" beside ".join(said[: 1 + both]))
 
@@ -322,11 +327,13 @@ def _script(kind: str, ask: Ask, best: Failing) -> str:
         return _HEAD + _INVALID
     kind = "stored" if ask.references is not None else kind
     sides = [ask.usual] + ([ask.other] if kind == "mismatch" else [])
+    # the script knows onnxruntime with few settings
     if any(side.runtime != ORT or side.settings or side.ops or side.otherwise for side in sides):
         return ""
     limits = dict[str, tuple[float, float]]()
     for name, right, compared in ask.compared(best) if kind in ("mismatch", "stored") else ():
         allowed = compared.tolerance
+        # the script compares with np.allclose, which has no such limits
         if allowed.ulp or allowed.allow or allowed.limit:
             return ""
         limits[name] = allowed.rtol, allowed.absolute(magnitude(right))

@@ -36,6 +36,7 @@ def not_plain(failing: Failing) -> Iterator[str]:
     An integer alone is as plain as another, but for the iterations of a Loop.
     """
     loops = {n.input[0] for n in failing.index.nodes if n.op_type == "Loop" and n.input}
+    # constants and feeds alike: (name, value)
     held = [(name, failing.model.array(each)) for name, each in failing.constants.items()]
     for name, value in chain(held, failing.feeds.items()):
         arrays = arrays_in(value)
@@ -68,11 +69,13 @@ def narrowed(failing: Failing, size: int) -> Failing:
     """Return the model with 1 in the place of one size, in weights and inputs at once; other values follow."""
 
     def cut(array: Array) -> Array:
+        # the first element of each axis of that size
         return array[tuple(slice(1 if length == size else None) for length in array.shape)]
 
     weights = {
         name: cut(failing.model.array(each))
         for name, each in failing.constants.items()
+        # a vector of int64 is likely a shape or a list of axes: its length is no width
         if size in each.dims and (len(each.dims) > 1 or each.data_type != TensorProto.INT64)
     }
     fed = {
@@ -81,6 +84,7 @@ def narrowed(failing: Failing, size: int) -> Failing:
         if isinstance(value, np.ndarray) and size in value.shape
     }
     shapes = {name: each.shape for name, each in (weights | fed).items()}
+    # weights become inputs for a moment, so that all sizes change at once and are followed through the model
     steps = Promote(tuple(weights)), SetShape(shapes), Freeze(tuple(weights.items()))
     return failing.edited(Pipeline(steps), fed)
 
@@ -103,6 +107,7 @@ def shortened(failing: Failing, name: str, axis: int) -> Failing:
         return failing.edited(SetConstant(name, numbers.take([0], axis)))
     fed = {n: v for n, v in failing.feeds.items() if isinstance(v, np.ndarray)}
     smaller = {name: fed[name].take([0], axis)}
+    # every dimension is symbolic: another feed is enough
     if all(dim.dim_param for dim in failing.index.inputs[name].type.tensor_type.shape.dim):
         return failing.fed(name, smaller[name])
     # inputs of one shape may have to agree

@@ -67,6 +67,7 @@ class Shrinking:
 
     def run(self) -> Failing:
         """Make the model smaller until nothing does: first its structure, then what is left of it."""
+        # Structure and details take turns until neither changes anything: fewer nodes first, then smaller numbers.
         failing = self._structure(self.best)
         plain = self._details(failing)
         # smaller dimensions may let a node go
@@ -81,6 +82,7 @@ class Shrinking:
         """Leave out nodes; after each other edit that made the model smaller, cut it again."""
         while True:
             failing = self._cut(failing)
+            # a generator: the rows after one that helped are not tried before the next cut
             results = (self._rows(failing, [row]) for row in STRUCTURE)
             smaller = next((each for each in results if each.key != failing.key), None)
             if smaller is None:
@@ -90,6 +92,7 @@ class Shrinking:
     def _details(self, failing: Failing) -> Failing:
         result = self._rows(failing, DETAILS)
         # its values have other names now: what was refused stays so
+        # both graphs have the same nodes, so values correspond by position: old name -> new name
         new = dict(zip(failing.index.values(), result.index.values(), strict=False))
         for (edit, (value, *more)), place in list(self.refused):
             item = edit, (new.get(value, value), *more)
@@ -102,19 +105,26 @@ class Shrinking:
         said, here = self.reason.said, self._kept(failing)
         guessed = guesses(failing, said)
 
+        # guesses of what is enough, from the likeliest on: (row, nodes to keep)
         def tried() -> Iterator[tuple[_Row, set[int]]]:
+            # the operator of the message in a function or a body alone
             for inner in opened(failing, said, self.seen):
                 yield self._kept(inner), operated(inner, said)
+            # then the nodes around each guess, a few more steps each time
             for steps in _AROUND:
                 yield from ((here, around(failing, guess, steps)) for guess in guessed)
+                # the checker sees no feeds: what the nodes read can be constants
                 if failing.blind and steps == 1:
                     yield from ((self._kept(failing, frozen=True), guess) for guess in guessed)
 
+        # nothing can be left out, or the failure does not need what can be
         if not here.items or here.holds([]):
             return failing
         chosen = ((row, [i for i in row.items if row.places[i] in kept]) for row, kept in tried())
         held = (each for each in chosen if each[0].holds(each[1]))
         row, first = next(held, (here, here.items))
+        # first shorten from the ends, as a failure is often in one stretch; then leave out single nodes (delta
+        # debugging)
         left = smallest(shortest_run(first, row.holds), row.holds, soon=row.ask_ahead)
         return self._result(row, left)
 
@@ -123,6 +133,7 @@ class Shrinking:
         places: dict[Item, int] = {}
         for place in cuttable(failing):
             made = tuple(failing.index.nodes[place].output)
+            # the item is named by what the node makes, so it stays the same when positions change
             places["cut", made or (failing.index.node_id(place),)] = place
 
         def without(gone: Iterable[Item]) -> Failing:
@@ -135,12 +146,14 @@ class Shrinking:
         """Return the key of a short model without names: if one was refused, so are others of its form."""
         if failing.extent.nodes > _SHORT:
             return ""
+        # apply the edits of names: two models that differ only in these have one key
         edits = {edit.name: edit for edit in NAMES}
         return self._edited(edits, failing, self._items(edits, failing)).key
 
     def _rows(self, failing: Failing, rows: Iterable[Sequence[ShrinkingEdit]]) -> Failing:
         """Apply as many edits of each row as possible."""
         for row in rows:
+            # stored references belong to names: only edits that keep these are allowed then
             any_edit = self.seen.references is None
             edits = {edit.name: edit for edit in row if any_edit or edit.name in EXACT}
             items = self._items(edits, failing)
@@ -176,6 +189,7 @@ class Shrinking:
                 soon=row.ask_ahead,
                 kind=lambda item: item if alone else item[0] in FILLS,
             )
+            # `smallest` does not try the empty set; a single item may be refused only together with others
             left = [] if len(left) == 1 and row.holds([]) else left
         return self._result(row, left)
 
@@ -189,6 +203,7 @@ class Shrinking:
 
     def fails(self, failing: Failing) -> bool:
         """Return whether a model fails for the same reason."""
+        # three ways to know without asking: the journal, a refused model of the same form, ...
         known = self.journal.known(_STATE, [failing.key])
         fails = known.get(failing.key, False)
         form = self._form(failing)
@@ -199,6 +214,7 @@ class Shrinking:
             reason = self.questions.answer(failing)
             fails = reason == self.reason
             self.journal.add(_STATE, failing.key, fails)
+            # the reasons are equal, but the newer message names what is left, which the next guesses use
             self.reason = reason if fails and reason else self.reason  # with names of what is left
         if form and not fails:
             self.forms.add(form)
@@ -233,6 +249,7 @@ class _Row:
         """Return whether it fails then; a step that was refused alone is not asked about."""
         with suppress(SurgeonError):
             candidate = self.made(left)
+            # nothing changed, so it fails as before
             if candidate.key == self.failing.key:
                 return True
             new = self._new(candidate, left)
@@ -241,6 +258,7 @@ class _Row:
             if self.search.fails(candidate):
                 self.done = set(self.items).difference(left)
                 return True
+            # one new item: it alone is to blame, also in a later row as long as its surroundings stay
             self.search.refused |= new if len(new) == 1 else set()
         return False
 
@@ -257,6 +275,7 @@ class _Row:
                     yield candidate
 
     def _new(self, candidate: Failing, left: Sequence[Item]) -> set[tuple[Item, int]]:
+        # the items that are done now, and were not when it last failed
         more = set(self.items).difference(left) - self.done
         return {(item, _around(candidate, item)) for item in more}
 

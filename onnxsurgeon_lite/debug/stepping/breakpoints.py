@@ -56,8 +56,10 @@ class Breakpoint:
         """
         if self.condition is None:
             return True
+        # facts are computed only for a breakpoint with a condition
         told = facts()
         try:
+            # any exception of a user's expression is an error of the condition, not of ours
             return bool(np.any(self.condition(told)))
         except Exception as error:
             raise UsageError(
@@ -77,6 +79,7 @@ def expression(text: str, names: Mapping[str, object]) -> Condition:
     """
     tree = ast.parse(text.strip(), "<condition>", "eval")
     code: CodeType = compile(tree, "<condition>", "eval")
+    # names are checked now, as a typing error would only show at a stop much later
     known = {**vars(builtins), **vars(np), "np": np}
     for name in free_names(tree):
         if not (name in known or name in names or name in FACTS):
@@ -96,6 +99,7 @@ def expression(text: str, names: Mapping[str, object]) -> Condition:
 def free_names(tree: ast.AST) -> list[str]:
     """The names that an expression uses and does not define itself."""
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    # variables of comprehensions, arguments of lambdas
     own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
     own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     return [node.id for node in names if node.id not in own]
@@ -134,6 +138,7 @@ class Breakpoints:
             UnknownNameError, UsageError: there is no such node.
         """
         marks = self.scopes.find(selector)
+        # numbers are never given twice, also after a breakpoint is deleted
         self._last += number is None
         number = self._last if number is None else number
         point = Breakpoint(number, selector, condition, text, temporary, marks)

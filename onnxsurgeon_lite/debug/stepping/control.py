@@ -25,6 +25,7 @@ _FIRST_SCAN = 9  # the opset from which on Scan has no batch dimension
 def iterations(outer: Frame, position: int) -> Iterator[Frame] | None:
     """The executions of a node's body, None where it has none that can be stepped into."""
     node = outer.index.nodes[position]
+    # a function comes first: its domain may be any
     function = function_of(outer.index, node)
     if function is not None:
         return _call(outer, position, function)
@@ -86,6 +87,7 @@ class _FrameBody:
         path = f"{outer.path}/@{self.position}/{self.name}".lstrip("/")
         captured = self.body.captured
         inner = Frame(index, outer.machine, path, scope, numbers, outer, self.position, captured)
+        # An initializer of the body's model needs no copy, unless the outer frame has set another value.
         kept = outer.observer.kept
         wanted = {**{name: name for name in captured}, **(given or {})}
         taken = {n: o for n, o in wanted.items() if o in kept or n not in index.initializers}
@@ -108,6 +110,7 @@ class _FrameBody:
         inner = self.enter(number)
         for name, array in given.items():
             inner.put(name, array, type_of(array))
+        # the first iteration begins with outer values, later ones with the results of the one before
         if before is None:
             inner.take({name: start for name, (start, _) in states.items()}, self.outer)
         else:
@@ -125,6 +128,7 @@ def _call(outer: Frame, position: int, function: FunctionProto) -> Iterator[Fram
 
 def _branch(outer: Frame, position: int) -> Iterator[Frame]:
     condition = outer.index.nodes[position].input[0]
+    # only the branch that is taken has a frame
     name = "then_branch" if _truth(outer, condition) else "else_branch"
     yield from _once(_FrameBody.of(outer, position, name))
 
@@ -139,15 +143,19 @@ def _once(body: _FrameBody, given: Mapping[str, str] | None = None) -> Iterator[
 
 def _loop(outer: Frame, position: int) -> Iterator[Frame]:
     node = outer.index.nodes[position]
+    # Loop: inputs (trip count, condition, states); body: (number, condition, states) -> (condition, states, scans)
     limit, condition, *states = [*node.input, "", ""][: max(2, len(node.input))]
     body = _FrameBody.of(outer, position, "body")
     number, going, *formal = body.inputs
     goes, *results = body.results
+    # trip count and condition may both be omitted
     most = int(_array(outer, limit).reshape(-1)[0]) if limit else None
     goes_on = _truth(outer, condition) if condition else True
+    # a list for each scan output: one slice an iteration
     stacks: list[list[Array]] = [[] for _ in results[len(states) :]]
     carried = dict(zip(formal, zip(states, results, strict=False), strict=False))
     shapes = [_shape(body.body.index.graph, place) for place in (0, 1)]
+    # the generator rests at `yield` while the frame is stepped through
     inner, done = None, 0
     while goes_on and (most is None or done < most):
         given = {number: np.full(shapes[0], done, np.int64), going: np.full(shapes[1], True)}
@@ -170,10 +178,12 @@ def _scan(outer: Frame, position: int) -> Iterator[Frame]:
     count = next(a.i for a in node.attribute if a.name == "num_scan_inputs")
     first = len(node.input) - count
     body = _FrameBody.of(outer, position, "body")
+    # Scan: inputs (states, scanned), body: (states, slices) -> (states, slices)
     states, formal, results = node.input[:first], body.inputs, body.results
     axes = _ints(node, "scan_input_axes", count)
     backwards = _ints(node, "scan_input_directions", count)
     arrays = [_array(outer, name) for name in node.input[first:]]
+    # the scanned axis first, so that items are slices
     slices = [np.moveaxis(array, axis, 0) for array, axis in zip(arrays, axes, strict=True)]
     stacks: list[list[Array]] = [[] for _ in results[first:]]
     carried = dict(zip(formal, zip(states, results, strict=False), strict=False))

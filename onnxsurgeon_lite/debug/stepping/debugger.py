@@ -84,9 +84,11 @@ class Debugger:
             FeedsError: a feed that the model does not have, or declares otherwise.
         """
         index = GraphIndex.of(loaded(model))
+        # without optimization, so that every value of the model as written exists
         self.runtime = runtime or Runtime(RuntimeOptions(opt="none", lean=True))
         try:
             stored, fed = _fitted(index, feeds, references, self.runtime, map)
+        # the process of the runtime must not outlive a constructor that failed
         except SurgeonError:
             self.runtime.__exit__()
             raise
@@ -123,6 +125,7 @@ class Debugger:
     def _position(self, frame: Frame) -> int | None:
         """The node of a frame that was computed last, or runs the next frame."""
         frames = self._execution.frames
+        # a frame that has an inner one waits at the node that runs it
         inner = next((f for f in frames if f.outer is frame), None)
         return inner.call if inner is not None else _last(frame)
 
@@ -187,6 +190,7 @@ class Debugger:
 
     def where(self) -> Stack:
         """The frames, the main graph first, each with its node."""
+        # `up` moves where names are resolved, not what is run: the chosen frame may be another than the last
         frames, chosen = self._execution.frames, self.frames[-1]
         levels = Stack()
         for frame in frames:
@@ -204,6 +208,7 @@ class Debugger:
         Raises:
             UsageError: there is no such frame.
         """
+        # 0: the innermost frame
         ups = self._execution.ups + frames
         if not 0 <= ups < len(self._execution.frames):
             raise UsageError(f"there is no frame further {'out' if frames > 0 else 'in'}")
@@ -224,11 +229,13 @@ class Debugger:
         if start is None:
             start = 0 if center is None else max(0, index.places[center] - AROUND)
         listing = Listing()
+        # where the next `list` goes on
         listing.end = len(index.nodes) if whole else start + 2 * AROUND + 1
         for position in index.order[0 if whole else start : listing.end]:
             made = [name for name in index.nodes[position].output if name]
             edges = f"{', '.join(index.reads[position])} -> {', '.join(made)}"
             stops = "B" if self.breakpoints.at(frame, position) else " "
+            # each line: B for a breakpoint, -> for the node that was computed last, what it is, what it reads and makes
             mark = "->" if position == here else "  "
             listing.append(f"{stops}{mark} {frame.describe(position)}: {edges}")
         return listing
@@ -280,6 +287,7 @@ class Debugger:
         """Run to a node; without one, compute the next node, or at the end of an iteration finish the loop."""
         if selector is None:
             return self.out() if self.frame.ended else self.next()
+        # number 0: a breakpoint for this move alone, removed whatever happens
         point = self.breakpoints.add(selector, number=0)
         try:
             return self.continue_()
@@ -357,6 +365,8 @@ class Debugger:
 
     def seed(self, number: int) -> None:
         """Have the inputs that are not given made, and start again."""
+        # Inputs that were made so far are those of the references; other inputs, which the new seed makes, are compared
+        # with them before values are.
         if self.references is not None and self._execution.recipe is not None:
             self._looker.note_inputs(self.feeds)
         self._execution.recipe = replace(self._execution.recipe or Recipe(), seed=number)
@@ -370,6 +380,7 @@ class Debugger:
         return self._looker.readings(frame, values)
 
     def _move(self, go: Callable[[], Halt]) -> Stop:
+        # every move resolves names in the innermost frame again
         self._execution.ups = 0
         with self._execution.at_work():
             return self._stopped(go())
@@ -380,6 +391,7 @@ class Debugger:
             readings = self._looker.readings(frame, frame.fetch(list(frame.index.outputs)))
             unhit = [str(point) for point in self.breakpoints if not point.hits]
             return Stop("end", readings=readings, watched=watched, unhit=unhit)
+        # `place` nodes were passed, so this is the last one
         position = frame.index.order[frame.place - 1]
         for point in halt.hits:
             point.hits += 1
@@ -407,8 +419,10 @@ def _fitted(
     map: str | PathLike[str] | None,
 ) -> tuple[ReferenceSet | None, Feeds]:
     """The references under the model's names, and what it is fed with."""
+    # where tensors have no names (test_data_set_0), the order of inputs and outputs gives them
     names = required_inputs(index), list(index.outputs)
     stored = None if references is None else open_references(references, *names)
+    # a set of references often holds the inputs, too
     given = stored if feeds is None else open_references(feeds, *names)
     if given is None:
         return stored, {}
@@ -417,6 +431,7 @@ def _fitted(
         fed = feeds_in_order(index, given)
         require_same_inputs(index, stored, fed)
         return alignment(stored, index, fed, runtime, how).of(stored, index), fed
+    # a mapping is taken whole, so that a name that the model lacks is an error; a file may hold more than inputs
     own = list(feeds) if isinstance(feeds, Mapping) else [n for n in index.inputs if n in given]
     fed = {name: given.read(name) for name in own}
     return stored, fed if stored is None else require_same_inputs(index, stored, fed)
@@ -437,6 +452,7 @@ def fitting(frame: Frame, name: str, value: object) -> Stored:
     try:
         if isinstance(value, (bool, int, float, str)):
             return np.full(shape, value, dtype)
+        # a list is text of numbers, and takes the dtype of the value; an array must have it already
         array = np.asarray(value, dtype) if isinstance(value, list) else np.asarray(value)
         if array.dtype.hasobject and not dtype.hasobject:
             raise TypeError("it holds no numbers")

@@ -67,6 +67,7 @@ class Execution:
         Raises:
             UnknownNameError: no frame has it.
         """
+        # an exact name first, from the inner frames out; then patterns and selectors
         found = self.running(name)
         if found is not None:
             return found
@@ -82,6 +83,7 @@ class Execution:
         for frame in reversed(self.seen):
             if name in frame.index:
                 return _home(frame, [name])
+        # a full name of a body that is being run: `@3/body/q[2]` in iteration 2
         for frame in reversed(self.frames[1:]):
             if name.startswith(f"{frame.path}/"):
                 own, numbers = iterations_in(frame.index, name.removeprefix(f"{frame.path}/"))
@@ -94,6 +96,7 @@ class Execution:
         frame.set(name, value, type_of(value))
         if frame is self.frames[0]:
             self._set[name] = value
+        # inner frames have aliases of the value: they get the new one, too
         for inner in self.frames:
             if inner.outer is frame and name in inner.captured:
                 self.set(inner, name, value)
@@ -110,6 +113,7 @@ class Execution:
             yield
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(self._under_way())
+            # the run was ended, and the process lives: its values stay
             if self.machine.runtime.stop():
                 self._before_what_failed()
             else:
@@ -118,6 +122,7 @@ class Execution:
         except RuntimeLost as error:
             try:
                 error.add_note(self._under_way(search=True))
+                # the note says what to do next
                 error.hint = None
             finally:
                 self._start_over()
@@ -132,6 +137,7 @@ class Execution:
             frame.place = min(frame.place, frame.index.places[nodes[0]])
 
     def _start(self) -> None:
+        # once for each process of the runtime: a new one has no values
         if self.fed or not (self.index.inputs or self._set):
             return
         self.index.require_sound()
@@ -163,6 +169,8 @@ class Execution:
         if self.machine.working is None:
             return "nothing was being computed"
         frame, nodes = self.machine.working
+        # A crash among several nodes of the main graph: run ever shorter prefixes to find it. The import is here since
+        # few sessions crash.
         if search and len(nodes) > 1 and frame is self.frames[0]:
             from onnxsurgeon_lite.debug.bisection.crash import crashing_node
 

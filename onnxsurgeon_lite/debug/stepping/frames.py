@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
-from time import monotonic
+from time import perf_counter
 
 from onnx import TypeProto
 
@@ -76,8 +76,10 @@ class Frame:
     touched: bool = False
 
     def __post_init__(self) -> None:
+        # frames share one runtime: the prefix keeps their values apart
         prefix = f"{next(_NUMBERS)}\0"
         self.observer = Observer(self.index, self.machine.runtime, prefix=prefix)
+        # calls of these may run bodies
         self._functions = {function_key(f) for f in self.index.model.proto.functions}
 
     @property
@@ -102,6 +104,7 @@ class Frame:
     @property
     def iteration(self) -> int | None:
         """The number of the iteration, None outside a loop."""
+        # only a loop adds a number to those of the outer frame
         before = self.outer.numbers if self.outer is not None else ()
         return self.numbers[-1] if self.numbers != before else None
 
@@ -126,12 +129,14 @@ class Frame:
 
     def put(self, name: str, value: RunValue, kind: TypeProto) -> None:
         """Have a value under a name, whatever the graph computes."""
+        # a kept value wins over computing it: so a node need not be run, or is given other outputs
         self.observer.forget([name])
         self.observer.put(name, value, kind)
         self.fixed.add(name)
 
     def take(self, names: Mapping[str, str], source: "Frame") -> None:
         """Have values of another frame (name here -> name there); the runtime holds them once."""
+        # Constants are in the model, not in the runtime: they are put there. All else is an alias, not a copy.
         for name, theirs in names.items():
             constant = source.constant(theirs)
             if constant is not None:
@@ -164,17 +169,20 @@ class Frame:
 
     def need(self, names: Iterable[str]) -> None:
         """Compute values that are not there, and what they need."""
+        # `wanted` are computed, the rest of the region is on the way to them
         kept, index = self.observer.kept, self.index
         wanted = {name for name in names if name in index.producer and name not in kept}
         if not wanted:
             return
         region = index.in_order(index.ancestors(wanted, stop=kept))
+        # Parts of growing length: as many nodes as run in half a second, and whose results fit the budget. What later
+        # nodes need is kept from part to part.
         start, length = 0, 8
         while start < len(region):
             part = self._together(region[start : start + length])
-            began = monotonic()
+            began = perf_counter()
             self._compute(part, wanted)
-            soon = int(len(part) * _SOON / (monotonic() - began))
+            soon = int(len(part) * _SOON / (perf_counter() - began))
             start += len(part)
             length = max(1, min(_LONGEST, 2 * length, soon, self._affordable(part)))
             self._trim(region[start:], wanted)
@@ -182,6 +190,7 @@ class Frame:
 
     def _together(self, region: Sequence[int]) -> Sequence[int]:
         """The first nodes; one that might take long, or not end, is run by itself, so that it can be named."""
+        # a node that may take long ends the part before it, or is a part by itself if it comes first
         for place, position in enumerate(region):
             slow = (self.scope, position) in self.machine.slow or takes_long(self.index, position)
             if slow or self._may_hang(position):
@@ -190,6 +199,7 @@ class Frame:
 
     def _may_hang(self, position: int) -> bool:
         node = self.index.nodes[position]
+        # custom operators, functions and bodies may loop for ever
         if node.domain not in _KNOWN or (self._functions and call_key(node) in self._functions):
             return True
         return bool(node.attribute) and bool(walk.bodies(node))
@@ -197,6 +207,7 @@ class Frame:
     def _compute(self, part: Sequence[int], wanted: set[str]) -> None:
         self.machine.working = self, part
         produced = [n for p in part for n in self.index.nodes[p].output if n in wanted]
+        # all that the nodes make, as a stop may show it, and what was asked for
         keep = dict.fromkeys(n for p in part for n in chain(self.made(p), produced))
         self.observer.fetch([], [name for name in keep if name not in self.observer.kept])
 
@@ -213,6 +224,7 @@ class Frame:
         over = sum(held.values()) - self.machine.budget
         if over <= 0:
             return
+        # those whose last reader comes first go first: -1 for what nothing reads
         last_use = self.index.last_use
         needed = self.index.read_by(rest) | wanted | self.fixed
         free = [name for name in self.observer.kept if name not in needed]
@@ -226,6 +238,7 @@ class Frame:
 
     def set(self, name: str, value: RunValue, kind: TypeProto) -> None:
         """Have a value as given, and forget what was computed from it."""
+        # names of all that depends on the value
         below = {
             output
             for user in self.index.users(name)
@@ -233,6 +246,7 @@ class Frame:
             for output in self.index.nodes[position].output
         }
         self.observer.forget(below - self.fixed)
+        # nodes below that ran a body must run it again
         self.done -= {self.index.producer[name] for name in below - {""}}
         self.put(name, value, kind)
         self.touched = True
@@ -250,6 +264,7 @@ def takes_long(index: GraphIndex, position: int) -> bool:
     node = index.nodes[position]
     if node.op_type not in _CONTRACTIONS:
         return False
+    # A [m, k], B [k, n], AB [m, n]: the product of their sizes is (m k n)^2
     operands = (*node.input[:2], *node.output[:1])
     return math.prod(_elements(index.types.get(name)) for name in operands) > _MUCH**2
 

@@ -56,6 +56,7 @@ class Looker:
             return self.execution.find(name)
         except UnknownNameError as error:
             scopes = self.points.scopes
+            # raises a better error if there is no such body
             if BodyName.of(name):
                 scopes.find(name)
                 error.hint = f"go there first: break {name}"
@@ -103,6 +104,7 @@ class Looker:
         """Say which input is another one than the references belong to; '' for none."""
         if self.references is None:
             return ""
+        # compared once for each set of feeds: `_checked` holds (feeds, answer)
         fed = self.execution.fed or dict(self.execution.feeds)
         if fed is not self._checked[0]:
             self.note_inputs(fed)
@@ -118,6 +120,7 @@ class Looker:
     def watch(self, name: str) -> None:
         """Watch a value from now on, or no longer."""
         frame, names = self.find(name)
+        # without iterations: it is watched in each of them
         for each in (f"{frame.path}/{own}".lstrip("/") for own in names):
             (self.watched.remove if each in self.watched else self.watched.append)(each)
 
@@ -129,6 +132,7 @@ class Looker:
                 frame, names = self.execution.find(name)
             except UnknownNameError:
                 continue
+            # a value that is not reached yet is not computed for a stop; inputs have no rank and count as passed
             passed = [n for n in names if frame.index.rank.get(n, -1) < frame.place]
             readings += self.readings(frame, frame.fetch(passed))
         return readings
@@ -146,6 +150,7 @@ class Looker:
         compared: dict[str, Comparison] = {}
         known = self.references is not None and full in self.references
         if self.references is not None and known and not self.other_inputs():
+            # a rule may need another value than the compared one: what a node selects from
             rule = replace(self.rule, read=lambda other: frame.fetch([other]).get(other))
             compared = rule.each(full, value, self.references.read(full))
         return Reading(full, what, statistics(full, value), compared)
@@ -178,16 +183,19 @@ def visits(frames: Sequence[Frame], selector: str) -> Iterator[tuple[Frame, list
     found = select_values(main.index, [listed([selector])], inner=True).names
     inside = BodyName.of(found[0])
     assert inside is not None
+    # The body would be run anew from the start, without what was set in it.
     after = main.fixed & set(main.index.nodes[inside.position].output)
     if after or any(f.touched for f in running if f.path.startswith(inside.path)):
         raise UsageError(
             f"{selector!r} is no longer known: values in or after {inside.path} were set",
             f"break {selector}, then run",
         )
+    # a frame of its own, so that what is being run stays as it is
     aside = Frame(main.index, main.machine)
     reads, kept = main.index.reads[inside.position], main.observer.kept
     aside.take({n: n for n in reads if n in main.index.producer or n in kept}, main)
     for frame in _executions(aside, found[0]):
+        # `@3/body/q[2]` asks for iteration 2; `@3/body/q` for all
         own = [iterations_in(frame.index, n.removeprefix(f"{frame.path}/")) for n in found]
         asked = own[0][1]
         here = frame.numbers[: len(asked)]

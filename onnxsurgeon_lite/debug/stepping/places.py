@@ -66,6 +66,8 @@ class Scopes:
 
     def of(self, scope: str) -> GraphIndex:
         """The index of one of them."""
+        # `@3/body`, `fn:local::f` or `fn:local::f/@0/body`; a body is indexed as a model of its own when it is asked
+        # for
         if scope == MAIN:
             return self.index
         if scope not in self._known:
@@ -88,6 +90,7 @@ class Scopes:
         """
         if selector not in self.index and BodyName.of(selector):
             return self._inside(selector)
+        # `fn:local::f/@2`: of several functions the longest name that fits
         functions = [s for s in self.names if s.startswith(FUNCTION_PATH)]
         scope = max((s for s in functions if selector.startswith(f"{s}/")), key=len, default="")
         own = selector.removeprefix(f"{scope}/")
@@ -98,6 +101,8 @@ class Scopes:
         """The nodes that a selector behind a body means."""
         scope, path, rest = MAIN, "", selector
         through: dict[str, set[int]] = {}
+        # Take one body after the other off the selector: `@3/body/@1/then_branch/q` -> `@1/then_branch/q` -> `q`,
+        # unless a value happens to have such a name.
         while rest not in self.of(scope) and (inside := BodyName.of(rest)):
             index, position = self.of(scope), inside.position
             if position >= len(index.nodes) or inside.body not in bodies(index, position):
@@ -115,6 +120,7 @@ class Scopes:
             found = {}
             if len(self.names) == 1:
                 raise
+        # a plain name means the main graph, if it has it; a kind or a pattern means all graphs
         if not found or ":" in selector or any(c in selector for c in "*?["):
             for scope in self.names[1:]:
                 try:
@@ -125,6 +131,7 @@ class Scopes:
 
     def computing(self, name: str) -> str | None:
         """The first body that computes a value, as `@3/body`."""
+        # breadth first, so that the outermost body is found; `pending` grows while it is read
         pending, seen = [(MAIN, "")], set[str]()
         for scope, path in pending:
             if path and name in self.of(scope).producer:
@@ -153,6 +160,7 @@ class Scopes:
         if not scopes:
             return {}
         inside = {scope: self._runs(scope) for scope in self.names}
+        # grow from the inside out until no more scopes have a node that leads into one
         reaching = set(scopes)
         while True:
             more = {s for s, runs in inside.items() if any(b in reaching for *_, b in runs)}

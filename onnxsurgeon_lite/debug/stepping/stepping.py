@@ -38,6 +38,7 @@ class Stepper:
             halt = self._to_breakpoint()
             if halt is not None:
                 return halt
+            # the end of a frame: leave it, or go on with its next iteration; stop where `depth` asks for it
             if self.frame.ended:
                 if len(self.execution.frames) == 1:
                     return Halt("end")
@@ -62,6 +63,7 @@ class Stepper:
         """Compute the next node; go into bodies."""
         if self.frame.ended and len(self.execution.frames) > 1 and self._leave():
             return self._returned()
+        # a body may begin with a node that has a body
         while not self.frame.ended and self._enter():
             pass
         frame = self.frame
@@ -72,6 +74,7 @@ class Stepper:
     def _to_breakpoint(self) -> Halt | None:
         """Go on in this frame: to a stop, into a body that holds a breakpoint, or to its end."""
         frame, ahead = self.frame, self.points.ahead(self.frame)
+        # only places with a breakpoint, or a body that holds one, are visited; the nodes between are not computed
         for number, place in enumerate(ahead):
             position = frame.index.order[place]
             frame.place = place
@@ -85,6 +88,7 @@ class Stepper:
             if hits:
                 frame.place += 1
                 return Halt("breakpoint", hits)
+        # no more breakpoints here: the frame is passed
         frame.place = len(frame.index.nodes)
         return None
 
@@ -115,6 +119,7 @@ class Stepper:
         """Go into the body of the next node; whether it has one, and it is run at all."""
         frame = self.frame
         position = frame.index.order[frame.place]
+        # `done`: the body was stepped through already, and its results are there
         executions = None if position in frame.done else iterations(frame, position)
         inner = next(executions, None) if executions is not None else None
         if executions is None or inner is None:
@@ -128,6 +133,7 @@ class Stepper:
         inner = self.execution.frames.pop()
         outer = self.frame
         outer.place = outer.index.places[inner.call]
+        # resume the generator of `control`: it gives the next iteration, or settles the results and ends
         following = next(inner.iterations, None)
         if following is None:
             outer.done.add(inner.call)

@@ -35,6 +35,7 @@ SHOWN_BY = {
 def page_of(result: Shown, sight: Sight) -> Page:
     """Return what a page shows."""
     page = cast(Page, results.function_for(result, SHOWN_BY, __name__)(result, sight))
+    # what all pages have, whatever the result: the command's text, notes, versions, the JSON
     return replace(
         page,
         verdict=replace(page.verdict, details=results.text(result).splitlines()),

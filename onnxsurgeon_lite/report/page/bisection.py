@@ -48,6 +48,7 @@ def page(result: BisectResult, sight: Sight) -> data.Page:
 
 def _headlines(result: BisectResult) -> Iterator[str]:
     """Yield what was found; a cause at the end of a line is shown below it, with its repair."""
+    # the headline ends with the cause; the page shows it as a step with its repair
     known = [f": {cause.sentence}" for c in _with_inner(result.culprits) for cause in c.causes]
     for line in headlines(result):
         yield next((line.removesuffix(cause) for cause in known if line.endswith(cause)), line)
@@ -78,6 +79,7 @@ def _with_inner(culprits: Iterable[Culprit]) -> Iterator[Culprit]:
 
 def _positions(culprit: Culprit) -> list[data.Node]:
     """Return the nodes that a culprit may be, the likeliest last."""
+    # the culprit itself last: `_marks` draws the last as the culprit, the others as its region
     ids = culprit.covers or [each for each in culprit.region if each != culprit.id] + [culprit.id]
     return list(dict.fromkeys(map(node_of, ids)))
 
@@ -104,6 +106,7 @@ def _named(culprits: Iterable[Culprit], sight: Sight) -> Iterator[data.Mark]:
 def _tensors(result: BisectResult, sight: Sight) -> Iterator[data.TensorPart]:
     """Yield those of the culprits, what they make first, then others."""
     producer = sight.models[0].producer if sight.models else {}
+    # first what culprits make, each followed by what it reads
     made = [name for culprit in result.culprits for name in [culprit.value] + culprit.inputs]
     compared = {v.name: v.comparison for culprit in result.culprits for v in culprit.values}
     for name in dict.fromkeys(chain((n for n in made if n in result.tensors), result.tensors)):

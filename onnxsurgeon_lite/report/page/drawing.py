@@ -48,6 +48,7 @@ class Draftsman:
 
     def draw(self, sketch: Sketch) -> Drawing:
         """Lay boxes out so that values run downwards."""
+        # the layout depends on numbers alone: equal layers of a model share one
         key = len(sketch.boxes), tuple(sketch.lines)
         if key not in self._known:
             self._known[key] = len(self.layouts)
@@ -65,6 +66,7 @@ def _layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:
 def _native_layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:
     """Lay connected boxes out, and what is apart side by side: igraph mixes up the bends of several components."""
     graph_of = _igraph().GraphBase
+    # 1. which boxes are connected
     component = graph_of(count, lines, True).connected_components("weak")
     members = defaultdict[int, list[int]](list)
     own = defaultdict[int, list[int]](list)
@@ -73,12 +75,15 @@ def _native_layout(count: int, lines: Sequence[tuple[int, int]]) -> Layout:
     for line, (start, _) in enumerate(lines):
         own[component[start]].append(line)
     found = Layout([0.0] * count, [0.0] * count, [[]] * len(lines))
+    # 2. lay out each component, then move it to the right of those before
     left = 0.0
     for number, boxes in members.items():
+        # the boxes and lines of a component, numbered from 0
         local = {box: place for place, box in enumerate(boxes)}
         ends = [(local[lines[line][0]], local[lines[line][1]]) for line in own[number]]
         places, routes = graph_of(len(boxes), ends, True)._layout_sugiyama(None, None, 1, 1, 100)
         _set_apart([*places, *itertools.chain(*routes)])
+        # bends may lie further left or right than boxes
         shift = left - min(x for x, _ in itertools.chain(places, *routes))
         for box, (x, y) in zip(boxes, places, strict=True):
             found.x[box], found.y[box] = round(x + shift, _DIGITS), round(y, _DIGITS)
@@ -96,6 +101,7 @@ def _set_apart(points: Iterable[list[float]]) -> None:
     for level in levels.values():
         level.sort()
         for before, point in itertools.pairwise(level):
+            # one column apart from the neighbor on the left
             point[0] = max(point[0], before[0] + 1)
 
 
@@ -106,6 +112,7 @@ def _igraph() -> ModuleType:
     places = package.submodule_search_locations if package else None
     name = "igraph._igraph"
     spec = PathFinder.find_spec(name, places)
+    # loaded, or not where it is expected: the usual import, which also raises the usual error
     if name in sys.modules or spec is None or spec.loader is None:
         return import_module(name)
     sys.modules[name] = core = module_from_spec(spec)

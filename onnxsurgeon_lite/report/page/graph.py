@@ -37,6 +37,7 @@ def graph_parts(
         typed: waits for the types of its values; by default they are inferred.
         alike: graphs that differ in weights and attributes alone, with their titles and types.
     """
+    # texts are stored once: nodes and values hold numbers into these lists
     op_types = Numbers[str]()
     sources = Numbers[str]()
     types = Numbers[str]()
@@ -44,9 +45,11 @@ def graph_parts(
     typed = typed or begin_types(index)
     places, left_out = _places(index)
     edges = _Edges(places)
+    # modules with their boxes, then the lines between these
     tree = _Tree.of(places)
     tree.connect(edges)
     draftsman = Draftsman()
+    # nodes in bodies follow those of the main graph; their ids -> their numbers
     inner = [place.node_id(at) for place in places[1:] for at in range(len(place.index.nodes))]
     numbers = {node: number for number, node in enumerate(inner, len(index.nodes))}
     part = GraphPart(
@@ -77,6 +80,7 @@ def graph_parts(
         attributes=list(attributes),
         left_out=left_out,
     )
+    # types come last: they are inferred in another process meanwhile
     known = [typed()] + [texts(place.index) for place in places[1:]]
     part.value_type.extend(types[known[place].get(name, "")] for place, name in edges.values)
     part.types.extend(types)
@@ -89,6 +93,7 @@ def is_alike(one: GraphIndex, other: GraphIndex) -> bool:
     if has_bodies(one) or has_bodies(other) or len(one.nodes) != len(other.nodes):
         return False
     ends = ((each.inputs, each.outputs, each.initializers) for each in (one, other))
+    # first what is cheap to compare, then nodes one by one, but for those at both ends whose bytes are the same
     if not all(list(a) == list(b) for a, b in zip(*ends, strict=True)) or one.rows != other.rows:
         return False
     head, tail = one.table.encoded.same(other.table.encoded)
@@ -152,6 +157,7 @@ def _places(index: GraphIndex) -> tuple[list[_Place], int]:
     left_out = 0
     if has_bodies(index):
         learn_types(index)  # a body's inputs are typed as what they are given
+    # `places` grows while it is read: breadth first
     for outer in places:
         for position, body in _bodies(outer.index):
             if count > len(index.nodes) + _MOST_INNER:
@@ -171,6 +177,7 @@ def _places(index: GraphIndex) -> tuple[list[_Place], int]:
 
 def _bodies(index: GraphIndex) -> Iterator[tuple[int, str]]:
     """Yield (node, name of a body of it)."""
+    # where there are functions, every node may call one
     possible = range(len(index.nodes)) if index.model.proto.functions else index.bodied
     for position in possible:
         yield from ((position, name) for name in bodies(index, position))
@@ -205,6 +212,7 @@ class _Names(dict[str, int]):
         self._values = values
 
     def __missing__(self, name: str) -> int:
+        # a captured value is the same value as outside
         if self._outer is not None and name in self._place.captured:
             number = self._outer[name]
         else:
@@ -243,6 +251,7 @@ class _Edges:
                 [number(n) for n in dict.fromkeys(needs) if n and n not in known]
                 for needs in index.needs
             )
+            # in topological order: what reads constants alone is one
             for node in (place.first + position for position in index.order):
                 if self.constants.issuperset(self.reads[node]):
                     self.constants.update(self.makes[node])
@@ -271,6 +280,7 @@ class _Edges:
     def around(self, node: int, place: _Place, radius: int) -> list[int]:
         """Return the nodes of a place at most so many edges away, in topological order."""
         near = edge = {node}
+        # bodies and what is around them are drawn elsewhere
         own = range(place.first, place.first + len(place.index.nodes))
         for _ in range(radius):
             values = {value for each in edge for value in chain(self.reads[each], self.makes[each])}
@@ -322,6 +332,7 @@ class _Module:
 
     def _is_drawn(self, kind: BoxKind, value: int) -> bool:
         ends = self.ends[kind]
+        # count all that enter or leave, draw the first
         return ends.setdefault(value, len(ends)) < _ENDS
 
     def part(self, draftsman: Draftsman) -> ModulePart:
@@ -379,6 +390,7 @@ class _Tree:
         Args:
             far: draw it in modules around one end, too.
         """
+        # the modules around both ends, from the outside in: as far as they are the same modules, the edge lies inside
         up = self._boxes(maker)
         down = self._boxes(reader)
         both = 0
@@ -386,9 +398,11 @@ class _Tree:
             if above[0] != below[0]:
                 break
             both += 1
+        # in the innermost common module, a line between the two boxes
         if both and up[both - 1][1] != down[both - 1][1]:
             module, box = up[both - 1]
             self.modules[module].sketch.add(box, down[both - 1][1], value)
+        # below it, the value leaves the modules of its maker, and enters those of its reader
         if not far and both:
             return
         for module, box in up[both:]:
@@ -420,6 +434,8 @@ def _modules(places: Sequence[_Place]) -> list[_Module]:
     """Return the modules, each with its boxes; a node with bodies opens to them."""
     modules = [_Module("", "the model")]
     _fill(modules, 0, places[0])
+    # node -> the module that it opens to. A node with one body opens to it; one with several to a module that holds
+    # them.
     doors: dict[int, int] = {}
     several = Counter(place.around for place in places[1:])
     for place in places[1:]:
@@ -454,6 +470,7 @@ def _fill(modules: list[_Module], root: int, place: _Place) -> None:
     origins = list(index.origins)
     for position in index.order:
         origin = origins[position]
+        # most nodes share their origin with the one before
         key = origin.scope, origin.modules
         boxes = holders.get(key)
         if boxes is None:
@@ -465,6 +482,7 @@ def _holder(modules: list[_Module], root: int, known: dict[str, int], origin: Pr
     """Return the module of an origin; make those around it that are not known."""
     new = list[str]()
     path = origin.scope
+    # "a.b.c" -> ["a.b.c", "a.b", "a"], up to one that is known; "" always is
     while path not in known:
         new.append(path)
         path = path.rpartition(".")[0]
@@ -485,6 +503,7 @@ def _split(modules: list[_Module], number: int) -> None:
     """Put the boxes of a module that has too many into groups of neighbors."""
     module = modules[number]
     while len(module.boxes) > _MOST:
+        # groups of about the square root: about as many groups as boxes in each; again while there are too many groups
         size = min(_MOST, 2 * math.isqrt(len(module.boxes)))
         groups = [module.boxes[at : at + size] for at in range(0, len(module.boxes), size)]
         module.boxes = []
@@ -509,6 +528,7 @@ def _close_up(places: Sequence[_Place], node: int, edges: _Edges, draftsman: Dra
     """Draw the nodes around one, as far as they are few."""
     place = next(each for each in reversed(places) if each.first <= node)
     near = [node]
+    # two edges around the node, if that is not too much, else one, else the node alone
     for radius in (1, 2):
         wider = edges.around(node, place, radius)
         if len(wider) <= _NEAR:

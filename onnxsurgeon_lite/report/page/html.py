@@ -71,6 +71,7 @@ def _opening(nonce: str, live: bool = False) -> list[bytes]:
 def _rest(page: Page, nonce: str, live: bool = False) -> list[bytes]:
     """Return what comes behind that."""
     names = (*_SCRIPTS, *(["live"] if live else []), "start")
+    # page.html has two places: `<!-- plotly -->` and `<!-- style -->`
     _, behind = _own("page.html").split(b"<!-- plotly -->\n")
     head, body = behind.split(b"<!-- style -->")
     parts = [head.replace(b"{title}", escape(page.title).encode(errors="replace"))]
@@ -105,6 +106,7 @@ def _inert(page: Page) -> str:
         text = _encoded(page, encoder, {})
     except ValueError:  # a number that JSON lacks
         text = encoder.encode(results.data(page))
+    # neither `</script>` nor `<!--` can occur then
     return text.replace("<", "\\u003c")
 
 
@@ -121,6 +123,7 @@ def _encoded(part: Page | GraphPart, encoder: json.JSONEncoder, known: dict[int,
             text = f"[{','.join(graphs)}]"
         elif isinstance(part, Page):
             text = encoder.encode(value)
+        # graphs that are drawn alike share their lists: the identity tells
         elif (text := known.get(id(value), "")) == "":
             text = known[id(value)] = encoder.encode(value)
         members.append(f'"{name}":{text}')

@@ -20,6 +20,7 @@ def position_of(node_id: Node) -> int:
     """Return the node of the main graph that an id belongs to, a body's node to the one around it; -1 for none."""
     if isinstance(node_id, int):
         return node_id
+    # `@12` and `@12/body/@3` -> 12
     digits = node_id.removeprefix("@").partition("/")[0]
     return int(digits) if node_id.startswith("@") and is_count(digits) else -1
 

@@ -79,6 +79,7 @@ def _parameters(index: GraphIndex) -> data.Measure:
     """Count the parameters of each node; one that several read counts at the first."""
     count = len(index.nodes)
     numbers: list[data.Number] = [0] * count
+    # each initializer is taken by the first node that needs it
     left = {name: math.prod(tensor.dims) for name, tensor in index.initializers.items()}
     for position in index.order:
         numbers[position] = sum([left.pop(name) for name in index.needs[position] if name in left])

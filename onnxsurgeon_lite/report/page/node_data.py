@@ -38,6 +38,7 @@ def node_data(index: GraphIndex, measure: Measure) -> dict[str, object]:
     found = defaultdict[int, list[int]](list)
     for place, node in enumerate(measure.nodes):
         known = measure.numbers[place] is not None or measure.bad[place]
+        # nodes of bodies are not in model-explorer's main graph
         if isinstance(node, int) and node >= 0 and known:
             found[node].append(place)
     ids = node_ids(index.graph)
@@ -62,6 +63,7 @@ def node_ids(graph: GraphProto) -> list[str]:
     """
     taken = Counter[str]()
     ids = list[str]()
+    # a stack of (nodes that are left of a graph, names that it uses): bodies come directly after their node
     pending: list[tuple[Iterator[NodeProto], set[str]]] = [(iter(graph.node), set())]
     while pending:
         nodes, used = pending[-1]

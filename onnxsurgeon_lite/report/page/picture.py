@@ -22,10 +22,12 @@ def picture(array: Array) -> bytes | None:
     sides = array.shape[-2:]
     if min(sides) < _SMALLEST or max(sides) > _LARGEST:
         return None
+    # of a batch the first
     planes = array[0] if array.ndim == 4 and len(array) else array
     if planes.ndim not in (2, 3) or not planes.size:
         return None
     pixels = _scaled(np.asarray(planes, np.float64).reshape(-1, *sides))
+    # three channels are an image in color
     return png(np.moveaxis(pixels, 0, -1) if len(pixels) == 3 else _tiled(pixels[:_TILES]))
 
 
@@ -40,6 +42,7 @@ def _scaled(planes: NDArray[np.float64]) -> Pixels:
 def _tiled(planes: Pixels) -> Pixels:
     """Planes in rows, with a line of black between."""
     across = int(np.ceil(np.sqrt(len(planes))))
+    # fill up to whole rows, each plane with a black line at its right and below
     padded = np.pad(planes, ((0, -len(planes) % across), (0, 1), (0, 1)))
     rows = [np.concatenate(list(row), 1) for row in padded.reshape(-1, across, *padded.shape[1:])]
     return cast(Pixels, np.concatenate(rows, 0)[:-1, :-1])
@@ -48,6 +51,7 @@ def _tiled(planes: Pixels) -> Pixels:
 def png(pixels: Pixels) -> bytes:
     """Return the PNG file of pixels: grey, or red, green and blue."""
     height, width = pixels.shape[:2]
+    # PNG: header, compressed lines, end; each chunk is (length, kind, data, checksum)
     color = 2 if pixels.ndim == 3 else 0
     header = struct.pack(">IIBBBBB", width, height, 8, color, 0, 0, 0)
     lines = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0)))  # a line begins with its filter

@@ -76,6 +76,7 @@ def _peaks(result: Profile) -> list[data.Mark]:
 
 def comparison_page(result: ProfileComparison, sight: Sight) -> data.Page:
     """Return what the page of two profiles shows, the one before as the first."""
+    # the model of the page comes first in `sight`, and is the one after
     graphs = sight.graphs(2)[::-1]
     same = [(node, node) for node in range(len(graphs[0].node_op))] if len(graphs) == 1 else []
     before, after = (milliseconds(side.seconds) for side in (result.before, result.after))

@@ -71,6 +71,7 @@ class _Answer(BaseHTTPRequestHandler):
         if self.headers.get("Host") != self.server.host:  # a name that was bound to this machine
             self.send_error(HTTPStatus.FORBIDDEN)
             return
+        # /TOKEN/ is the page, /TOKEN/tensors/12 what node 12 makes
         token, _, wanted = self.path.removeprefix("/").partition("/")
         node = wanted.removeprefix(_TENSORS)
         if not compare_digest(token.encode(), self.server.token.encode()):

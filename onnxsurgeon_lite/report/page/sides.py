@@ -33,6 +33,7 @@ def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
     if result.outputs:
         how = "mismatch" if wrong else "agree"
         headlines.append(f"outputs {how}: {', '.join(map(repr, wrong or result.outputs))}")
+    # a difference -> its line; a node that was added has no `before`, one that was removed no `after`
     said = {id(d): line for d, line in zip(result.differences, lines_of(result), strict=True)}
     nodes = [d for d in result.differences if d.kind == "node" and not only_texts(d)]
     before, after = ([(at(d), said[id(d)], d.status) for d in nodes] for at in _ENDS)
@@ -83,6 +84,7 @@ _CHANGED: Columns[Difference] = {
 
 def match_page(result: "MatchResult", sight: Sight) -> data.Page:
     """Return what the page of a match shows; where one side is a set of tensors, of the model alone."""
+    # models: a and b, or b alone if a is a set of tensors
     *others, _ = sight.models
     pairs = result.matching.pairs
     rest = [

@@ -64,6 +64,7 @@ class Sight:
             return []
         self.begin(most)
         first = self.models[0]
+        # the nodes that matter most are drawn open; a graph that is drawn like the first shares its layout
         marked = dict.fromkeys(m.node for m in marks if not m.graph and m.kind not in _FAINT)
         close = list(marked)[:_CLOSE]
         drawn = graph_parts(first, _title_of(first), close, self._typed, self._alike)

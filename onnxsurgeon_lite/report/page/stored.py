@@ -26,6 +26,7 @@ def read_result(path: Path) -> Entry:
     with path.open("rb") as file:
         text = file.read(_LARGEST + 1)
     try:
+        # any JSON object of ours may be shown: what looks like a list of nodes is used, the rest is not
         found = json.loads(text) if len(text) <= _LARGEST else None
     except (ValueError, RecursionError):
         found = None
@@ -50,6 +51,7 @@ def measures(result: Entry) -> list[Measure]:
     """Return every number of nodes."""
     found = defaultdict[str, list[tuple[Node, str, float]]](list)
     for kind, node, entry in _entries(result):
+        # title -> (node, name, number); nested keys are joined: `cost.seconds`
         if kind not in _MARKS:
             for title, number in _numbers(entry):
                 found[title].append((node, str(entry.get("name", "")), number))

@@ -65,10 +65,12 @@ def _tensor(tensor: TensorPart) -> str:
 def _chart(measure: Measure) -> str:
     """Draw numbers in their order; what is over its limit is a red cross."""
     width, height = _CHART
+    # a number that is not finite has no place on the axis: its mark is at the top
     numbers = [_scaled(measure, number) for number in measure.numbers]
     known = [number for number in numbers if number is not None]
     if not known:
         return ""
+    # linear charts begin at 0
     low = min(known) if measure.log else min(0.0, *known)
     span = (max(known) - low) or 1.0
     step = width / len(numbers)
@@ -103,6 +105,7 @@ def graph_svg(nodes: Nodes) -> str:
     if not 0 < len(nodes) <= _MOST or find_spec("igraph") is None:
         return ""
     values: dict[str, int] = {}
+    # values between the nodes are lines; others enter or leave as boxes of their own
     sketch = Sketch(("node", node.position) for node in nodes)
     chosen = set(nodes.positions)
     read = set[str]()
@@ -156,6 +159,7 @@ def _lines(
     left: float,
 ) -> Iterator[str]:
     for (start, end, values), bends in zip(lines, layout.bends, strict=True):
+        # the name of the first value is written beside the last piece of its line
         corners = [places[start]] + [_placed(x - left, y) for x, y in bends] + [places[end]]
         points = " ".join(f"{x:.0f},{y:.0f}" for x, y in corners)
         (x, y), (x1, y1) = corners[-2:]

@@ -32,6 +32,7 @@ def tensor_part(
     Args:
         graph, node: what makes it; -1 for an input.
     """
+    # both pictures have one scale, so that they can be compared by eye
     sides = _numbers(actual), _numbers(reference)
     known = [side for side in sides if side is not None and side.size]
     if not known:
@@ -40,6 +41,7 @@ def tensor_part(
     error = None
     if len(known) == 2 and known[0].shape == known[1].shape:
         with np.errstate(invalid="ignore"):
+            # equal infinities differ by nothing
             error = np.where(known[0] == known[1], 0.0, np.abs(known[0] - known[1]))
     dtype = getattr(reference if actual is None else actual, "dtype", "")
     pictures = [None if side is None else _picture(side, low, high) for side in sides]
@@ -84,6 +86,7 @@ def _range(*arrays: Numbers) -> tuple[float, float]:
 def _picture(array: Numbers, low: float, high: float, largest: bool = False) -> Picture:
     """Draw a tensor: 0 to 253 for its range, 254 for gaps, 255 for what is not finite."""
     plane = _plane(array, largest)
+    # between matrices side by side
     is_gap = plane == _GAP
     is_finite = np.isfinite(plane)
     shares = (np.where(is_finite & ~is_gap, plane, low) - low) / ((high - low) or 1.0)
@@ -100,6 +103,7 @@ def _plane(array: Numbers, largest: bool) -> Numbers:
         wide = math.ceil(array.size / lines)
         padding = (0, lines * wide - array.size)
         return np.pad(array.reshape(-1), padding, constant_values=_GAP).reshape(lines, wide)
+    # all axes but the last two are one
     matrices = array.reshape(-1, *array.shape[-2:])[:_TILES]
     across = math.ceil(math.sqrt(len(matrices)))
     tiles = [_pooled(matrix, largest, _SIDE // across) for matrix in matrices]
@@ -113,6 +117,7 @@ def _pooled(matrix: Numbers, largest: bool, side: int) -> Numbers:
     """Return a matrix of at most so many lines and columns: the mean of each block, or its largest."""
     for axis, size in enumerate(matrix.shape):
         if size > side:
+            # `side` blocks of about the same size
             starts = np.arange(side) * size // side
             pool = np.maximum if largest else np.add
             matrix = pool.reduceat(matrix, starts, axis=axis)
@@ -157,6 +162,7 @@ def _worst(error: Numbers, actual: Numbers, reference: Numbers) -> list[WorstEle
     """Return the elements that differ most; one that is not finite on one side differs more than any."""
     sizes = np.where(np.isfinite(error), error, np.inf).reshape(-1)
     count = min(_WORST, int(np.count_nonzero(sizes)))
+    # the largest few without sorting all, then these in order
     first: list[int] = np.argpartition(-sizes, count - 1)[:count].tolist() if count else []
     places = sorted(first, key=lambda place: -sizes[place])
     return [

@@ -82,6 +82,7 @@ def page_of_model(index: GraphIndex, result: Path | None) -> data.Page:
     title = index.model.path.name if index.model.path else index.graph.name or "model"
     found = {} if result is None else stored.read_result(result)
     count = len(index.nodes)
+    # a result may be of another model: nodes that this one lacks are left out
     marks = [mark for mark in stored.marks(found) if position_of(mark.node) < count]
     measures = [m for m in stored.measures(found) if max(map(position_of, m.nodes)) < count]
     headlines = [f"{title}: {count:,} nodes"]
@@ -101,6 +102,7 @@ def page_of_model(index: GraphIndex, result: Path | None) -> data.Page:
 def view_of_file(html: bytes, place: Path | None, title: str) -> View:
     """Write a page, by default to a file that nothing else has."""
     if place is None:
+        # the title comes from the model's file name, which may be anything
         name = "".join(c if c.isalnum() or c in "-_." else "_" for c in title)[-80:]
         place = Path(tempfile.mkdtemp(prefix="onnxdbg-")) / f"{name}.html"
     write_bytes(place, html)

@@ -208,3 +208,21 @@ def test_what_fails_inside_or_in_the_search_of_causes_leaves_the_culprit(
 
     assert result.culprits[0].id == "@1"
     assert told in "\n".join([str(result), *result.notes])
+
+
+def test_a_report_keeps_an_operators_name_from_being_markup(runtime, tmp_path):
+    def named(operator):
+        net = """<ir_version: 10, opset_import: ["": 21, "local": 1]>
+            net (float[2] x) => (float[2] y) { y = local.F (x) }
+            <domain: "local", opset_import: ["": 21]> F (x) => (y) { y = %s (x) }"""
+        model = Model(parser.parse_model(net % operator))
+        model.proto.graph.node[0].op_type = model.proto.functions[0].name = "<b>F</b>"
+        return model
+
+    good, faulty = named("Relu"), named("Abs")
+    references = recorded(good, {"x": X}, runtime, tmp_path, inner=False)
+    result = bisect(faulty, references, {"x": X}, runtime)
+
+    made = finished(reproducing(faulty, result, tmp_path / "out", verify=False))
+
+    assert "- float64: `<b>F</b> is a custom operator" in (made.folder / "report.md").read_text()

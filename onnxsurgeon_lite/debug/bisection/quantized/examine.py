@@ -98,9 +98,11 @@ class Examination:
         """Return the faults in topological order; of two that are one, the one that the constants prove."""
         index = self.values.index
         found = list(self._wrong_values())
+        # `sure`: faults that constants and references prove without a run, with their reasons
         pairs = {s.value: s for s in unlike_pairs(self.values)}
         sure = [Fault(s.value, s.position, [s.finding], s.pair) for s in pairs.values()]
         saturated = list(self._saturated({fault.value for fault in found}))
+        # scales and zero points that a wider range already sets: not to be found again as a bias's fault
         narrow = _set_by(saturated)
         for unlike in unlike_biases(self.values):
             sure += self._of_bias(unlike, narrow) if unlike.operands[0] not in pairs else ()
@@ -108,8 +110,10 @@ class Examination:
             suspects = unlike_weights(index, self.values, self.theirs)
             sure += [Fault(s.value, s.position, [s.finding]) for s in suspects]
         sure += saturated
+        # drop wrong values that a proven fault in their region explains, then join the faults of one node
         by_node: dict[int, Fault] = {}
         proven = {fault.position for fault in sure}
+        # a quantizer that reads a saturated value, or a constant that is set, belongs to a proven fault
         cut = {fault.value for fault in saturated} | narrow
         quantizers = [p for p, node in enumerate(index.nodes) if node.op_type == QUANTIZE]
         proven |= {p for p in quantizers if not cut.isdisjoint(index.nodes[p].input)}
@@ -119,6 +123,7 @@ class Examination:
             first = by_node.setdefault(fault.position, fault)
             first.findings += fault.findings if first is not fault else []
         for fault in found:
+            # only these need the search for the number that fits: it runs the region many times
             if not by_node[fault.position].findings:
                 fault.findings = self._why(fault.value)
         return _one_each(sorted(by_node.values(), key=lambda fault: index.places[fault.position]))
@@ -132,8 +137,10 @@ class Examination:
         for names in self._chunks():
             self.progress(f"{done} of {len(self.values.computed)} values compared")
             part = Isolated(self.values, self.observer, names)
+            # one part computes as many values as fit into the budget, each from references
             self.values.hold([*part.inputs, *names])
             actual = next(part.run(part.part()))
+            # first the floor of each value: what rounding alone makes; then how far the value is above it
             self._shake(part, part.part(), actual)
             producer = self.values.index.producer
             wrong = [name for name in names if self._excess(name, actual[name]) > 1]
@@ -165,6 +172,7 @@ class Examination:
     def _shake(self, part: Isolated, model: ModelProto, actual: Mapping[str, Stored]) -> None:
         """Measure what rounding makes of the values of a part."""
         floors = {name: Floor() for name in part.names}
+        # how the value moves if zero points are one off: errors in this direction are measured by themselves
         for constants in (True, False):
             other = next(part.run(shifted(model, self.values.quantizers, constants)))
             for name, floor in floors.items():
@@ -198,6 +206,8 @@ class Examination:
         if wanted.shape != value.shape:
             return pair
         low, high = grid.range(value.shape)
+        # An actual value out of range would hide the noise: both ends of it are cut off. Where the reference is inside,
+        # look at the noise around the reference.
         is_out, is_inside = (value < low) | (value > high), (wanted > low) & (wanted < high)
         at = np.where(is_out & is_inside, wanted, value)
         with np.errstate(invalid="ignore"):
@@ -222,6 +232,7 @@ class Examination:
         if pair is None:
             return 0.0 if _equal(actual, expected) else float("inf")
         value, reference = pair
+        # NaN or Inf on one side alone is no rounding
         if not np.array_equal(np.isfinite(value), np.isfinite(reference)):
             return float("inf")
         error, reference = _difference(value, reference), _finite(reference)
@@ -232,6 +243,7 @@ class Examination:
         assert is_array(expected)
         floor.allowed = self._allowed(name, actual, expected, size)
         still = Errors.of(np.zeros_like(error), reference, self._axis(name), floor.shifts)
+        # nothing quantized: rounding makes nothing, only `allowed` counts
         noise = floor.noise or [still]
         return measured.excess(noise, floor.allowed, size, error.size)
 
@@ -281,6 +293,8 @@ class Examination:
         node = index.nodes[unlike.position]
         x, weight, bias = unlike.operands
         made = node.output[0]
+        # The bias's scale is `ratio` times input scale * weight scale. One of the three is wrong: correct each alone,
+        # and see which correction leaves the least error.
         factors = {
             x: np.asarray(np.median(unlike.ratio)),
             weight: unlike.ratio,
@@ -289,12 +303,14 @@ class Examination:
         left = {name: self._left(made, name, factors[name]) for name in (weight, bias)}
         left[x] = self._left(made)  # both its quantizers have the same scale
         least = min(left.values())
+        # all that come about as close
         wrong, *others = (
             name
             for name in sorted(left, key=left.__getitem__)
             if left[name] <= (1 + _CLOSE) * least
         )
         position = unlike.position
+        # the input's quantizer is at fault, not the node that reads it
         if wrong == x and not others:
             source = quantizers.sources.get(x, x)
             made = source if source in index.producer else x
@@ -322,6 +338,7 @@ class Examination:
         It is measured at a value, or at the next one behind it that has a reference.
         """
         position = self.values.index.producer[name]
+        # the first value that can be compared, as the value itself may have no reference
         regions = (n for n in self.values.computed if position in self.values.region(n))
         name = next(regions, "")
         if not name:
@@ -356,6 +373,7 @@ class Examination:
     ) -> tuple[float, Finding] | None:
         """Return (what is left of the error with the fitting numbers, the finding); None if none fit."""
 
+        # one run with the parameter a step further shows in which direction the value moves
         moved = next(isolated.run(parameter.put(part, parameter.moved())))[name]
         pairs = [self._pair(name, other, actual) for other in (self.values.read(name), moved)]
         if pairs[0] is None or pairs[1] is None:
@@ -363,11 +381,14 @@ class Examination:
         assert is_array(actual)
         assert is_array(moved)
         (reference, value), (other, _) = pairs[0], pairs[1]
+        # elements at the ends of the range say nothing about the parameter: leave them out
         cut = (value != actual) | (other != moved) | (reference == self._end(name, reference))
         free = [np.where(cut, value, array) for array in (reference, other)]
         steps = steps_to(free[0], value, free[1], parameter.numbers, self._axis(name))
         if steps is None:
             return None
+        # the simplest first: one number for all channels, then only the channels that are far off, then all of them. A
+        # parameter of one number has only the last.
         sparse = np.where(np.abs(steps) < _SPARSE * np.abs(steps).max(), 0.0, steps)
         common = np.full_like(steps, np.median(steps))
         for some in (common, sparse, steps)[2 * (steps.size == 1) :]:
@@ -396,6 +417,7 @@ class Examination:
         if grid is None or node is None or len(node.input) < 3:
             return
         reference = self.values.read(name)
+        # a zero point at an end of the range cuts off one sign, as a Relu does
         for zero in {float(grid.low), float(grid.high)}:
             other = replace(grid, zero=np.full(grid.zero.shape, zero))
             if not is_array(reference) or other.outside(reference).any():

@@ -43,6 +43,8 @@ class _Form:
         )
 
 
+# QLinear operators read triples (value, scale, zero point): (0, 3) are the slots of two such operands, then the scale
+# and the zero point of the result follow.
 _OF_TWO = "MatMul Add Mul"
 _OF_ONE = "Sigmoid Softmax LeakyRelu GlobalAveragePool AveragePool ReduceMean"
 _FORMS = {
@@ -66,6 +68,7 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
         _Form.of(node) or node.op_type in PRODUCTS or _blocks(index, node) for node in index.nodes
     ):
         return None
+    # types of values would be wrong now, and are inferred again
     result = index.model.copy()
     del result.proto.graph.node[:], result.proto.graph.value_info[:]
     behind: list[int] = []
@@ -85,6 +88,9 @@ def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
 
 def _of_blocks(model: ModelProto, node: NodeProto, blocks: Blocks) -> Iterator[NodeProto]:
     """Yield the nodes that compute the same: the blocks are dequantized, and joined to a matrix."""
+    # MatMulNBits stores its weight [columns, rows] in blocks along the rows. Each block becomes a row of a matrix that
+    # DequantizeLinear reads with one scale a row; then the blocks are joined, padding is cut, and the matrix
+    # transposed.
     made, grid, (columns, rows) = node.output[0], blocks.grid, blocks.integers.shape
     weight, bias = f"{made}{_OPERAND}1", [*node.input, "", "", ""][5]
     padded = np.pad(blocks.integers, ((0, 0), (0, -rows % grid.block)))
@@ -126,16 +132,19 @@ def _parts(
     for number, slot in enumerate(form.operands):
         name = f"{made}{_OPERAND}{number}"
         operands.append(name)
+        # the first operand is the activation, whose channels are axis 1
         axis = _weight_axis(node) if slot else 1
         given = node.input[slot : slot + 3]
         yield helper.make_node(DEQUANTIZE, given, [name], name=f"{made}\x01{slot}", axis=axis)
     if 0 <= form.bias < len(node.input) and node.input[form.bias]:
         name = f"{made}{_BIAS}"
         operands.append(name)
+        # a bias of integers has the scale of input times weight, as the specification says
         scales = [node.input[slot + 1] for slot in reversed(form.operands)]
         yield helper.make_node("Mul", scales, [f"{name} scale"], name=f"{name} scale")
         given = [node.input[form.bias], f"{name} scale"]
         yield helper.make_node(DEQUANTIZE, given, [name], name=name, axis=0)
+    # `y_quantized` comes of a float `y`: under this name the references have it
     result = made.removesuffix(_SUFFIX) if made.endswith(_SUFFIX) else f"{made}{_FLOAT}"
     result = f"{made}{_FLOAT}" if result in index else result
     float_node = helper.make_node(form.op_type, operands, [result], name=node.name)
@@ -153,6 +162,7 @@ def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Itera
     made, operands = node.output[0], []
     for slot in (0, 1):
         name, scale = f"{made}{_OPERAND}{slot}", f"{node.input[slot]}{UNIT} in {made}"
+        # MatMulInteger and ConvInteger: (a, b, zero of a, zero of b)
         zero = node.input[slot + 2] if len(node.input) > slot + 2 else ""
         number = constant_of(index, zero) if zero else None
         given = [node.input[slot], scale] + ([zero] if number is not None else [])
@@ -160,6 +170,7 @@ def _of_integers(index: GraphIndex, model: ModelProto, node: NodeProto) -> Itera
         model.graph.initializer.append(from_array(np.asarray(ones), scale))
         axis = 0 if node.op_type == "ConvInteger" else 1
         yield helper.make_node(DEQUANTIZE, given, [name], axis=axis)
+        # a computed zero point is subtracted in float: DequantizeLinear would need a constant for the grid to be known
         if zero and number is None:
             shift, name = f"{name} zero", f"{name} shifted"
             yield helper.make_node("Cast", [zero], [shift], name=shift, to=TensorProto.FLOAT)
@@ -197,6 +208,7 @@ def as_written(
 ) -> BisectResult:
     """Return a result on the expanded model with the nodes of the model as it is written."""
     result.body = index.model
+    # messages name what the expansion made: `'y\x01operand 0'` -> `'x'`, which the operator of `y` reads
     read = {
         repr(node.output[0]): repr(node.input[0].split(_OPERAND)[0])
         for node in index.nodes
@@ -210,6 +222,7 @@ def as_written(
             replace(finding, because=_renamed(finding.because, read), edits=())
             for finding in culprit.findings
         ]
+        # ids of the expanded model -> ids of the model as written
         culprit.id = _behind(culprit.id, behind)
         culprit.op_type = written.nodes[int(culprit.id[1:])].op_type
         culprit.region = list(dict.fromkeys(_behind(node, behind) for node in culprit.region))

@@ -43,21 +43,25 @@ def unlike_pairs(values: FloatValues) -> Iterator[Suspect]:
     """Yield quantizers that do not give the reference back, to half a quantum, as their pair has two grids."""
     index, quantizers = values.index, values.quantizers
     for name, source in quantizers.sources.items():
+        # a pair: QuantizeLinear (grid `before`) -> DequantizeLinear (grid `behind`)
         behind, before = quantizers.grids[name], quantizers.before[name]
         if _same(behind, before):
             continue
         stored = values.read(name) if name in values.known else values.feeds.get(source)
         last = index.producer[name]
         first = index.producer[index.nodes[last].input[0]]
+        # without a reference it is only known that the pair does not fit: name both
         if not is_array(stored) or not before.fits(stored.shape):
             unknown = "; which of both is wrong is not known, as there is no reference"
             yield Suspect(name, last, _unlike(index.nodes[last], behind, before, unknown), first)
             continue
         wide, quantum = stored.astype(np.float64), before.quantum(stored.shape)
+        # send the reference through both: within the range it must come back to half a quantum
         made = behind.numbers(before.integers(stored))
         inside = ~before.outside(stored) & np.isfinite(wide)
         if not (np.abs(made - wide) > _HALF * quantum + np.abs(wide) * 2.0**-22)[inside].any():
             continue
+        # the one whose range fits the reference worse is wrong; of equals the second
         wrong_first = _misfit(before, wide) > _misfit(behind, wide) * 1.01
         position, own, other = (first, before, behind) if wrong_first else (last, behind, before)
         yield Suspect(name, position, _unlike(index.nodes[position], own, other))
@@ -73,7 +77,9 @@ def _same(one: Grid, other: Grid) -> bool:
 
 def _misfit(grid: Grid, reference: Wide) -> float:
     """Return by what factor the range of a grid is wider or narrower than the reference."""
+    # log of (needed range / range of the grid): 0 fits, both too wide and too narrow are larger
     low, high = grid.range(reference.shape)
+    # a quantizer's range always holds 0
     needed = max(float(reference.max()), 0.0) - min(float(reference.min()), 0.0)
     return abs(float(np.log(max(needed, 1e-30) / float((high - low).max()))))
 
@@ -83,6 +89,7 @@ def _unlike(
 ) -> Finding:
     """Say how a quantizer differs from its pair, which fits."""
     pair = "DequantizeLinear" if node.op_type == "QuantizeLinear" else "QuantizeLinear"
+    # equal scales: the zero points differ
     if own.scale.shape == other.scale.shape and np.allclose(own.scale, other.scale, rtol=_EXACT):
         at = np.flatnonzero(np.atleast_1d(own.zero != other.zero))[0]
         a, b = np.atleast_1d(own.zero)[at], np.atleast_1d(other.zero)[at]
@@ -120,6 +127,7 @@ class Saturation:
 def saturations(values: FloatValues) -> Iterator[Saturation]:
     """Yield the quantizers whose range does not hold the reference."""
     nodes = [node for node in values.index.nodes if node.op_type == QUANTIZE]
+    # of several quantizers of one value, the first counts
     for source, node in {node.input[0]: node for node in reversed(nodes)}.items():
         stored = values.read(source) if source in values.known else values.feeds.get(source)
         grid = grid_of(values.index, node)
@@ -139,6 +147,8 @@ def _saturation(node: NodeProto, grid: Grid, stored: Array) -> Saturation | None
         return None
     clipped = wide - grid.clipped(wide)
     rounding = rms(grid.quantum(wide.shape)) * _UNIFORM
+    # A calibration cuts off a few outliers on purpose. It is a fault if many elements are cut off, and this costs far
+    # more than rounding does.
     much = count > 1 and count >= _SHARE * wide.size
     fault = much and rms(clipped) > _CLIPS * rounding
     low, high = (float(end.reshape(-1)[0]) for end in grid.range(wide.shape))
@@ -176,8 +186,10 @@ def unlike_biases(values: FloatValues) -> Iterator[UnlikeBias]:
         if not {x, weight, bias} <= quantizers.grids.keys() or bias not in quantizers.weights:
             continue
         grids = [quantizers.grids[name] for name in (x, weight, bias)]
+        # only biases of int32; the input has one scale, the weight is a constant
         if grids[2].high != _INT32 or grids[0].scale.ndim or weight not in quantizers.weights:
             continue
+        # kernels add the bias to integer products, so its scale must be that of a product
         product = grids[0].scale * grids[1].scale
         if grids[2].scale.shape not in ((), product.shape) and product.shape:
             continue
@@ -207,6 +219,9 @@ def unlike_weights(index: GraphIndex, values: FloatValues, theirs: GraphIndex) -
             yield Suspect(next(n for n in index.nodes[users[0]].output if n), users[0], finding)
 
 
+# The integers that are stored against the float weight, both in quanta. For each channel, a wrong scale makes the
+# difference follow the integers (`slope`), a wrong zero point shifts it (`shift`); the better of both fits is the
+# finding. Integers at the ends of the range are left out: they may be cut off.
 def _unlike_weight(node: NodeProto, grid: Grid, integers: Array, right: Wide) -> Finding | None:
     wide = integers.astype(np.float64)
     steps = wide - grid.origin(integers.shape)

@@ -41,6 +41,7 @@ class FloatValues:
     def __post_init__(self) -> None:
         found = {}
         self.index.learn_types(self.index.producer)
+        # the name of the float model's value is found through the quantizers that stand between: `origin`
         for name in self.index.producer:
             if name in self.quantizers.weights or not self._may_be_float(name):
                 continue
@@ -53,6 +54,7 @@ class FloatValues:
         if self.index.nodes[self.index.producer[name]].op_type in (QUANTIZE, DYNAMIC):
             return False
         element = self.index.element_of(name)
+        # where no pair of quantizers renames values, a reference of the same name is its own, whatever the dtype
         own = not self.quantizers.sources and name in self.references
         if not element:
             return own or not name.endswith(INTEGERS)
@@ -68,6 +70,7 @@ class FloatValues:
     def of(cls, index: GraphIndex, references: ReferenceSet, feeds: Feeds) -> "FloatValues | None":
         """Return the values if the model is quantized and the references are those of a float model, else None."""
         quantizers = Quantizers.of(index)
+        # references of integer values can only be the quantized model's own
         integers = {index.nodes[index.producer[name]].input[0] for name in quantizers.sources}
         integers |= {n.output[0] for n in index.nodes if n.op_type == DYNAMIC}
         rounds = any(map(computes_quantized, index.nodes))
@@ -76,6 +79,7 @@ class FloatValues:
         if integers & references.entries.keys():
             return None
         dequantized = quantizers.sources.keys() & references.entries.keys()
+        # float references that lie exactly on a quantizer's grid are the quantized model's own, too
         stored = ((quantizers.grids[n], references.read(n)) for n in sorted(dequantized))
         if any(is_array(array) and grid.holds(array) for grid, array in stored):
             return None  # the references are those of the quantized model
@@ -84,6 +88,7 @@ class FloatValues:
 
     def named(self) -> ReferenceSet:
         """Return the references under the names of the quantized model, those that it lacks under their own."""
+        # example: known = {"y_dequantized": "y"} -> the entry of "y" under the name "y_dequantized"
         given, named = self.references.entries, set(self.known.values())
         lacking = {name: entry for name, entry in given.items() if name not in named}
         entries = lacking | {name: given[origin] for name, origin in self.known.items()}
@@ -116,6 +121,7 @@ class FloatValues:
         node = self.index.nodes[position]
         if node.op_type != "Resize":
             return computes_quantized(node)
+        # a Resize of integers takes means of pixels, unless it takes the nearest
         mode = next((a.s for a in node.attribute if a.name == "mode"), b"nearest")
         element = self.index.element_of(node.input[0])
         return mode != b"nearest" and bool(element) and not is_float(numpy_dtype(element))
@@ -125,6 +131,7 @@ class FloatValues:
         made = self.index.nodes[self.index.producer[name]].op_type
         if made != QUANTIZE and name not in self.quantizers.sources:
             return False
+        # the same reference before and after the quantizers: one value, compared once
         source = self.quantizers.sources.get(name, name)
         return self.known.get(source, self.known[name]) == self.known[name]
 
@@ -138,6 +145,7 @@ class FloatValues:
         """Return the reference of a value in the dtype that the model gives it."""
         stored = self.read(name)
         grid = self.quantizers.grids.get(name) if self.cuts else None
+        # integers that begin at zero hold nothing below 0: a Relu may be merged into this quantizer
         if grid is not None and is_array(stored) and (grid.zero == grid.low).all():
             stored = np.maximum(stored, 0)
         element = self.index.element_of(name)
@@ -149,6 +157,7 @@ class FloatValues:
     def region(self, name: str) -> set[int]:
         """Return the nodes between the references before a value and the value."""
         position = self.index.producer[name]
+        # `stop` ends the walk at values with references, but not at `name` itself: it is computed
         stop = self.known.keys() | self.feeds.keys()
         reads = [read for read in self.index.reads[position] if read not in stop]
         return {position} | self.index.ancestors(reads, stop)

@@ -48,6 +48,7 @@ class Parameter:
 
     def scaled(self, factor: Wide) -> Wide:
         """Return a multiple of the numbers."""
+        # one factor for each channel, else the typical one for all
         alike = factor.size == self.numbers.size
         return self.numbers * (factor.reshape(self.numbers.shape) if alike else np.median(factor))
 
@@ -56,6 +57,7 @@ class Parameter:
         result = ModelProto()
         result.CopyFrom(part)
         name = f"{self.name}\x01fitted"
+        # other readers of the constant keep the old numbers: only this node is tested
         for node in result.graph.node:
             if node.output[0] == self.node.output[0] or is_bias_scale(node):
                 slots = [slot for slot, given in enumerate(node.input) if given == self.name]
@@ -78,6 +80,7 @@ class Parameter:
         where = "" if own.size == 1 else f" of channel {at}"
         by = f" (x{other[at] / own[at]:.4g})" if self.is_scale and own[at] else ""
         more = f"; {off.size} of {own.size} channels differ" if off.size > 1 else ""
+        # a scale of 1 that expanding made stands for the scale that the product gets: it has no name in the model
         if UNIT in self.name:
             return f"another scale of {self.name.split(UNIT)[0]!r}{where}{by} {why}{more}"
         return f"{what} {self.name!r}{where} is {own[at]:.6g}, {other[at]:.6g}{by} {why}{more}"
@@ -112,6 +115,8 @@ def steps_to(reference: Wide, actual: Wide, moved: Wide, like: Wide, axis: int) 
 
     The value is linear in the parameter. None if the parameter does nothing, or is not one for each channel.
     """
+    # Actual value `a`, and `m` with the parameter moved one step: k steps give a + k (m - a). The k that comes closest
+    # to the reference r, by least squares, is (m - a)(r - a) / (m - a)^2, for each channel.
     step, wanted = moved - actual, reference - actual
     if like.size == 1:
         step, wanted = step.reshape(1, -1), wanted.reshape(1, -1)

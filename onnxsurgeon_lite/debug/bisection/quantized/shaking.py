@@ -32,16 +32,20 @@ def shaken(
     nodes = list(result.graph.node)
     del result.graph.node[:]
     feeds: list[dict[str, Array]] = [{} for _ in range(runs)]
+    # scales that DynamicQuantizeLinear computes: their quantum is known at run time only, so the noise reads them
     computed = {node.output[1] for node in nodes if node.op_type == DYNAMIC and share == 1}
     for number, node in enumerate(nodes):
         result.graph.node.append(node)
         name = node.output[0]
         grid = _grid(quantizers, node, share)
+        # not dequantized, or of unknown step: stays as it is
         if grid is None and not (node.op_type == DEQUANTIZE and node.input[1] in computed):
             continue
+        # `name = DequantizeLinear(...)` becomes `exact = DequantizeLinear(...)`, `name = Add(exact, noise)`
         exact, noise = f"{name}{_EXACT}", f"{name}{_NOISE}"
         result.graph.node[-1].output[0] = exact
         integers = None if grid is None else _vector(quantizers.index, node)
+        # three sources of noise: drawn by the runtime with a computed step, with a constant step, or drawn here and fed
         if grid is None:
             result.graph.node.extend(_drawn(result, exact, node.input[1], noise, number))
         elif integers is None:
@@ -71,6 +75,7 @@ def _vector(index: GraphIndex, node: NodeProto) -> Array | None:
 
 
 def _noise_of(integers: Array, grid: Grid, seed: int) -> Array:
+    # one draw for each distinct integer
     levels, which = np.unique(integers.astype(np.int64), return_inverse=True)
     drawn = np.random.default_rng(seed).uniform(-0.5, 0.5, levels.shape)
     return np.asarray(drawn[which].reshape(integers.shape) * grid.quantum(integers.shape))
@@ -129,6 +134,7 @@ def _step(part: ModelProto, index: GraphIndex, node: NodeProto, grid: Grid) -> s
     made = node.output[0]
     kind, tensor = index.types.get(original(made)), index.dense(node.input[0])
     rank = len(kind.tensor_type.shape.dim) if kind is not None else 0
+    # of an activation only the rank counts: the quantum broadcasts
     shape = tuple(tensor.dims if tensor is not None else [1] * rank)
     quantum = grid.quantum(shape or (1,)).astype(_dtype(index, node))
     name = f"{made}\x01step"
