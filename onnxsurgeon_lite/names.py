@@ -73,7 +73,7 @@ def function_at(place: str, what: str) -> Callable[..., object]:
     module.__file__ = path
     with calling(path), open(path, "rb") as file:
         exec(compile(file.read(), path, "exec"), vars(module))
-    function: Callable[..., object] = getattr(module, name, None)
+    function: Callable[..., object] | None = getattr(module, name, None)
     if not callable(function):
         raise UsageError(f"{path!r} has no function {name!r}", "write FILE.py:function")
     return function
