@@ -44,6 +44,7 @@ def inspect(
     html: "str | PathLike[str] | None" = None,
     force: bool = False,
     *,
+    depth: int | None = None,
     placement: bool = False,
     opt: OptLevel = "all",
     **how: Unpack[Placing],
@@ -58,6 +59,7 @@ def inspect(
         tree: Show the modules of the PyTorch program that the model was exported from.
         histogram: Read the numbers of tensors, or of a model's initializers, and show how they are distributed;
             `value` names some of them.
+        depth: With `tree`: how many modules deep.
         placement: Show which execution provider runs each node; onnxruntime before 1.24 runs the model for that.
         html: Where to write the result as a page for a browser. force: Replace files that exist.
 
@@ -108,7 +110,7 @@ def inspect(
         if tree:
             from onnxsurgeon_lite.graph.modules import module_tree
 
-            return call.done(module_tree(GraphIndex.of(known)))
+            return call.done(module_tree(GraphIndex.of(known), depth))
         summary = inspecting.summarize(known)
         return call.done(inspecting.OperatorCounts(**vars(summary)) if ops else summary)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what each function does: an editor leads there
         Cse as cse,
         Dedupe as dedupe,
         Dequantize as dequantize,
+        DropLayer as drop_layer,
         Expose as expose,
         Extract as extract,
         Fix as fix,

@@ -125,6 +125,18 @@ def remove() -> None:
     """
 
 
+def drop_layer(layer: Annotated[int, Typed(least=0)]) -> None:
+    """Remove a layer of a language model with its cache; later ones get lower numbers.
+
+    $ onnxdbg edit drop-layer decoder.onnx 1
+    $ onnxdbg edit drop-layer decoder.onnx 0 --stack model.layers --dry-run
+
+    Args:
+        layer: Its number, from 0.
+        stack: The module that has the layers, where several modules have some.
+    """
+
+
 def insert(
     *,
     attributes: _Attributes = (),
@@ -738,7 +750,7 @@ def script(edit: Annotated[Path, Typed(metavar="patch")]) -> Fields:
 
 
 _VERBS = (
-    rename, remove, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
+    rename, remove, drop_layer, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
     set_shape, rebatch, pad_outputs, name_outputs, batch_outputs,
     set_type, set_layout, remove_input, remove_output, reorder, add_constant, set, annotate,
     prepend, append, sort, clean, fix, dedupe, unshare,

@@ -67,6 +67,7 @@ _COMPLETED = {
     "outputs": completion.outputs,
     "rules": completion.rules,
     "scope": completion.scopes,
+    "stack": completion.scopes,
 }
 """Field -> what completes it."""
 _WORD = re.compile(

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 @command(shows="json")
-def inspect(_: "Shown", *, node: Node | None = None, value: Value | None = None) -> None:
+def inspect(
+    _: "Shown",
+    *,
+    node: Node | None = None,
+    value: Value | None = None,
+    depth: Annotated[int | None, Typed(least=0)] = None,
+) -> None:
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
     $ onnxdbg inspect model.onnx --node Add_7
@@ -28,6 +34,7 @@ def inspect(_: "Shown", *, node: Node | None = None, value: Value | None = None)
         value: Show this value.
         ops: Count every operator.
         tree: Show the modules of the source program.
+        depth: With --tree: how many modules deep.
         placement: Show which execution provider runs each node, and what passes between providers.
         histogram: Read the numbers: statistics, outliers and a histogram of each tensor, or initializer;
             --value names some.

@@ -30,10 +30,14 @@ class ModuleTree(Shown, list[Module]):
     """Modules, each before those inside it."""
 
 
-def module_tree(index: GraphIndex) -> ModuleTree:
-    """Return each module that contains a node, the root first, parents before children, in graph order."""
+def module_tree(index: GraphIndex, depth: int | None = None) -> ModuleTree:
+    """Return each module that contains a node, the root first, parents before children, in graph order.
+
+    Args:
+        depth: how many modules deep, without the root.
+    """
     modules: dict[str, Module] = {}
-    holders = [("", *origin.around()) for origin in index.origins]
+    holders = [("", *origin.around()[:depth]) for origin in index.origins]
     counted: set[str] = set()
     for position in index.order:
         node, origin = index.nodes[position], index.origins[position]

@@ -327,9 +327,13 @@ class _Proof:
         # size at several samples of dimensions -> the symbol that has these sizes
         known = {s.sizes: _key(s) for s in self.plan.symbols}
         keys = [known.get(factor, "") for factor in axis]
-        return [
-            (key, case.sizes.get(key, factor[0])) for key, factor in zip(keys, axis, strict=True)
+        sizes = [
+            case.sizes.get(key, 0 if varies(factor) else factor[0])
+            for key, factor in zip(keys, axis, strict=True)
         ]
+        # what varies and is not of the case, as the length of a text, is what is left
+        left = size // math.prod(filter(None, sizes))
+        return list(zip(keys, (number or left for number in sizes), strict=True))
 
 
 def _compare_with(second: Model, changed: Model, runtime: Runtime, recipe: Recipe) -> list[str]:

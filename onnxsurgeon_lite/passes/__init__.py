@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.cse import Cse as Cse
     from onnxsurgeon_lite.passes.dedupe import Dedupe as Dedupe
     from onnxsurgeon_lite.passes.dequantize import Dequantize as Dequantize
+    from onnxsurgeon_lite.passes.drop_layer import DropLayer as DropLayer
     from onnxsurgeon_lite.passes.expose import Expose as Expose
     from onnxsurgeon_lite.passes.extract import Extract as Extract
     from onnxsurgeon_lite.passes.fix import Fix as Fix
@@ -61,10 +62,11 @@ if TYPE_CHECKING:
 
 _NAMES = (
     "annotate", "append", "add-constant", "attribution", "batch-outputs", "clean", "cse", "dedupe", "dequantize",
-    "expose", "extract", "fix", "fold", "freeze", "gradient", "infer", "inference", "inline", "insert",
-    "name-outputs", "opset", "outline", "pad-outputs", "prepend", "promote", "rebatch", "remove", "remove-input",
-    "remove-output", "rename", "reorder", "replace", "rewire", "rewrite", "script", "set", "set-attr", "set-constant",
-    "set-layout", "set-op", "set-shape", "set-type", "simplify", "skip-noops", "sort", "standardize", "unshare",
+    "drop-layer", "expose", "extract", "fix", "fold", "freeze", "gradient", "infer", "inference", "inline",
+    "insert", "name-outputs", "opset", "outline", "pad-outputs", "prepend", "promote", "rebatch", "remove",
+    "remove-input", "remove-output", "rename", "reorder", "replace", "rewire", "rewrite", "script", "set",
+    "set-attr", "set-constant", "set-layout", "set-op", "set-shape", "set-type", "simplify", "skip-noops", "sort",
+    "standardize", "unshare",
 )  # fmt: skip
 VERBS = {verb: "".join(map(str.capitalize, verb.split("-"))) for verb in _NAMES}
 """Verb -> its pass, which is in the file of the verb's name; `PASSES` has the classes themselves."""

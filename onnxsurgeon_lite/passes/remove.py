@@ -1,26 +1,29 @@
 """Remove nodes and connect their readers to their inputs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from typing import ClassVar
+
+from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.selecting.select import select_nodes, split_names
+from onnxsurgeon_lite.graph.selecting.select import select_nodes, select_parts, split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import drop_at
-from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value
+from onnxsurgeon_lite.surgery.bypass import Bypass, without_skip
 from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values, settle
-from onnxsurgeon_lite.surgery.types import contradicts
 
 
 @dataclass(frozen=True)
 class Remove:
     """Remove nodes; readers of a node's output read its input of the same type instead.
+
+    A module (`scope:encoder.layer.4`), each module of a class and each match of a pattern are removed as a whole:
+    readers of what leaves it read what enters it; what has no replacement stays, with the nodes that compute it.
 
     A graph output keeps its name: the value that replaces it is renamed. Unused constants stay; `clean` removes
     them. Only nodes of the main graph can be removed.
@@ -48,25 +51,30 @@ class Remove:
         index = GraphIndex.of(model)
         notes: list[str] = []
         wanted = split_names(index, self.nodes)
-        positions = list(dict.fromkeys(p for name in wanted for p in select_nodes(index, name)))
-        gone = index.made_by(positions)
+        parts = [part for name in wanted for part in _parts(index, name)]
+        inside = {position for part in parts for position in part}
         # their types decide what can replace what
-        typed = gone.union(*(index.nodes[p].input for p in positions)) - {""}
+        typed = index.made_by(inside).union(*(index.nodes[p].input for p in inside)) - {""}
         index.foresee(typed)
-        readers, result = index.readers(gone), model.copy()
         index.learn_types(typed)
         bridge = None if self.bridge is None else one_value(index, self.bridge, notes)
-        bypass: dict[str, str] = {}
-        # each output of a removed node -> the input that takes its place
-        for position in positions:
-            bypass.update(_bypass(index, position, bridge, readers))
+        # each value that leaves a removed part -> the one that takes its place
+        bypass, chosen, together = dict[str, str](), dict[int, None](), set[str]()
+        for part in parts:
+            goes, found = Bypass(index, part).around(bridge)
+            chosen |= dict.fromkeys(goes)
+            bypass |= found
+            together.update(found if len(part) > 1 else ())
+        positions = list(chosen)
         # a chain of removed nodes: to its end
         for value in bypass:
             bypass[value] = _end(bypass, value)
+        result = model.copy()
         graph = result.proto.graph
-        rename_uses((graph.node[p] for users in readers.values() for p in users), bypass)
+        _join([graph.node[p] for p in set(index.reading(together)) - inside], bypass, together)
+        rename_uses((graph.node[p] for p in set(index.reading(bypass)) - inside), bypass)
         drop_at(graph.node, positions)
-        drop_declarations(graph, gone - index.outputs.keys())
+        drop_declarations(graph, index.made_by(positions) - index.outputs.keys())
         # a graph output keeps its name, so its replacement is renamed
         outputs = {value: name for name, value in bypass.items() if name in index.outputs}
         _require_free(index, bypass, outputs)
@@ -75,6 +83,13 @@ class Remove:
         changes = [f"removed node {index.describe(position)}" for position in positions]
         changes += (f"{new!r} replaces {old!r}" for old, new in bypass.items())
         return PassResult.of(model, result, changes, notes + _unused(index, positions, after))
+
+
+def _parts(index: GraphIndex, name: str) -> list[list[int]]:
+    """Return the parts that a selector means: modules and matches are one each, other nodes are alone."""
+    if name.startswith(("scope:", "class:", "pattern:")):
+        return select_parts(index, name)
+    return [[position] for position in select_nodes(index, name)]
 
 
 def _end(bypass: dict[str, str], value: str) -> str:
@@ -92,53 +107,13 @@ def _end(bypass: dict[str, str], value: str) -> str:
     return end
 
 
-def _bypass(
-    index: GraphIndex, position: int, bridge: str | None, readers: dict[str, list[int]]
-) -> dict[str, str]:
-    """Return {output: the input that replaces it}; empty when nothing reads the node."""
-    node = index.nodes[position]
-    used = [name for name in node.output if name in index.outputs or readers.get(name)]
-    if not used:
-        return {}
-    what = f"removing {index.describe(position)}"
-    if len(used) > 1:
-        shown = ", ".join(f"{name!r}, read by {_who(index, name, readers)}" for name in used)
-        raise EditError(f"{what} would leave these dangling: {shown}", "rewire their readers first")
-    value = used[0]
-    reads = [name for name in dict.fromkeys(node.input) if name]
-    # the user's choice
-    if bridge in reads and bridge is not None:
-        reads = [bridge]
-    fitting = [name for name in reads if _fits(index, name, value)]
-    # data before constants: x, not the 2 of x + 2
-    data = [
-        name for name in fitting if constant(index, name) is None and name not in index.initializers
-    ]
-    # of several that fit, the only one that is not constant
-    chosen = fitting if len(fitting) == 1 else data
-    if len(chosen) == 1:
-        return {value: chosen[0]}
-    dangles = f"{value!r}, read by {_who(index, value, readers)}, would dangle"
-    if not chosen:
-        raise EditError(
-            f"{what}: no input has the type of its output: {dangles}",
-            "rewire its readers first: onnxdbg edit rewire MODEL OLD NEW",
-        )
-    raise EditError(
-        f"{what}: {len(chosen)} inputs have the type of its output: {dangles}",
-        f"choose one of {listed(chosen)} with --bridge",
-    )
-
-
-def _fits(index: GraphIndex, value: str, other: str) -> bool:
-    """Return whether one value can replace another, as far as types are known."""
-    one, two = index.type_of(value), index.type_of(other)
-    return one is None or two is None or not contradicts(one, two)
-
-
-def _who(index: GraphIndex, value: str, readers: dict[str, list[int]]) -> str:
-    users = [index.describe(user) for user in readers[value][:4]]
-    return ", ".join(chain(users, ["the graph's output"] if value in index.outputs else []))
+def _join(readers: Iterable[NodeProto], bypass: dict[str, str], together: set[str]) -> None:
+    """Let nodes that read several of the values that one value replaces now read that, in place."""
+    for node in readers:
+        replaced = together.intersection(node.input)
+        if len({bypass[name] for name in replaced}) < len(replaced):
+            bypass |= without_skip(node, bypass)
+        # a graph output keeps its name, so its replacement is renamed
 
 
 def _require_free(index: GraphIndex, bypass: dict[str, str], outputs: dict[str, str]) -> None:

@@ -13,7 +13,9 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import Schema, constant, schema_of
 from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, copied, is_standard
+from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.targets import ends
 from onnxsurgeon_lite.surgery.border import border, convert, converter, take_away
 from onnxsurgeon_lite.surgery.constants import data_type_named
 from onnxsurgeon_lite.surgery.edits import Taken, drop_declarations, fresh
@@ -36,7 +38,7 @@ class SetType:
     (int32 indices), as far as the operators' schemas allow. What the model computes stays the same.
 
     Attributes:
-        types: input or output -> dtype.
+        types: input or output, or a glob (`present.*`) -> dtype.
         inward: move the Casts as far inside as possible.
 
     Example:
@@ -58,8 +60,13 @@ class SetType:
         index = GraphIndex.of(model)
         result = model.copy()
         changes = []
-        for name, dtype in self.types.items():
-            data_type = data_type_named(dtype)
+        known = list(index.inputs) + list(index.outputs)
+        wanted = {
+            name: data_type_named(dtype)
+            for given, dtype in self.types.items()
+            for name in ends(index, [listed([given])], known, "input or output")
+        }
+        for name, data_type in wanted.items():
             declared = border(index, name)
             old = declared.type.tensor_type.elem_type
             if not old:

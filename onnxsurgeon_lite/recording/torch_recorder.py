@@ -324,7 +324,7 @@ def _write_inputs(
 
 
 def _renamed(names: list[str], inputs: Sequence[str]) -> dict[str, str]:
-    """Rename inputs to the model's names: equal names first, the others in order."""
+    """Rename inputs to the model's names: equal names first, then by layer and kind, then in order."""
     # without the names of a model, all keep their own
     left = [name for name in inputs if name not in names]
     others = [name for name in names if name not in inputs] if inputs else []
@@ -334,7 +334,17 @@ def _renamed(names: list[str], inputs: Sequence[str]) -> dict[str, str]:
             f"the model has {len(inputs)} inputs ({', '.join(inputs)})",
             "name forward's parameters like the model's inputs",
         )
+    # `past_key_values[layers][1][keys]` is `past_key_values.1.key`; models order these in several ways
+    known = {_layer_and_kind(name): name for name in left}
+    if set(map(_layer_and_kind, others)) == known.keys() and len(known) == len(left):
+        left = [known[_layer_and_kind(name)] for name in others]
     return {name: name for name in names} | dict(zip(others, left, strict=False))
+
+
+def _layer_and_kind(name: str) -> tuple[tuple[str, ...], str]:
+    """Return the numbers in a name, and its last word in the singular."""
+    words = re.findall(r"[a-z]+", name.lower())
+    return tuple(re.findall(r"\d+", name)), words[-1].removesuffix("s") if words else ""
 
 
 def _flat(name: str, value: object) -> Iterator[tuple[str, object]]:

@@ -52,6 +52,8 @@ edit rename MODEL VALUE=renamed INPUT=given OUT
 edit rename MODEL *=p/* OUT
 edit remove MODEL @0 OUT
 edit remove MODEL @1 --in-place
+edit drop-layer MODEL 0 OUT
+edit remove MODEL scope:* OUT
 edit insert MODEL VALUE Abs OUT
 edit insert MODEL OUTPUT Cast --attr to=1 OUT
 edit replace MODEL --inputs VALUE --outputs OTHER --op Identity OUT

@@ -10,7 +10,8 @@ import pytest
 from onnx import parser
 from typer.testing import CliRunner
 
-from kit import FIXTURES
+import onnxsurgeon_lite as osl
+from kit import FIXTURES, packages
 from kit.commands import HELP
 from onnxsurgeon_lite.cli.app import app
 
@@ -68,6 +69,7 @@ def test_every_example_runs(tmp_path, monkeypatch):
     (tmp_path / "result.json").write_text("{}")
     onnx.save(parser.parse_model(CRASHES), tmp_path / "crashes.onnx")
     onnx.save(parser.parse_model(PACKAGE), tmp_path / "package.onnx")
+    osl.save(packages.decoder(packages.checkpoint(3)), tmp_path / "decoder.onnx")
     (tmp_path / "check.py").write_text("raise SystemExit('not supported')")
     np.save(tmp_path / "a.npy", np.eye(10, dtype=np.float32))
     np.save(tmp_path / "hidden.npy", np.ones((1, 8, 16), np.float32))

@@ -318,6 +318,13 @@ def test_custom_operators_stay_next_to_every_edit(verb, custom):
             op_type="QuickGelu", domain="com.microsoft", input=["x"], output=["gated"]
         )
         onnx.save(custom, "custom.onnx")
+    if verb == "drop-layer":
+        values = ["one", "l1", "l2", "l3", "l4"]
+        for n, op_type in enumerate(["Abs", "Neg"] * 2):
+            made = {"input": [values[n]], "output": [values[n + 1]]}
+            custom.graph.node.add(op_type=op_type, name=f"/l.{n // 2}/{op_type}", **made)
+        custom.graph.output.append(onnx.helper.make_tensor_value_info("l4", 1, [1]))
+        onnx.save(custom, "custom.onnx")
     Path("patch.py").write_text("def edit(graph):\n    graph.nodes[5].op = 'Abs'\n")
     Path("recipe.toml").write_text('[[step]]\nverb = "set-op"\nnodes = "/relu"\nop_type = "Abs"\n')
     Path("rule.onnxtxt").write_text(

@@ -10,6 +10,7 @@ from onnxsurgeon_lite import (
     Cse,
     Dedupe,
     Dequantize,
+    DropLayer,
     Expose,
     Extract,
     Fix,
@@ -89,6 +90,13 @@ SQUARE = """three (float[4] x) => (float[1,4,4] y) <int64[2] rows = {0,2}, int64
 }"""
 
 
+LAYERS = """stack (float[4] x) => (float[4] y) {
+    h = Relu(x) "/l.0/Abs_output_0" = Abs(h) "/l.0/Relu_output_0" = Relu("/l.0/Abs_output_0")
+    "/l.1/Abs_output_0" = Abs("/l.0/Relu_output_0") "/l.1/Relu_output_0" = Relu("/l.1/Abs_output_0")
+    y = Neg("/l.1/Relu_output_0")
+}"""
+
+
 def without_negation(graph):
     """An edit as graphsurgeon's users write it."""
     for node in graph.nodes:
@@ -103,6 +111,7 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "extract": (Extract(("h",), ("y",)), THREE),
     "rename": (Rename((("g", "k"),)), THREE),
     "remove": (Remove(("op:Neg",)), THREE),
+    "drop-layer": (DropLayer(0), LAYERS),
     "insert": (Insert("g", "Abs"), THREE),
     "rewire": (Rewire("g", "h", to=("op:Abs",)), THREE),
     "rewrite": (Rewrite(("pattern (x) => (y) { y = Neg(x) } replacement (x) => (x) {}",)), THREE),
@@ -147,8 +156,8 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
 }
 """Each pass with a model that it changes without changing what `y` is; see test_contract.py."""
 ONCE = {  # applied again they find another model, or refuse it
-    "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline", "gradient", "attribution",
-    "set-layout", "remove-input", "remove-output", "add-constant", "append", "prepend",
+    "rename", "remove", "drop-layer", "insert", "rewire", "pad-outputs", "batch-outputs", "outline", "gradient",
+    "attribution", "set-layout", "remove-input", "remove-output", "add-constant", "append", "prepend",
 }  # fmt: skip
 
 
@@ -181,6 +190,9 @@ LOSSLESS = [
         "changed metadata quantization annotation of 'c': parameter 'SCALE_TENSOR' 'w' -> ", *FUNCTIONS], 0),
     (Rename((("a", "b"), ("b", "a"), ("w", "weight"))), [], 0),
     (Remove(("scale",)), ["removed node LeakyRelu 'scale' (@1): reads 'a'; makes 'b'"], 0),
+    (DropLayer(0), [
+        DEAD, TWIN, "removed node Abs '/l.1/Abs' (@9): reads 'q'; makes 'r'",
+        "removed node Neg '/l.1/Neg' (@10): reads 'r'; makes 't'"], 0),
     (Insert("a", "Abs"), [], 1),
     (Rewire("a", "x", ("scale",)), ["changed node LeakyRelu 'scale' (@1): input 0 'a' -> 'x'"], 0),
     (Rewrite(("pattern (x) => (y) { y = Relu(x) } replacement (x) => (y) { y = Abs(x) }",)),
@@ -254,6 +266,7 @@ CUSTOM_WORDS = {
     "extract": ["--inputs", "h,offset", "--outputs", "s"],
     "rename": ["h=hidden", "t=sum"],
     "remove": ["/half"],
+    "drop-layer": ["1"],
     "insert": ["t", "Abs"],
     "replace": ["--inputs", "s", "--outputs", "u", "--op", "Identity"],
     "rewire": ["t", "d", "--to", "/half"],

@@ -68,6 +68,8 @@ def model_for(verb: str) -> Model:
         return quantized()
     if verb == "standardize":
         return gated()
+    if verb == "drop-layer":
+        return layered()
     if verb == "inference":
         return training()
     return shuffled() if verb in ("sort", "fix") else rich()
@@ -88,6 +90,17 @@ def gated() -> Model:
     model.proto.opset_import.add(domain="com.microsoft", version=1)
     name = model.proto.graph.node[-1].input[0]
     nodes = [helper.make_node("QuickGelu", [name], ["gated"], domain="com.microsoft", name="gate")]
+    return put_before_last(model, nodes)
+
+
+def layered() -> Model:
+    """The same, with two layers before a node."""
+    model = rich()
+    values = [model.proto.graph.node[-1].input[0], "p", "q", "r", "t"]
+    nodes = [
+        helper.make_node(op, [values[n]], [values[n + 1]], name=f"/l.{n // 2}/{op}")
+        for n, op in enumerate(["Abs", "Neg"] * 2)
+    ]
     return put_before_last(model, nodes)
 
 

@@ -535,6 +535,19 @@ def test_a_factory_may_return_keyword_arguments_and_caches_are_recorded_as_their
         assert "WithCache[more][inner][0][layers][0][keys]" in names
 
 
+def test_a_cache_goes_by_the_layers_of_a_model_however_it_orders_them(tmp_path):
+    parts = ("past.0.key", "past.1.key", "past.0.value", "past.1.value")
+    inputs = ", ".join(f"float[n] {name}" for name in ("x", "mask", *(f'"{p}"' for p in parts)))
+    model = osl.build(f"g ({inputs}) => (float[n] y) {{ y = Mul(x, mask) }}")
+    cache = Cache(*(Layer(torch.full((2,), n), torch.full((2,), n + 0.5)) for n in (0.0, 1.0)))
+    given = {"x": torch.ones(2), "mask": torch.ones(2), "past": cache}
+
+    record_factory((WithCache(), given), tmp_path / "refs", model=model)
+
+    stored = open_references(tmp_path / "refs")
+    assert [stored.read(name)[0] for name in parts] == [0, 1, 0.5, 1.5]
+
+
 def test_a_module_in_memory_is_recorded_with_its_arguments(tmp_path):
     osl.record(
         WithCache(), tmp_path / "refs", args=(torch.ones(2),), kwargs={"mask": torch.ones(2)}

@@ -398,7 +398,7 @@ def test_a_reshape_never_mixes_samples(data):
     axes = [((n, n),) for n in shape]
     axes[place] = ((own, new),)
 
-    folded = Refolding(axes, target, None).axes()
+    folded = Refolding(axes, target, None, (), 2).axes()
 
     assert folded is not None
     sizes = [product(axis) for axis in folded]

@@ -29,7 +29,7 @@ def _reshape(visit: Visit) -> None:
     axes = [axis for axis in state.axes or () if axis is not None]
     target = present[0]
     whole = {symbol.sizes for symbol in visit.plan.symbols}
-    refolded = Refolding(axes, target, free, whole).axes() if target else None
+    refolded = Refolding(axes, target, free, whole, visit.trials).axes() if target else None
     if refolded is None:
         if target and None in present and 0 not in target:
             raise visit.blocked(

@@ -60,6 +60,7 @@ class Refolding:
     Args:
         free: the position of -1 in the target, which takes the rest of the factors.
         whole: sizes that must not be split.
+        trials: how many there are.
     """
 
     def __init__(
@@ -67,13 +68,14 @@ class Refolding:
         axes: Sequence[Axis],
         target: Sequence[int],
         free: int | None,
-        whole: Container[Size] = (),
+        whole: Container[Size],
+        trials: int,
     ) -> None:
         self.queue = deque(chain.from_iterable(axes))
         self.target = target
         self.free = free
         self.whole = whole
-        self.trials = len(axes[0][0]) if axes else 1
+        self.trials = trials
         self.found: list[list[Size]] = [[] for _ in target]
 
     def axes(self) -> list[Axis] | None:
