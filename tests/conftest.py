@@ -1,6 +1,7 @@
 """What several tests need: a model from text, a runtime, the command, a browser; what is left out without torch."""
 
 import os
+import signal
 from pathlib import Path
 
 import onnx
@@ -21,8 +22,9 @@ ADVICE = Listener()
 
 
 def pytest_configure():
-    """Hear what every error advises."""
+    """Hear what every error advises, and Ctrl-C: a shell lets what it starts in the background ignore it."""
     ADVICE.listen()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ def made(model: osl.Model, **dims: int) -> dict[str, np.ndarray]:
     return feeds
 
 
-@pytest.mark.parametrize("model", [package(), quantized()], ids=["float", "int4"])
+@pytest.mark.parametrize("kind", [package, quantized], ids=["float", "int4"])
 @pytest.mark.parametrize(
     "dims",
     [
@@ -23,10 +23,10 @@ def made(model: osl.Model, **dims: int) -> dict[str, np.ndarray]:
     ],
     ids=str,
 )
-def test_a_package_runs_on_made_feeds(model, dims):
+def test_a_package_runs_on_made_feeds(kind, dims):
     past, tokens = dims.get("past_sequence_length", 1), dims.get("sequence_length", 1)
 
-    found = osl.run(model, dim=dims)
+    found = osl.run(kind(), dim=dims)
 
     batch = dims.get("batch_size", 1)
     assert found["logits"].shape == (batch, tokens, VOCABULARY)
