@@ -19,6 +19,7 @@ from onnx import ModelProto
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.guard import AT_START
+from onnxsurgeon_lite.model import by_name
 from onnxsurgeon_lite.runtime.options import TARGET
 from onnxsurgeon_lite.runtime.protocol import Abilities
 from onnxsurgeon_lite.system import IS_POSIX
@@ -50,9 +51,12 @@ class Program:
         self._asked = {"opt": opt, "threads": threads, "settings": self._settings}
         # protobuf messages hold less than 2 GiB
         large = model.ByteSize() > _EMBEDDED
-        if not large:  # inner values that are outputs now get their types
+        if not large:
             model = onnx.shape_inference.infer_shapes(model)
-        outputs = model.graph.output
+        outputs, known = model.graph.output, by_name(model.graph.value_info)
+        for inner in outputs:  # inner values that are outputs now get their types
+            if inner.name in known:
+                inner.CopyFrom(known[inner.name])
         # sequences come back as one array, with a row for each element
         self._sequences = {o.name for o in outputs if o.type.HasField("sequence_type")}
         onnx.save(model, self._folder / "model.onnx", save_as_external_data=large)
