@@ -19,6 +19,7 @@ from onnxsurgeon_lite.api.spelling import spelled
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from onnxsurgeon_lite.debug.profiling.fusions import Fusions
     from onnxsurgeon_lite.debug.profiling.placement import Placement
     from onnxsurgeon_lite.graph.check import CheckResult
     from onnxsurgeon_lite.graph.index import GraphIndex
@@ -46,9 +47,12 @@ def inspect(
     *,
     depth: int | None = None,
     placement: bool = False,
+    optimized: bool = False,
     opt: OptLevel = "all",
     **how: Unpack[Placing],
-) -> "ModelSummary | NodeSummary | ValueSummaries | ModuleTree | Distributions | Placement":
+) -> (
+    "ModelSummary | NodeSummary | ValueSummaries | ModuleTree | Distributions | Placement | Fusions"
+):
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
     Args:
@@ -61,6 +65,7 @@ def inspect(
             `value` names some of them.
         depth: With `tree`: how many modules deep.
         placement: Show which execution provider runs each node; onnxruntime before 1.24 runs the model for that.
+        optimized: Show what onnxruntime fuses, and what keeps it from fusing more; nothing runs.
         html: Where to write the result as a page for a browser. force: Replace files that exist.
 
     Returns:
@@ -97,6 +102,11 @@ def inspect(
         call.draw(known)
         if placement:
             return call.done(_placement(known, call))
+        if optimized:
+            from onnxsurgeon_lite.debug.profiling.fusions import fusions
+
+            index = GraphIndex.of(known)
+            return call.done(fusions(index, GraphIndex.of(_optimized(index, call))))
         if node is not None:
             index, name = enter(GraphIndex.of(known), node)
             return call.done(inspecting.summarize_node(index, select_node(index, name)))
@@ -153,20 +163,24 @@ def optimized(model: "ModelLike", opt: OptLevel = "all") -> "Iterator[Model]":
         ...     print([n.op_type for n in model.proto.graph.node if n.domain])
         ['FusedMatMul', 'BiasGelu']
     """
+    with Call(opt=opt) as call:
+        yield _optimized(call.index(model), call)
+
+
+def _optimized(index: "GraphIndex", call: Call) -> "Model":
+    """Return what the runtime makes of a model, with notes of what its nodes stand for; its files end with the call."""
     from onnxsurgeon_lite.runtime.optimized import OPTIMIZERS, optimized_model
 
-    with Call(opt=opt) as call:
-        runtime = call.runtime_of(call.options(lean=False))
-        index = call.index(model)
-        index.require_sound()
-        made = call.stack.enter_context(optimized_model(index, runtime))
-        _note_origins(index, made)
-        changed = ", ".join(runtime.optimizers())
-        made.proto.metadata_props.add(key=OPTIMIZERS, value=changed or "none")
-        path = index.model.path
-        if path is not None:
-            made.path = path.with_name(f"{path.stem}.optimized{path.suffix}")
-        yield made
+    runtime = call.runtime_of(call.options(lean=False))
+    index.require_sound()
+    made = call.stack.enter_context(optimized_model(index, runtime))
+    _note_origins(index, made)
+    changed = ", ".join(runtime.optimizers())
+    made.proto.metadata_props.add(key=OPTIMIZERS, value=changed or "none")
+    path = index.model.path
+    if path is not None:
+        made.path = path.with_name(f"{path.stem}.optimized{path.suffix}")
+    return made
 
 
 def _note_origins(index: "GraphIndex", made: "Model") -> None:

@@ -36,6 +36,7 @@ def inspect(
         tree: Show the modules of the source program.
         depth: With --tree: how many modules deep.
         placement: Show which execution provider runs each node, and what passes between providers.
+        optimized: Show what the runtime fuses, and what keeps it from fusing more.
         histogram: Read the numbers: statistics, outliers and a histogram of each tensor, or initializer;
             --value names some.
     """

@@ -1,10 +1,11 @@
 """`profile`: what the terminal and the page show of it."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from onnxsurgeon_lite.debug.profiling import Cost, Profile, ProfileComparison, TimeChange
+from onnxsurgeon_lite.debug.profiling.fusions import Fusions
 from onnxsurgeon_lite.debug.profiling.placement import PlacedNode, Placement
 from onnxsurgeon_lite.debug.profiling.result import ProfiledNode
 from onnxsurgeon_lite.names import first, shown
@@ -96,6 +97,21 @@ def placed(found: Placement) -> Rows[PlacedNode]:
         "name": "{0.name}",
     }
     return Rows("Nodes", found.nodes, columns, "{0.id}")
+
+
+def show_fusions(found: Fusions) -> None:
+    """Show what was fused, then what nearly was and why not; what is alike in one line."""
+    say(f"optimizers: {shown(found.optimizers)}")
+    alike = defaultdict[tuple[str, str], list[str]](list)
+    for fusion in found.made + found.missed:
+        alike[fusion.operator, fusion.why].append(" ".join(fusion.nodes))
+    for (operator, why), nodes in alike.items():
+        said = (
+            f"no {operator} of {first(nodes, _HELD)}: {why}"
+            if why
+            else f"{operator} of {first(nodes, _HELD)}"
+        )
+        say(shown(said))
 
 
 def _show_memory(profile: Profile) -> None:

@@ -40,6 +40,7 @@ SHOWN_BY = {
     "SampleComparison": "samples.show_samples",
     "DecodeComparison": "samples.show_decoding",
     "Placement": "profile.show_placement",
+    "Fusions": "profile.show_fusions",
     "Profile": "profile.show_profile",
     "ProfileComparison": "profile.show_profiles",
     "SuiteResult": "suite.show_suite",

@@ -135,6 +135,7 @@ rank MODEL --against ORIGINAL --by output LIMITS
 rank MODEL --fp16-risk LIMITS
 profile MODEL --runs 1 LIMITS
 inspect MODEL --placement LIMITS
+inspect MODEL --optimized LIMITS
 match MODEL ORIGINAL --save map.json LIMITS
 match recorded MODEL LIMITS
 weights MODEL --against weights.npz

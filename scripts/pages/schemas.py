@@ -27,6 +27,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     from onnxsurgeon_lite.debug.conversion.float16 import Float16Risks
     from onnxsurgeon_lite.debug.conversion.result import Conversion
     from onnxsurgeon_lite.debug.profiling import Profile, ProfileComparison
+    from onnxsurgeon_lite.debug.profiling.fusions import Fusions
     from onnxsurgeon_lite.debug.profiling.placement import Placement
     from onnxsurgeon_lite.debug.ranking.bits import BitsPerLayer
     from onnxsurgeon_lite.debug.ranking.leave_one_out import LeaveOneOut
@@ -57,6 +58,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "inspect-tree", "inspect --tree", list[Module]
     yield "inspect-histogram", "inspect --histogram", list[Distribution]
     yield "inspect-placement", "inspect --placement", Placement
+    yield "inspect-optimized", "inspect --optimized", Fusions
     yield "check", "check", CheckResult
     yield "diff", "diff", ModelDiff
     yield "split", "split", Split

@@ -29,7 +29,7 @@ def parts(original: GraphIndex, executed: Iterable[NodeProto]) -> list[TimedPart
     known: set[str] = set()
     for node in executed:
         kernels = [k for name in node.input for k in behind.get(name, ())] + [node.name]
-        values = _values(original, node)
+        values = made_values(original, node)
         if not values:
             behind |= dict.fromkeys(node.output, kernels)
         elif new := [value for value in values if value not in known]:
@@ -45,7 +45,7 @@ def parts(original: GraphIndex, executed: Iterable[NodeProto]) -> list[TimedPart
     ]
 
 
-def _values(original: GraphIndex, node: NodeProto) -> list[str]:
+def made_values(original: GraphIndex, node: NodeProto) -> list[str]:
     """Return the values of a model that a node makes, under their names or in another layout."""
     own = [value for value in node.output if value in original.producer]
     stood = None if own else stands_for(original, node)
