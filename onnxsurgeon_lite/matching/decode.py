@@ -126,7 +126,7 @@ class Decoder:
         return {**found, **self.held}
 
     def step(self, feeds: Feeds) -> Wide:
-        """Run one step; return the logits behind its last token, and keep the cache."""
+        """Run one step; return the logits after its last token, and keep the cache."""
         made = self.run(feeds)
         self.count += np.asarray(feeds[self.tokens]).shape[1]
         self.held = {name: np.asarray(made[output]) for name, output in self.carry.items()}

@@ -1,4 +1,4 @@
-"""The result of an edit; what it is verified with is imported only by an edit that is verified."""
+"""The result of an edit, with what runs showed; comparing is imported only where an edit is verified."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Whether what was given fits together: references hold the inputs that they were computed from."""
+"""Check that what the user gave belongs together: feeds and references, or two models."""
 
 from collections.abc import Container, Iterator
 from itertools import permutations

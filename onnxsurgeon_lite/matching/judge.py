@@ -1,4 +1,4 @@
-"""The one judge: every command asks it whether a value agrees with its reference; a user's own metric."""
+"""Decide whether a value agrees with its reference: the rule of every command, and a user's own metric."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -85,7 +85,7 @@ class ValueRule:
         grids = Quantizers.of(index).grids
         return cls(tolerance, coarse_values(index), outputs, grids, selecting=selecting)
 
-    def beside(self, references: ReferenceSet) -> Self:
+    def for_references(self, references: ReferenceSet) -> Self:
         """Return the rule for these references: what half precision went into is as precise as that on either side."""
         theirs = {
             name: entry.computed_in
@@ -171,7 +171,7 @@ class ValueRule:
     def _judge_in_quanta(
         self, name: str, comparison: Comparison, actual: Array, stored: Array
     ) -> None:
-        """Say how far a value is off behind its quantizer; one quantum without a bias is rounding."""
+        """Say how far a value is off after its quantizer; one quantum without a bias is rounding."""
         grid = self.quanta.get(name)
         if grid is None or comparison.reason != "values" or not grid.fits(stored.shape):
             return

@@ -1,4 +1,4 @@
-"""What work on many samples shares: where each comes from, and how it is tried again where a runtime dies."""
+"""Shared by work on many samples: where each sample comes from, and runtimes that are opened again after a crash."""
 
 import re
 import uuid

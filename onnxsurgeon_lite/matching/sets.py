@@ -29,9 +29,9 @@ class SetComparison(Shown):
         places: module, class and source line of a compared value, when known.
         stored_as: compared value -> the name of its reference, where it is another one.
         unmoved: outputs that were the same for all feeds, for which nothing was proved.
-        left_over: references behind the last one that was matched: what they belong to was not compared.
+        left_over: references after the last one that was matched: what they belong to was not compared.
         only_inner: no output of the model was compared, only what is computed before.
-        exchanged: what tells that the outputs are in another order.
+        exchanged: how the order of the outputs differs; '' if it does not.
 
     Example:
         >>> references = osl.open_references("references/whole_model.npz")
@@ -77,9 +77,9 @@ def compare_sets(
         only_reference=[name for name in reference if name not in names],
         left_over=list(reference.left_over),
     )
-    rule = ValueRule(tolerance, outputs=names).beside(reference)
+    rule = ValueRule(tolerance, outputs=names).for_references(reference)
     if isinstance(actual, ReferenceSet):
-        rule = rule.beside(actual)
+        rule = rule.for_references(actual)
     for name in names:
         if name in reference:
             value = actual.read(name) if isinstance(actual, ReferenceSet) else actual[name]
@@ -175,7 +175,7 @@ def compared(
     see: See = lambda *_: None,
 ) -> SetComparison:
     """Compare the values that were fetched with their references."""
-    inside, rule = known(index, reference), rule.beside(reference)
+    inside, rule = known(index, reference), rule.for_references(reference)
     result = SetComparison(left_over=list(reference.left_over), exchanged=reference.exchanged)
     for name, value in values:
         # an output that the runtime left out is missing, another value is none

@@ -1,4 +1,4 @@
-"""A suite of checks that onnxdbg.toml holds: models, their references, what their outputs may differ by."""
+"""Read the suite of checks in onnxdbg.toml: models, their references, and what their outputs may differ by."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

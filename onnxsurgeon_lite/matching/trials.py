@@ -1,4 +1,4 @@
-"""Feeds that distinguish two models: several seeds, counts and symbolic dimensions above 1."""
+"""Make feeds that distinguish two models, and run one on them: several seeds, counts and sizes above 1."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,9 @@ _SCALARS = 2  # inputs that are a scalar where others are not
 _SUMS = 12
 _WIDE = 32  # networks halve their inputs often
 _SPREAD = 32  # of standard normal numbers over integers of 8 bits
-_MOST = 1 << 22  # elements of an input for each of its fixed ones: two images of 96 x 128 x 160
+_MOST_ELEMENTS = (
+    1 << 22
+)  # elements of an input for each of its fixed ones: two images of 96 x 128 x 160
 _SIZE_1 = "symbolic dimensions have size 1, where many edits make no difference: the model runs with no other"
 
 Outputs = dict[str, RunValue]
@@ -279,7 +281,7 @@ def _sizes(index: GraphIndex) -> list[dict[str, int]]:
 def _is_small(index: GraphIndex, sizes: Mapping[str, int]) -> bool:
     """Return whether every input of these sizes is made and computed in little time."""
     return all(
-        math.prod(sizes.get(dim.dim_param, 1) for dim in dims_of(info.type)) <= _MOST
+        math.prod(sizes.get(dim.dim_param, 1) for dim in dims_of(info.type)) <= _MOST_ELEMENTS
         for info in index.inputs.values()
     )
 

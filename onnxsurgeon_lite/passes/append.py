@@ -1,4 +1,4 @@
-"""Put a graph behind a model, or before it."""
+"""Put a graph after a model; reading such a graph is shared with `prepend`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

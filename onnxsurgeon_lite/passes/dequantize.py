@@ -49,7 +49,7 @@ _PLAIN = {f"QLinear{operator}": operator for operator in _LINEAR}
 _PLAIN |= {"QGemm": "Gemm"} | PRODUCTS
 """Operator on integers -> the one on the numbers that they stand for."""
 _QUANTIZED = {*QUANTIZERS, *_PLAIN}
-_FEW = 3  # nodes that a message names
+_NAMED = 3  # nodes that a message names
 _INTERNAL = ("channels_last", "opset")
 _Key = tuple[object, object]
 """Scale and zero point: the names of computed ones, the bytes of constants."""
@@ -103,7 +103,7 @@ class Dequantize:
         if not changed:
             if any(n.op_type == DEQUANTIZE or computes_quantized(n) for n in quantized):
                 raise EditError(
-                    f"nothing can be in float: {first(notes, _FEW)}",
+                    f"nothing can be in float: {first(notes, _NAMED)}",
                     "give the float model that it was made of",
                 )
             return PassResult(model, False, ("nothing is quantized with constant scales",))
@@ -143,14 +143,8 @@ def _graph(index: GraphIndex, result: Model, graph: GraphProto, left: Set[str]) 
     graph.initializer.extend(dtypes.from_array(a, n) for n, a in found.weights.items())
     # nodes of these values, and the constants that they alone read, are no longer needed
     rename_uses(graph.node, found.renamed)
-    known = {
-        *found.real,
-        *found.real.values(),
-        *found.renamed,
-        *found.weights,
-        *chain(*found.joined),
-    }
-    _drop_unread(graph, known)
+    known = chain(found.real, found.real.values(), found.renamed, found.weights, *found.joined)
+    _drop_unread(graph, set(known))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Shared by the edits that differentiate: a copy of a model, and the nodes of gradients behind its own."""
+"""Shared by the edits that differentiate: a copy of a model, and the nodes of gradients after its own."""
 
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -24,7 +24,7 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _READ = 4096  # elements of a constant that a rule may ask for
-_SHOWN = 4
+_SHOWN = 4  # nodes that a note names
 
 
 @dataclass

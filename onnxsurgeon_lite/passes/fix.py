@@ -108,9 +108,10 @@ def _repaired(graph: GraphProto) -> list[str]:
     if _is_tidy(graph):
         known = set(defined(graph)) if graph.value_info else set()
         return [*_defaults(graph), *_declared_once(graph, known)]
-    found = [*_single_constants(graph), *_single_producers(graph), *_unique_nodes(graph)]
+    found = list(chain(_single_constants(graph), _single_producers(graph), _unique_nodes(graph)))
     known = set(defined(graph))
-    return [*found, *_defaults(graph), *_declared_once(graph, known), *_unshadowed(graph, known)]
+    found += chain(_defaults(graph), _declared_once(graph, known), _unshadowed(graph, known))
+    return found
 
 
 def _is_tidy(graph: GraphProto) -> bool:

@@ -275,7 +275,7 @@ class _Constants:
             pending += (places[p] for p in self.index.operators.get("Shape", ()))
         heapq.heapify(pending)
         last = -1
-        while pending:  # in the order of the graph: what follows from a node comes behind it
+        while pending:  # in the order of the graph: what follows from a node comes after it
             place = heapq.heappop(pending)
             # a node may be pushed by several of its inputs
             if place > last:

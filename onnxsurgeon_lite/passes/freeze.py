@@ -104,7 +104,7 @@ def _folded(
         folded, notes = fold(result, known, limit)
         before = {tensor.name for tensor in result.proto.graph.initializer}
         result, taken, kept = straighten(result, unroll)
-        changes += (*folded, *taken)
+        changes += folded + taken
         if not taken:
             return result, changes, notes + kept
         known |= {tensor.name for tensor in result.proto.graph.initializer} - before

@@ -89,7 +89,7 @@ class Insert:
             raise EditError(
                 f"value {self.output!r} exists already", "choose another name for the new value"
             )
-        # make the node and its constants, behind all that it reads
+        # make the node and its constants, after all that it reads
         node = NodeProto(
             op_type=self.op_type, domain=self.domain or None, name=self.node_name or None
         )
@@ -103,7 +103,7 @@ class Insert:
             self._before(result, index, value, new)
             producer = index.nodes[index.producer[value]]
             node.metadata_props.extend(producer.metadata_props)  # it stands for the value
-            if producer.name and not node.name:  # which tells the module in some exports
+            if producer.name and not node.name:  # which names the module in some exports
                 node.name = f"{producer.name}_{self.op_type.lower()}"
             # the producer's own output has the new name
             node.input[:] = [new if name == value else name for name in inputs]

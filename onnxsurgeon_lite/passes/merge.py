@@ -140,7 +140,7 @@ def merge_all(
                 name = guest.proto.graph.name
                 notes.append(f"graph {name!r} has no name in common: nothing is linked by name")
         pairs = [(value, name) for name, value in linked.items()]
-        kept = (*keep, *whole.get("outputs", ()))
+        kept = list(keep) + whole.get("outputs", [])
         result = merge(merged, guest, pairs, shared, prefix, kept, by_name)
         made.update(_names(guest.proto.graph.output))
         notes += result.notes

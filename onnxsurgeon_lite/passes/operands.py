@@ -1,4 +1,4 @@
-"""Numbers where a value may stand: they become constants of the dtype that the node needs there."""
+"""Read the operands of a new node: values, or numbers, which become constants of the dtype that it needs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -31,7 +31,7 @@ from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.surgery.constants import read_numbers
 from onnxsurgeon_lite.untrusted import text_of
 
-_SYNONYMS = {"merge": "append"}  # a model behind another
+_SYNONYMS = {"merge": "append"}  # a model after another
 
 _FILES = (".onnx", ".npy", ".npz", ".safetensors", ".pb")
 

@@ -93,7 +93,7 @@ def _parts(index: GraphIndex, name: str) -> list[list[int]]:
 
 
 def _end(bypass: dict[str, str], value: str) -> str:
-    """Return what replaces a value behind all removed nodes in sequence."""
+    """Return what replaces a value after all removed nodes in sequence."""
     passed = {value}
     end = bypass[value]
     while end in bypass:

@@ -450,7 +450,7 @@ def _outputs(target: GraphProto | FunctionProto) -> list[str]:
 def _replace(
     target: GraphProto | FunctionProto, gone: Set[int], added: Mapping[int, Sequence[NodeProto]]
 ) -> None:
-    """Remove nodes, and put others behind their places."""
+    """Remove nodes, and put others after their places."""
     if not any(added.values()):
         drop_at(target.node, gone)
         return

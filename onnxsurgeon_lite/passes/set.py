@@ -1,4 +1,4 @@
-"""Set what stands in the header of a model, a node or a function."""
+"""Set header fields of a model, a node or a function."""
 
 from collections.abc import MutableSequence
 from dataclasses import dataclass

@@ -65,7 +65,7 @@ def _ranked(model: Model, shapes: Mapping[str, tuple[int | str, ...]]) -> Model:
 
 
 def _require_elements(result: Model, emptied: Mapping[str, TypeProto]) -> None:
-    """Raise `ShapeError` if a value has no elements left, as behind a window that is larger than what it reads."""
+    """Raise `ShapeError` if a value has no elements left, as after a window that is larger than what it reads."""
     if not emptied:
         return
     index = GraphIndex.of(result)

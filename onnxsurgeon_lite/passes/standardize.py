@@ -16,7 +16,7 @@ from onnxsurgeon_lite.surgery.contrib import LEAST_OPSET, contrib_function, is_c
 from onnxsurgeon_lite.surgery.edits import settle
 from onnxsurgeon_lite.surgery.expansion import expand
 
-_FEW = 3  # nodes that a message names
+_NAMED = 3  # nodes that a message names
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Standardize:
         result, counts, reasons = _standard(model)
         notes = list(reasons.values())
         if not counts and notes:
-            raise EditError(f"nothing has a standard form: {first(notes, _FEW)}")
+            raise EditError(f"nothing has a standard form: {first(notes, _NAMED)}")
         if not counts:
             return PassResult(model, False, ("the model has no operator of onnxruntime",))
         settle(index, result)

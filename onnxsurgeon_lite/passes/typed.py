@@ -1,4 +1,4 @@
-"""Edits as people type them: the steps of a recipe, a command."""
+"""Write edits as people type them: as steps of a recipe, or as a command."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

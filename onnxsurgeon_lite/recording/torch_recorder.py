@@ -602,7 +602,7 @@ class _Folder:
             self.notes.append(f"{name!r} was not recorded: it is {tensor.dtype}, {tensor.layout}")
             return
         known = {key: text for key, text in place.items() if text}
-        # memory may be used again by another tensor: the reference and the version tell
+        # memory may be used again by another tensor: the reference and the version show that
         key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         alive, version, where = self._written.get(key, (None, 0, {}))
         if alive is None or alive() is None or version != tensor._version:

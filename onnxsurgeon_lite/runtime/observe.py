@@ -38,7 +38,7 @@ class Observer:
         prefix: of the names of kept values in the runtime, so that several observers can share one runtime.
         kept: the kept values and their types.
         sessions: the number of sessions opened so far.
-        budget: bytes of values that a part of a sweep computes, as far as the part before tells; None for any.
+        budget: bytes of values that a part of a sweep computes, as far as the part before shows; None for any.
         cut: compute each value with a model that ends at it: nothing is observed but outputs.
     """
 
@@ -83,7 +83,7 @@ class Observer:
         if self.by_node and (missing or new):
             yield from self._node_by_node(missing, new)
         elif missing or new:
-            yield from self._run(self._positions([*missing, *new]), missing, new)
+            yield from self._run(self._positions(missing + new), missing, new)
 
     def hold(
         self, values: Sequence[str], keep: Collection[str] = ()
@@ -95,7 +95,7 @@ class Observer:
             return
         missing, new = yield from self._there(values, keep)
         if missing or new:
-            positions = self._positions([*missing, *new])
+            positions = self._positions(missing + new)
             given, stored = self._open(positions, missing, new)
             try:
                 types, held = self.runtime.hold(given, missing, stored)
@@ -122,7 +122,7 @@ class Observer:
         self.runtime.shelve()
 
         def computed() -> list[tuple[str, RunValue | Held]]:
-            given, stored = self._open(self._positions([*missing, *new]), missing, new)
+            given, stored = self._open(self._positions(missing + new), missing, new)
             types, held = self.runtime.hold(given, missing, stored)
             self.kept.update((name, types[name]) for name in new)
             return list(held)
@@ -204,7 +204,7 @@ class Observer:
 
     def _node_by_node(self, missing: list[str], new: list[str]) -> Stream:
         # in topological order: each node runs on its own
-        positions = self._positions([*missing, *new])
+        positions = self._positions(missing + new)
         positions.sort(key=self.index.places.__getitem__)
         # value -> place of the last node that reads it
         last_use = {
@@ -239,7 +239,7 @@ class Observer:
             fetched, kept = [n for n in made if n in missing], [n for n in made if n in new]
             if fetched or kept:
                 # the nodes up to this value
-                nodes = self._positions([*fetched, *kept])
+                nodes = self._positions(fetched + kept)
                 yield from self._run_whole(nodes, fetched, kept)
 
     def _run_whole(self, positions: Sequence[int], missing: list[str], new: list[str]) -> Stream:
@@ -253,7 +253,7 @@ class Observer:
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Open a session on nodes; return its inputs, and what it keeps, with their names in the runtime."""
         # a part takes what is kept instead of computing it
-        part = self.part(positions, self.kept, [*missing, *new])
+        part = self.part(positions, self.kept, missing + new)
         self._session(part, self._declared_rank)
         inputs = [declared.name for declared in part.graph.input]
         given, keep = ({name: self.stored(name) for name in names} for names in (inputs, new))
@@ -350,7 +350,7 @@ class Observer:
         """Open a session on a part; where that is refused, once more with the ranks of its inputs.
 
         Where onnxruntime follows sizes, it takes a value of unknown rank for one without dimensions, and refuses what
-        reads these sizes: Resize behind Concat, Slice and Shape.
+        reads these sizes: Resize after Concat, Slice and Shape.
         """
         try:
             self.runtime.open(self.index.model.with_proto(part))

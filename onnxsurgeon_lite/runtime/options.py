@@ -1,4 +1,4 @@
-"""What a runtime is asked to be: its name, and how it works."""
+"""The options of a runtime: which one it is, and how it works."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

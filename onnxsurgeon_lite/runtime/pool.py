@@ -1,4 +1,4 @@
-"""Work on many samples by several runtimes, behind the interface of executors: threads here, or a cluster."""
+"""Work on many samples with several runtimes, by an executor: threads of this process, or a cluster."""
 
 import contextlib
 import threading
@@ -15,7 +15,7 @@ Result = TypeVar("Result", covariant=True)
 
 _TASK = 0.5  # seconds that a task takes: overhead is little beside it, and little is lost with it
 _SHARE = 0.01  # more seconds for each runtime beyond 50: whoever hands out tasks needs 5 ms for one
-_MOST = 4096  # samples of a task
+_MOST_SAMPLES = 4096  # samples of a task
 _TRIES = 5  # of a task whose workers are lost
 _AHEAD = 3  # tasks in flight for each runtime: while one is late, others go on
 
@@ -36,7 +36,7 @@ class Job(Protocol[Item, Result]):
     """What is done with each sample; it can be pickled.
 
     Attributes:
-        key: tells it from other jobs.
+        key: distinguishes it from other jobs.
     """
 
     @property
@@ -72,7 +72,7 @@ class Pool:
         self,
         job: "Job[Item, Result]",
         items: Iterable[Item],
-        most: int = _MOST,
+        most: int = _MOST_SAMPLES,
         progress: Callable[[str], None] = lambda _: None,
     ) -> Iterator[Result]:
         """Yield the result of each item, in their order; no more is in memory than what is in flight.

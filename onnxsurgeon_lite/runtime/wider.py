@@ -1,4 +1,4 @@
-"""Tell where the runtime computes half precision in float32."""
+"""Find where the runtime computes half precision in float32."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from onnxsurgeon_lite.tensors.dtypes import RunValue, RunValues, is_array
 def computed_wider(
     index: GraphIndex, feeds: Feeds, runtime: Runtime, values: RunValues
 ) -> Iterator[str]:
-    """Yield why a value behind an overflow is finite, if it is not with every value rounded."""
+    """Yield why a value after an overflow is finite, if it is not with every value rounded."""
     # values that nodes compute
     made = {n: v for n, v in values.items() if is_array(v) and n in index.producer}
     over = [n for n, v in made.items() if v.dtype == np.float16 and np.isinf(v).any()]

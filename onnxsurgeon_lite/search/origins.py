@@ -102,7 +102,7 @@ def origins(
     """Yield all origins of errors, wave by wave, in one walk from the first item to the last.
 
     An origin is a bad item with good parents. The walk heals it (later items are computed from the correct item),
-    probes the items below it again and goes on. It also finds origins behind others, and origins whose effect is
+    probes the items below it again and goes on. It also finds origins after others, and origins whose effect is
     masked downstream. Each item is probed once, and again only below an origin.
 
     Args:
@@ -186,7 +186,7 @@ def spread(
 ) -> list[int]:
     """Choose items to probe: evenly spaced narrow cuts of the region, each with all items that cross it.
 
-    When all items that cross a cut are good, the search continues behind it; a part of them would prove nothing.
+    When all items that cross a cut are good, the search continues after it; a part of them would prove nothing.
     """
     if len(askable) <= width:
         return sorted(askable)

@@ -9,7 +9,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 H = TypeVar("H", bound=Hashable)
 
-_MOST = 60  # questions
+_MOST_QUESTIONS = 60
 
 
 def smallest(
@@ -27,7 +27,7 @@ def smallest(
         items: in the order that the subsets keep; equal items count separately.
         holds: asked about all items first, then about ever smaller subsets, never about the empty one.
         most: questions; after them, the smallest subset so far is returned.
-        soon: told before each question which ones follow while none holds, the question itself first.
+        soon: receives before each question those that follow while none holds, the question itself first.
         kind: those of a kind are left out together first, kind by kind.
 
     Source: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002 (ddmin), complements alone.
@@ -157,7 +157,9 @@ def _worth(effect: float, items: Collection[object]) -> float:
     return effect**2 / len(items)
 
 
-def shortest(left: Sequence[float], excess: Callable[[int], float], most: int = _MOST) -> int:
+def shortest(
+    left: Sequence[float], excess: Callable[[int], float], most: int = _MOST_QUESTIONS
+) -> int:
     """Return the fewest groups that bring the error within the limit; all of them if no fewer are found.
 
     Args:

@@ -10,7 +10,7 @@ import onnx
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values import Pair
-from onnxsurgeon_lite.matching.values.board import FOLD_INTO
+from onnxsurgeon_lite.matching.values.pair_table import FOLD_INTO
 from onnxsurgeon_lite.matching.values.run_both import MatchResult
 from onnxsurgeon_lite.recording.from_model import computed
 from onnxsurgeon_lite.runtime.feeds import Feeds

@@ -15,9 +15,9 @@ from onnxsurgeon_lite.debug.bisection import bisect
 from onnxsurgeon_lite.errors import FeedsError, GraphError, ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values import alignment, feeds_in_order
-from onnxsurgeon_lite.matching.values.board import renumbered
 from onnxsurgeon_lite.matching.values.contents import agreeing, transposition
 from onnxsurgeon_lite.matching.values.facts import Fact, side_of_model
+from onnxsurgeon_lite.matching.values.pair_table import renumbered
 from onnxsurgeon_lite.matching.values.run_both import (
     MatchResult,
     feeds_of_other,

@@ -144,7 +144,7 @@ def bisect(
     if values is not None and not own:
         return of_float(values)
     # the usual search: every value has its reference in the model's own precision
-    judge = AgainstReferences.of(index, search.tolerance).beside(references)
+    judge = AgainstReferences.of(index, search.tolerance).for_references(references)
     judge.references = references
     job = _Bisection(index, judge, feeds, runtime, optimized, search, progress, changed)
     started = time.monotonic()

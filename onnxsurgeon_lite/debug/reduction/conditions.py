@@ -182,7 +182,7 @@ class Condition:
         """Yield each tensor of the outputs with what it should be, as far as that is known."""
         values, rule = self.ran(failing, self.usual), ValueRule.of(failing.index, self.tolerance)
         if self.references is not None:
-            rule = rule.beside(self.references)
+            rule = rule.for_references(self.references)
         # stored references, or the same model under the other settings
         expected: RunValues = self.stored(failing) or self.ran(failing, self.other)
         for name, value in expected.items():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 V = TypeVar("V")
-_SMALL = 2000  # nodes up to which an edit is diffed in full
+_WHOLE = 2000  # nodes up to which an edit is diffed in full
 
 
 def diff(
@@ -67,7 +67,7 @@ def _is_large(models: tuple[Model, Model]) -> bool:
     protos = [model.proto for model in models]
     if any(proto.training_info for proto in protos):  # they read values of the main graph
         return False
-    return max(len(proto.graph.node) for proto in protos) > _SMALL
+    return max(len(proto.graph.node) for proto in protos) > _WHOLE
 
 
 def _diff(context: DiffContext, graphs: Trimmed) -> ModelDiff:

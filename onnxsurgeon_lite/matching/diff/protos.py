@@ -45,7 +45,7 @@ class DimNames:
     back: dict[str, str] = field(default_factory=dict)
 
     def copy(self) -> "DimNames":
-        """Return a mapping for two values that are not the same: what it learns tells nothing of others."""
+        """Return a mapping for two values that are not the same: what it learns says nothing of others."""
         return DimNames(dict(self.forth), dict(self.back))
 
     def agree(self, kind: TypeProto, other: TypeProto) -> bool:

@@ -21,7 +21,7 @@ from onnxsurgeon_lite.model.messages import take_fields
 from onnxsurgeon_lite.model.wire import Messages
 
 _Named = TypeVar("_Named", TensorProto, ValueInfoProto)
-_MOST = 64  # differing nodes or values; each value is searched in all nodes
+_MOST_DIFFERENT = 64  # differing nodes or values; each value is searched in all nodes
 
 
 @dataclass(frozen=True)
@@ -42,25 +42,25 @@ def trim(first: Model, second: Model) -> Trimmed | None:
         strict=True,
     )
     # first what is cheap to count: a large edit ends here
-    many = any(abs(count - other) > _MOST for count, other in counts)
+    many = any(abs(count - other) > _MOST_DIFFERENT for count, other in counts)
     if many or _differ_much(mine.value_info, theirs.value_info):
         return None
     one, two = sides = _TrimmedGraph(first), _TrimmedGraph(second)
     # values whose declared types differ
     redeclared = one.declared.unlike(two.declared)
-    if len(redeclared) > _MOST:
+    if len(redeclared) > _MOST_DIFFERENT:
         return None
     # the nodes that only one side has
     same = _Same.of(one.encoded, two.encoded)
     one.kept = [i for i in same.mine if i not in same.moved]
     moved = set(same.moved.values())
     two.kept = [i for i in same.theirs if i not in moved]
-    if max(len(one.kept), len(two.kept)) > _MOST:
+    if max(len(one.kept), len(two.kept)) > _MOST_DIFFERENT:
         return None
     # what these nodes produce, and the inputs and initializers that only one side has
     made = {name for side in sides for node in side.left for name in node.output if name}
     leaves = {name for _, name in one.leaves ^ two.leaves}
-    if len(made | leaves | redeclared) > _MOST:
+    if len(made | leaves | redeclared) > _MOST_DIFFERENT:
         return None
     # folding: an initializer on one side, computed from initializers on the other
     folded = leaves & (one.computed() | two.computed())  # each reader reads the same as before
@@ -116,10 +116,10 @@ class _Same:
 
 
 def _differ_much(mine: Iterable[_Named], theirs: Iterable[_Named]) -> bool:
-    """Return whether more than `_MOST` entries of one name and position differ."""
+    """Return whether more than `_MOST_DIFFERENT` entries of one name and position differ."""
     pairs = zip(mine, theirs, strict=False)
     changed = (one for one, two in pairs if one != two and one.name == two.name)
-    return len(list(islice(changed, _MOST + 1))) > _MOST
+    return len(list(islice(changed, _MOST_DIFFERENT + 1))) > _MOST_DIFFERENT
 
 
 def _unequal(mine: Sequence[_Named], theirs: Sequence[_Named]) -> Iterator[_Named]:
@@ -136,12 +136,12 @@ def _thin_readers(
     side: "_TrimmedGraph", touched: set[int], leaves: set[str], others: set[str]
 ) -> set[int]:
     """Drop most readers of a leaf with many: an equal node is no difference by itself."""
-    if len(touched) <= _MOST:
+    if len(touched) <= _MOST_DIFFERENT:
         return touched
     # a few readers of each leaf show what became of it; nodes with attributes may read it in a body
     table = side.table
     readers = table.readers(leaves).values()
-    first = {node for found in readers for node in found[:_MOST]}
+    first = {node for found in readers for node in found[:_MOST_DIFFERENT]}
     # whatever reads a differing value itself stays in any case
     more = first.union(table.attributed, table.encoded.mentioning(others))
     return touched - (set(chain.from_iterable(readers)) - more)

@@ -1,11 +1,11 @@
-"""Match the values of two graphs whose nodes are paired."""
+"""Say which values of two graphs correspond, once the nodes are paired."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.matching.nodes import NamedGraph, NodeAlignment
 
-_MOST_BETWEEN = 256  # unpaired nodes; behind more, they are the difference themselves
+_MOST_BETWEEN = 256  # unpaired nodes between two values; more of them are the difference themselves
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The graph, subgraph or function that matching works on."""
+"""`NamedGraph`: a graph, subgraph or function as matching reads it."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

@@ -1,12 +1,12 @@
 """Match values of two models, or of references and a model, independent of their names."""
 
-from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.mapping import (
     feeds_in_order,
     feeds_of_other,
     load_map,
     save_map,
 )
+from onnxsurgeon_lite.matching.values.pair_table import Pair
 from onnxsurgeon_lite.matching.values.pairing import lost_note
 from onnxsurgeon_lite.matching.values.references import (
     Alignment,

@@ -150,17 +150,17 @@ def in_two_orders(side: Side) -> set[str]:
     return {c.a.name for c in found if c.axes is not None and c.a.shape == c.b.shape}
 
 
-def agreeing(a: Fact, b: Fact, turned: bool = True) -> bool | None:
+def agreeing(a: Fact, b: Fact, transposed: bool = True) -> bool | None:
     """Return whether two values hold equal numbers, None when they carry too little information.
 
     Args:
-        turned: they may be transposed.
+        transposed: they may be transposed.
     """
     if a.signature is not None and b.signature is not None:
         if a.signature.elements != b.signature.elements:
             return False
         found = _agreeing([(a, a.signature)], [(b, b.signature)])
-        return any(turned or candidate.axes is None for _, candidate in found)
+        return any(transposed or candidate.axes is None for _, candidate in found)
     if a.small is None or b.small is None:
         return None
     if a.small.size != b.small.size:

@@ -20,9 +20,9 @@ from onnxsurgeon_lite.tensors.signature import Signature, signature_of
 
 INPUT = "(input)"
 BATCH_NORM = "BatchNorm"
-_ENOUGH = 8  # numbers of a channel
+_LEAST = 8  # numbers of a channel that a correlation needs
 _LINEAR = 1 - 1e-9  # a correlation: floats are rounded
-_SMALL = 1 << 12
+_SMALL_BYTES = 1 << 12  # of a value that is kept as it is
 _PART = re.compile(r"(#\d+)?(\[.*\])?")
 """Behind the path of a module: which of its calls, and which part of what it returned."""
 _MEASURES = ("Shape", "Size")
@@ -75,7 +75,7 @@ class Fact:
         """Store shape and signature, or a small value itself."""
         if is_array(value):
             self.shape, self.signature = value.shape, signature_of(value)
-            if self.signature is None and value.nbytes <= _SMALL:
+            if self.signature is None and value.nbytes <= _SMALL_BYTES:
                 self.small = value
 
 
@@ -108,7 +108,7 @@ def side_of_references(references: ReferenceSet, outputs: Iterable[str]) -> Side
         value = references.read(name)
         fact.see(value)
         if not fact.class_name and _is_normalized(before, value):
-            fact.class_name = BATCH_NORM  # a hook of one's own does not tell the class
+            fact.class_name = BATCH_NORM  # a user's own hook records no class
         side.facts[name], before = fact, value
     side.outputs = side.outputs or [fact.name for fact in side.facts.values() if fact.is_output]
     return side
@@ -118,7 +118,7 @@ def _is_normalized(before: RunValue, after: RunValue) -> bool:
     """Return whether each channel of a value is that of the one before, scaled and shifted."""
     if not is_array(before) or not is_array(after) or before.shape != after.shape:
         return False
-    if after.ndim < 3 or after[:, 0].size < _ENOUGH:
+    if after.ndim < 3 or after[:, 0].size < _LEAST:
         return False
     channels = zip(np.moveaxis(before, 1, 0), np.moveaxis(after, 1, 0), strict=True)
     with np.errstate(all="ignore"):
@@ -127,7 +127,7 @@ def _is_normalized(before: RunValue, after: RunValue) -> bool:
 
 
 def outputs_of(references: ReferenceSet, model: Iterable[str]) -> Iterable[str]:
-    """Return the outputs in a set: those that it tells, if it has all; else those of a model, by name."""
+    """Return the outputs in a set: those that it names, if it has all; else those of a model, by name."""
     # a set that knows its outputs, as a recording does
     if references.outputs and all(name in references for name in references.outputs):
         return references.outputs
@@ -221,7 +221,7 @@ def _see_values(
 
 def _is_large_float(observer: Observer, name: str) -> bool:
     data_type = observer.kept[name].tensor_type.elem_type
-    return data_type in SIGNED and observer.runtime.held[name] > _SMALL
+    return data_type in SIGNED and observer.runtime.held[name] > _SMALL_BYTES
 
 
 def _sources(index: GraphIndex, feeds: Feeds) -> tuple[dict[int, tuple[str, ...]], set[str]]:

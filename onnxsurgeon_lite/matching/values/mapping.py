@@ -14,7 +14,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, fixed_shape
-from onnxsurgeon_lite.matching.values.board import Pair
+from onnxsurgeon_lite.matching.values.pair_table import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared, feeds_from, required_inputs
 from onnxsurgeon_lite.tensors.dtypes import Shape, Stored, is_float, numpy_dtype

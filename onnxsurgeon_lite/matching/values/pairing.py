@@ -10,12 +10,12 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from onnxsurgeon_lite.matching.values import structure
-from onnxsurgeon_lite.matching.values.board import SAME, Board, Pair, shapes_fit
 from onnxsurgeon_lite.matching.values.contents import Candidate, agreeing, candidates
 from onnxsurgeon_lite.matching.values.facts import INPUT, Fact, Side
+from onnxsurgeon_lite.matching.values.pair_table import SAME, Pair, PairTable, shapes_fit
 
-_ROUNDS = 8
-_SHOWN = 3
+_ROUNDS = 8  # of all methods, at most
+_SHOWN = 3  # modules that a note names
 
 
 @dataclass
@@ -40,32 +40,32 @@ class Matching:
 def match(a: Side, b: Side) -> Matching:
     """Match the values of two sides that were computed from the same feeds."""
     # each round uses the pairs of the last one, the surest evidence first
-    board, found = Board(a, b), candidates(a, b)
+    table, found = PairTable(a, b), candidates(a, b)
     # a transposed pair of two operators may be chance: only later
     of_one_kind = [c for c in found if c.axes is None or c.a.op == c.b.op]
-    _in_order(board, _inputs(a), _inputs(b), 0.9)
+    _in_order(table, _inputs(a), _inputs(b), 0.9)
     # each method only pairs what is free, and enables others in the next round
     for _ in range(_ROUNDS):
-        before = len(board.pairs)
-        choose(board, of_one_kind)
-        _returned(board)
-        structure.by_weights(board)
-        structure.by_inputs(board)
-        structure.by_scope(board)
-        structure.by_name(board)
+        before = len(table.pairs)
+        choose(table, of_one_kind)
+        _returned(table)
+        structure.by_weights(table)
+        structure.by_inputs(table)
+        structure.by_scope(table)
+        structure.by_name(table)
         # weaker evidence only where the round found nothing
-        if len(board.pairs) == before:
-            choose(board, found)  # last: after an error, a value may look like its transposed copy
-        if len(board.pairs) == before:
-            choose_first(board, found)
-        if len(board.pairs) == before:
+        if len(table.pairs) == before:
+            choose(table, found)  # last: after an error, a value may look like its transposed copy
+        if len(table.pairs) == before:
+            choose_first(table, found)
+        if len(table.pairs) == before:
             break
-    _free_outputs(board)
-    _returned(board)
-    _small_outputs(board)
-    _in_order(board, _outputs(a), _outputs(b), 0.6)
-    _by_place(board)
-    return _result(board, found)
+    _free_outputs(table)
+    _returned(table)
+    _small_outputs(table)
+    _in_order(table, _outputs(a), _outputs(b), 0.6)
+    _by_place(table)
+    return _result(table, found)
 
 
 def lost_note(matching: Matching) -> str:
@@ -82,34 +82,34 @@ def lost_note(matching: Matching) -> str:
 
 
 def _in_order(
-    board: Board, ones: Mapping[str, Fact], others: Mapping[str, Fact], confidence: float
+    table: PairTable, ones: Mapping[str, Fact], others: Mapping[str, Fact], confidence: float
 ) -> None:
     """Pair inputs, or outputs, by name, else in order if the shapes fit."""
     for name, one in ones.items():
-        if name in others and board.free(one, others[name]) and shapes_fit(one, others[name]):
-            board.add(one, others[name], "name", confidence)
+        if name in others and table.free(one, others[name]) and shapes_fit(one, others[name]):
+            table.add(one, others[name], "name", confidence)
     # what is left is paired in order, without copies of what has a partner
-    held = _held(board, others)
-    left = [f for f in ones.values() if f.name not in board.pairs]
+    held = _held(table, others)
+    left = [f for f in ones.values() if f.name not in table.pairs]
     rest_a = [f for f in left if _content(f) is None or _content(f) not in held]
-    rest_b = [f for f in others.values() if f.name not in board.taken]
+    rest_b = [f for f in others.values() if f.name not in table.taken]
     if len(rest_a) == len(rest_b):
         for one, other in zip(rest_a, rest_b, strict=True):
             if shapes_fit(one, other):
-                board.add(one, other, "order", confidence)
+                table.add(one, other, "order", confidence)
 
 
-def _returned(board: Board) -> None:
+def _returned(table: PairTable) -> None:
     """Pair what the whole module returned under a name with the output of that name."""
-    for one, other in _of_one_name(board):
-        if board.free(one, other) and shapes_fit(one, other):
-            board.add(one, other, "name", 0.9)
+    for one, other in _of_one_name(table):
+        if table.free(one, other) and shapes_fit(one, other):
+            table.add(one, other, "name", 0.9)
 
 
-def _of_one_name(board: Board) -> list[tuple[Fact, Fact]]:
+def _of_one_name(table: PairTable) -> list[tuple[Fact, Fact]]:
     """Return what the whole module returned under names, `Net[logits]`, with the outputs of these names."""
-    keys = {f.name.rpartition("[")[2].removesuffix("]"): f for f in _outputs(board.a).values()}
-    return [(keys[name], other) for name, other in _outputs(board.b).items() if name in keys]
+    keys = {f.name.rpartition("[")[2].removesuffix("]"): f for f in _outputs(table.a).values()}
+    return [(keys[name], other) for name, other in _outputs(table.b).items() if name in keys]
 
 
 def _inputs(side: Side) -> dict[str, Fact]:
@@ -120,63 +120,63 @@ def _outputs(side: Side) -> dict[str, Fact]:
     return {name: side.facts[name] for name in side.outputs}
 
 
-def _held(board: Board, names: Iterable[str]) -> list[object]:
+def _held(table: PairTable, names: Iterable[str]) -> list[object]:
     """Return the contents of the partners of some values of side b."""
-    return [_content(board.a.facts[board.taken[name]]) for name in names if name in board.taken]
+    return [_content(table.a.facts[table.taken[name]]) for name in names if name in table.taken]
 
 
-def _free_outputs(board: Board) -> None:
+def _free_outputs(table: PairTable) -> None:
     """Free outputs that inner references equal, where those of outputs are others: what follows there is missing."""
-    ones, others = _outputs(board.a).values(), _outputs(board.b).values()
+    ones, others = _outputs(table.a).values(), _outputs(table.b).values()
     # contents that already have a partner
-    held = _held(board, board.b.outputs)
+    held = _held(table, table.b.outputs)
     is_even = len(ones) == len(others)
     # outputs in order, else by the names under which the module returned them
-    for one, other in zip(ones, others, strict=True) if is_even else _of_one_name(board):
+    for one, other in zip(ones, others, strict=True) if is_even else _of_one_name(table):
         # the inner reference that took this output's place
-        inner = board.a.facts.get(board.taken.get(other.name, ""), one)
+        inner = table.a.facts.get(table.taken.get(other.name, ""), one)
         # the reference of the output, which has no partner of its own
-        is_left = one.name not in board.pairs and _content(one) not in held
+        is_left = one.name not in table.pairs and _content(one) not in held
         if is_left and not inner.is_output and shapes_fit(one, other):
-            board.drop(inner, other)
+            table.drop(inner, other)
 
 
-def _small_outputs(board: Board) -> None:
+def _small_outputs(table: PairTable) -> None:
     """Pair outputs of few numbers with the last reference that holds them, where none is known as an output."""
-    outputs = [board.b.facts[name] for name in board.b.outputs if name not in board.taken]
-    for other in outputs if not board.a.outputs else ():
+    outputs = [table.b.facts[name] for name in table.b.outputs if name not in table.taken]
+    for other in outputs if not table.a.outputs else ():
         fitting = [
             fact
-            for fact in board.a.facts.values()
-            if fact.name not in board.pairs and _is_number(fact) and fact.shape == other.shape
+            for fact in table.a.facts.values()
+            if fact.name not in table.pairs and _is_number(fact) and fact.shape == other.shape
         ]
         found = [fact for fact in fitting if agreeing(fact, other)]
         if found:
-            board.add(found[-1], other, "values", 0.9)
+            table.add(found[-1], other, "values", 0.9)
 
 
 def _is_number(fact: Fact) -> bool:
     return fact.small is not None and fact.small.dtype.kind == "f" and fact.small.size > 1
 
 
-def _by_place(board: Board) -> None:
-    """Pair the first reference behind the last match with the last value that its place and shape permit.
+def _by_place(table: PairTable) -> None:
+    """Pair the first reference after the last match with the last value that its place and shape permit.
 
     What is wrong is before that value, if the model has all references that are left, in their order. References with
     modules are paired by these, and what the model is fed with has no place.
     """
     # feeds are known, and copies of them have no place
-    fed = list(map(_content, _inputs(board.b).values()))
+    fed = list(map(_content, _inputs(table.b).values()))
     ones = [
-        fact for fact in board.a.facts.values() if fact.op != INPUT and _content(fact) not in fed
+        fact for fact in table.a.facts.values() if fact.op != INPUT and _content(fact) not in fed
     ]
-    if board.a.structured or any(fact.known for fact in ones):
+    if table.a.structured or any(fact.known for fact in ones):
         return
     # the last reference that matched, and the last value
-    last = max((n for n, fact in enumerate(ones) if fact.name in board.pairs), default=-1)
+    last = max((n for n, fact in enumerate(ones) if fact.name in table.pairs), default=-1)
     left = {_content(fact): fact for fact in reversed(ones[last + 1 :])}  # without copies
-    behind = max((board.b.facts[name].rank for name in board.taken), default=-1)
-    free = [fact for fact in board.b.facts.values() if fact.inputs and fact.rank > behind]
+    last_value = max((table.b.facts[name].rank for name in table.taken), default=-1)
+    free = [fact for fact in table.b.facts.values() if fact.inputs and fact.rank > last_value]
     pair: tuple[Fact, Fact] | None = None
     # from the end: for each reference the last value that fits, so that all that are left find a place
     for one in left.values():
@@ -187,33 +187,33 @@ def _by_place(board: Board) -> None:
         # overwritten until the first reference of those that are left: the loop ends with it
         pair = one, free.pop()
     if pair:
-        board.add(*pair, "order", 0.5)
+        table.add(*pair, "order", 0.5)
 
 
 def _alike(one: Fact, other: Fact) -> bool:
     return one.shape == other.shape and (one.signature is None) == (other.signature is None)
 
 
-def _result(board: Board, found: Iterable[Candidate]) -> Matching:
+def _result(table: PairTable, found: Iterable[Candidate]) -> Matching:
     # a value that equals a paired one is its copy, not a value without a partner
-    facts, pairs = board.a.facts, board.pairs
+    facts, pairs = table.a.facts, table.pairs
     result = Matching([pairs[name] for name in facts if name in pairs])
     for c in found:
         # equal to what a paired value has: not missing
-        if c.a.name not in pairs and c.b.name in board.taken:
-            result.aliases.setdefault(c.a.name, board.taken[c.b.name])
+        if c.a.name not in pairs and c.b.name in table.taken:
+            result.aliases.setdefault(c.a.name, table.taken[c.b.name])
     paired = {key: f.name for f in facts.values() if f.name in pairs and (key := _content(f))}
     for fact in facts.values():
         same = paired.get(_content(fact))
         if same is not None and fact.name not in pairs:
             result.aliases.setdefault(fact.name, same)
     result.only_a = [n for n in facts if n not in pairs and n not in result.aliases]
-    result.only_b = [n for n in board.b.facts if n not in board.taken]
-    if not board.a.structured:
-        result.lost_names = [name for name in result.only_a if board.lost(facts[name])]
+    result.only_b = [n for n in table.b.facts if n not in table.taken]
+    if not table.a.structured:
+        result.lost_names = [name for name in result.only_a if table.lost(facts[name])]
         # module that is missing -> the modules with the closest names
-        lost = dict.fromkeys(board.lost(facts[name]) for name in result.lost_names)
-        result.lost = {path: get_close_matches(path, board.modules) for path in lost}
+        lost = dict.fromkeys(table.lost(facts[name]) for name in result.lost_names)
+        result.lost = {path: get_close_matches(path, table.modules) for path in lost}
     return result
 
 
@@ -238,33 +238,33 @@ class _Fit(NamedTuple):
     returned: bool
 
 
-def choose(board: Board, candidates: Sequence[Candidate]) -> None:
+def choose(table: PairTable, candidates: Sequence[Candidate]) -> None:
     """Pair candidates, best fit first; among equal fits, only those without competitors.
 
     A tensor and its copies downstream hold the same numbers. Module, shape, operator, inputs and users distinguish
     them. When one side has fewer of them, its first is paired with the other's first, where the numbers arise.
     Ambiguous values stay unpaired.
     """
-    for group, ones, others in _competing(board, candidates):
+    for group, ones, others in _competing(table, candidates):
         # as many on both sides, and each fits each: then their order decides
         if len(ones) == len(others) and len(group) == len(ones) * len(others):
             for one, other in zip(ones, others, strict=True):
-                _take(board, next(c for c in group if c.a is one and c.b is other))
+                _take(table, next(c for c in group if c.a is one and c.b is other))
 
 
-def choose_first(board: Board, candidates: Sequence[Candidate]) -> None:
+def choose_first(table: PairTable, candidates: Sequence[Candidate]) -> None:
     """Pair the first values of chains that only pass a tensor on."""
-    for group, ones, others in _competing(board, candidates):
+    for group, ones, others in _competing(table, candidates):
         first = next((c for c in group if c.a is ones[0] and c.b is others[0]), None)
-        if first and _passes_on(board.a, ones) and _passes_on(board.b, others):
-            _take(board, first)
+        if first and _passes_on(table.a, ones) and _passes_on(table.b, others):
+            _take(table, first)
 
 
 def _competing(
-    board: Board, candidates: Sequence[Candidate]
+    table: PairTable, candidates: Sequence[Candidate]
 ) -> Iterator[tuple[list[Candidate], list[Fact], list[Fact]]]:
     """Yield the candidates that compete, best fit first, with their values on both sides in execution order."""
-    for level in _levels(board, candidates):
+    for level in _levels(table, candidates):
         for group in _groups(level):
             ones, others = {c.a.name: c.a for c in group}, {c.b.name: c.b for c in group}
             first, second = (
@@ -273,36 +273,36 @@ def _competing(
             yield group, first, second
 
 
-def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
+def _levels(table: PairTable, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
     """Yield the unpaired candidates by fit, best first."""
     levels: dict[_Fit, list[Candidate]] = defaultdict(list)
     partners: dict[str, set[str]] = defaultdict(set)
     for c in candidates:
         # all that could be a partner, whether it is free or not
         partners[c.a.name].add(c.b.name)
-        is_told = c.a.name not in board.unclear or _tells_order(board, c.a, c.b)
-        if is_told and board.free(c.a, c.b) and board.may_be_one(c.a, c.b):
+        is_told = c.a.name not in table.unclear or _tells_order(table, c.a, c.b)
+        if is_told and table.free(c.a, c.b) and table.may_be_one(c.a, c.b):
             # candidates of one fit compete; those of a better one come first
-            levels[_fit(board, c)].append(c)
+            levels[_fit(table, c)].append(c)
     # what a model computed says its modules; what a module returned has its name
-    of_nodes = board.a.structured or any(fact.known for fact in board.a.facts.values())
+    of_nodes = table.a.structured or any(fact.known for fact in table.a.facts.values())
     for level in sorted(levels, reverse=True):
-        free = [c for c in levels[level] if board.free(c.a, c.b)]
+        free = [c for c in levels[level] if table.free(c.a, c.b)]
         if not level.same_scope:
             # a value that an outer module passes on belongs to the inner module
             free = [
                 c
                 for c in free
                 if (of_nodes and not c.a.returned)
-                or board.taken.keys().isdisjoint(partners[c.a.name])
+                or table.taken.keys().isdisjoint(partners[c.a.name])
             ]
         if free:
             yield free
 
 
-def _fit(board: Board, c: Candidate) -> _Fit:
+def _fit(table: PairTable, c: Candidate) -> _Fit:
     a, b = c.a, c.b
-    relation = board.relation(a, b)
+    relation = table.relation(a, b)
     same_weights = a.weights == b.weights != ()
     return _Fit(
         same_node=same_weights and a.op == b.op,
@@ -312,33 +312,33 @@ def _fit(board: Board, c: Candidate) -> _Fit:
         relation=relation,
         same_operator=a.op == b.op or not (a.op and b.op),
         same_weights=same_weights or a.weights[:1] == b.weights[:1] != (),
-        neighbors=int(board.inputs_agree(a, b)) + int(board.users_agree(a, b)),
-        returned=_is_returned(board, a, b),
+        neighbors=int(table.inputs_agree(a, b)) + int(table.users_agree(a, b)),
+        returned=_is_returned(table, a, b),
     )
 
 
-def _is_returned(board: Board, a: Fact, b: Fact) -> bool:
+def _is_returned(table: PairTable, a: Fact, b: Fact) -> bool:
     """Return whether a reference is what a module returns, and a value what leaves this module."""
-    return a.returned and board.scope_of_a(a) in b.leaves
+    return a.returned and table.scope_of_a(a) in b.leaves
 
 
-def _tells_order(board: Board, a: Fact, b: Fact) -> bool:
-    """Return whether more than the numbers of two values tells that their axes are in one order."""
-    if _is_returned(board, a, b) or (a.is_output and b.is_output):
+def _tells_order(table: PairTable, a: Fact, b: Fact) -> bool:
+    """Return whether something else than the numbers shows that the axes of two values are in one order."""
+    if _is_returned(table, a, b) or (a.is_output and b.is_output):
         return True
-    return a.op == b.op != "Transpose" and board.inputs_agree(a, b)
+    return a.op == b.op != "Transpose" and table.inputs_agree(a, b)
 
 
-def _take(board: Board, c: Candidate) -> None:
+def _take(table: PairTable, c: Candidate) -> None:
     """Pair two values; what a module or model returns keeps its axes, unless its shape says otherwise."""
     if c.axes is not None and c.a.shape == c.b.shape:
-        if _is_returned(board, c.a, c.b):
-            board.add(c.a, c.b, "scope", 0.7)
+        if _is_returned(table, c.a, c.b):
+            table.add(c.a, c.b, "scope", 0.7)
             return
-        if c.b.is_output and board.b.structured:
+        if c.b.is_output and table.b.structured:
             return
-    confidence = 1.0 if board.relation(c.a, c.b) == SAME else 0.95
-    board.add(c.a, c.b, "values", confidence, c.axes)
+    confidence = 1.0 if table.relation(c.a, c.b) == SAME else 0.95
+    table.add(c.a, c.b, "values", confidence, c.axes)
 
 
 def _groups(candidates: Iterable[Candidate]) -> list[list[Candidate]]:

@@ -14,7 +14,6 @@ from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import PRODUCTS, Quantizers, plain_name
-from onnxsurgeon_lite.matching.values.board import Pair, tells_layout
 from onnxsurgeon_lite.matching.values.facts import (
     Side,
     is_of_modules,
@@ -28,6 +27,7 @@ from onnxsurgeon_lite.matching.values.mapping import (
     renamed,
     static_shapes,
 )
+from onnxsurgeon_lite.matching.values.pair_table import Pair, tells_layout
 from onnxsurgeon_lite.matching.values.pairing import Matching, lost_note, match
 from onnxsurgeon_lite.names import first
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -39,7 +39,7 @@ from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 _SHOWN = 5  # values in one note
 _COUNTED = re.compile(r"val_\d+|\d+")  # names that an exporter counts
 _LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "BatchNormalization")
-"""Operators that a quantizer merges with the Relu behind them."""
+"""Operators that a quantizer merges with the Relu after them."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ def _exchanged(held: Sequence[str], returned: Sequence[str], index: GraphIndex) 
 def _left_over(
     matching: Matching, references: ReferenceSet, index: GraphIndex, held: Mapping[str, str]
 ) -> list[str]:
-    """Return the references behind the last matched one, without feeds and those of modules that the model lacks.
+    """Return the references after the last matched one, without feeds and those of modules that the model lacks.
 
     Where every output has a reference, what only inner modules returned is no part of the export.
 
@@ -291,10 +291,10 @@ def _left_over(
     place = {name: number for number, name in enumerate(references.entries)}
     # what follows the last match was probably not exported
     last = max((place[pair.a] for pair in matching.pairs), default=-1)
-    behind = [name for name in matching.only_a if place[name] > last]
+    rest = [name for name in matching.only_a if place[name] > last]
     if set(index.outputs) <= set(held.values()):
-        behind = [name for name in behind if name in held]
-    return [name for name in behind if name not in matching.lost_names and name not in index.inputs]
+        rest = [name for name in rest if name in held]
+    return [name for name in rest if name not in matching.lost_names and name not in index.inputs]
 
 
 def aligned_models(

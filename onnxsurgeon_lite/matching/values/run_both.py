@@ -8,7 +8,6 @@ from pathlib import Path
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import place_text
-from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.facts import (
     INPUT,
     Side,
@@ -17,6 +16,7 @@ from onnxsurgeon_lite.matching.values.facts import (
     side_of_references,
 )
 from onnxsurgeon_lite.matching.values.mapping import feeds_of_other, save_map
+from onnxsurgeon_lite.matching.values.pair_table import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching, match
 from onnxsurgeon_lite.matching.values.references import with_modules
 from onnxsurgeon_lite.model.calls import call_key

@@ -3,20 +3,20 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from onnxsurgeon_lite.matching.values.board import (
+from onnxsurgeon_lite.matching.values.contents import agreeing
+from onnxsurgeon_lite.matching.values.facts import BATCH_NORM, INPUT, Fact
+from onnxsurgeon_lite.matching.values.pair_table import (
     AROUND,
     BESIDE,
     FOLD_INTO,
     SAME,
-    Board,
+    PairTable,
     shapes_fit,
     tells_layout,
 )
-from onnxsurgeon_lite.matching.values.contents import agreeing
-from onnxsurgeon_lite.matching.values.facts import BATCH_NORM, INPUT, Fact
 
 
-def by_weights(board: Board) -> None:
+def by_weights(table: PairTable) -> None:
     """Pair nodes of one operator whose constants are equal and unique for that operator."""
 
     # the same weights occur once on each side
@@ -24,81 +24,81 @@ def by_weights(board: Board) -> None:
         uses = fact.weights and fact.inputs
         return (fact.op, fact.slot, *sorted(fact.weights)) if uses else None
 
-    for a, b in board.unique(key, key):
-        if _may_be(board, a, b, AROUND):
-            board.add(a, b, "weights", 0.9)
+    for a, b in table.unique(key, key):
+        if _may_be(table, a, b, AROUND):
+            table.add(a, b, "weights", 0.9)
 
 
-def by_inputs(board: Board) -> None:
+def by_inputs(table: PairTable) -> None:
     """Pair nodes of one operator on paired inputs, if each side has only one."""
     # value of side b -> nodes whose first input is that, also through inserted nodes
     makes, siblings = defaultdict[str, list[Fact]](list), defaultdict[object, list[Fact]](list)
-    for fact in board.b.facts.values():
-        if fact.inputs and fact.name not in board.taken:
-            makes[board.source_b(fact.inputs[0])].append(fact)
-    free = [f for f in board.a.facts.values() if f.inputs and f.name not in board.pairs]
+    for fact in table.b.facts.values():
+        if fact.inputs and fact.name not in table.taken:
+            makes[table.source_b(fact.inputs[0])].append(fact)
+    free = [f for f in table.a.facts.values() if f.inputs and f.name not in table.pairs]
     for fact in free:
         siblings[fact.inputs].append(fact)
     for fact in free:
-        first = board.pairs.get(board.source_a(fact.inputs[0]))
-        fitting = [f for f in makes[first.b] if _alike(board, fact, f)] if first else []
+        first = table.pairs.get(table.source_a(fact.inputs[0]))
+        fitting = [f for f in makes[first.b] if _alike(table, fact, f)] if first else []
         # the only one that fits, and no sibling on the same inputs fits it too
         if len(fitting) == 1 and not any(
-            _alike(board, other, fitting[0]) for other in siblings[fact.inputs] if other is not fact
+            _alike(table, other, fitting[0]) for other in siblings[fact.inputs] if other is not fact
         ):
-            board.add(fact, fitting[0], "structure", 0.8)
+            table.add(fact, fitting[0], "structure", 0.8)
 
 
-def _alike(board: Board, a: Fact, b: Fact) -> bool:
+def _alike(table: PairTable, a: Fact, b: Fact) -> bool:
     """Return whether operator, inputs, module and shape permit a pair."""
-    if a.op != b.op or a.slot != b.slot or not _may_be(board, a, b, BESIDE):
+    if a.op != b.op or a.slot != b.slot or not _may_be(table, a, b, BESIDE):
         return False
-    if not _of_one_layout(board, a, b):
+    if not _of_one_layout(table, a, b):
         return False
-    relation = board.relation(a, b)
+    relation = table.relation(a, b)
     # a BatchNorm that is folded into a convolution gives it its module
     if relation == BESIDE:
         relation = SAME if a.op in FOLD_INTO else relation
-    if board.inputs_agree(a, b):
+    if table.inputs_agree(a, b):
         return relation >= AROUND
     # through inserted nodes only the same module is a proof
-    return relation == SAME and board.inputs_agree(a, b, through=True)
+    return relation == SAME and table.inputs_agree(a, b, through=True)
 
 
-def by_scope(board: Board) -> None:
+def by_scope(table: PairTable) -> None:
     """Pair the only node of an operator in a module; for references, the only value that leaves it."""
-    if not board.a.structured:
-        _by_outputs(board)
+    if not table.a.structured:
+        _by_outputs(table)
         return
 
     def key(scope: str, fact: Fact) -> object:
         return (scope, fact.op, fact.slot) if fact.known and fact.scope and fact.inputs else None
 
-    for a, b in board.unique(lambda f: key(board.scope_of_a(f), f), lambda f: key(f.scope, f)):
-        if _may_be(board, a, b, AROUND) and _of_one_layout(board, a, b):
-            board.add(a, b, "scope", 0.8)
+    for a, b in table.unique(lambda f: key(table.scope_of_a(f), f), lambda f: key(f.scope, f)):
+        if _may_be(table, a, b, AROUND) and _of_one_layout(table, a, b):
+            table.add(a, b, "scope", 0.8)
 
 
-def by_name(board: Board) -> None:
+def by_name(table: PairTable) -> None:
     """Pair values with equal names whose contents agree."""
-    for name, a in board.a.facts.items():
-        b = board.b.facts.get(name)
-        if b is not None and _may_be(board, a, b, AROUND) and agreeing(a, b, turned=False):
-            board.add(a, b, "name", 0.9)
+    for name, a in table.a.facts.items():
+        b = table.b.facts.get(name)
+        if b is not None and _may_be(table, a, b, AROUND) and agreeing(a, b, transposed=False):
+            table.add(a, b, "name", 0.9)
 
 
-def _by_outputs(board: Board) -> None:
+def _by_outputs(table: PairTable) -> None:
     leaving: dict[str, list[Fact]] = defaultdict(list)
-    for fact in board.b.facts.values():
+    for fact in table.b.facts.values():
         for module in fact.leaves:
             leaving[module].append(fact)
     returned: dict[str, list[Fact]] = defaultdict(list)
-    for fact in board.a.facts.values():
+    for fact in table.a.facts.values():
         if fact.known and fact.scope:
-            returned[board.scope_of_a(fact)].append(fact)
-    folded = _folded(board, leaving)
+            returned[table.scope_of_a(fact)].append(fact)
+    folded = _folded(table, leaving)
     # how many values each module computes
-    inside = Counter(fact.scope for fact in board.b.facts.values())
+    inside = Counter(fact.scope for fact in table.b.facts.values())
     # an outer module returns what an inner one does: the inner one takes it first
     deepest_first = sorted(returned.items(), key=lambda item: -item[0].count("."))
     # (the first reference of a module, those of further calls)
@@ -109,10 +109,10 @@ def _by_outputs(board: Board) -> None:
             continue
         if not one.returned and (inside[module] != 1 or others[0].op == "Transpose"):
             continue  # which operator made it, or in which order of axes, is not known
-        if others[0].known and board.free(one, others[0]) and shapes_fit(one, others[0]):
-            board.add(one, others[0], "scope", 0.7)
+        if others[0].known and table.free(one, others[0]) and shapes_fit(one, others[0]):
+            table.add(one, others[0], "scope", 0.7)
     for module, calls in returned.items():
-        _by_calls(board, calls, _of_calls(module, len(calls), leaving))
+        _by_calls(table, calls, _of_calls(module, len(calls), leaving))
 
 
 def _of_calls(module: str, calls: int, leaving: Mapping[str, list[Fact]]) -> list[Fact]:
@@ -122,46 +122,46 @@ def _of_calls(module: str, calls: int, leaving: Mapping[str, list[Fact]]) -> lis
     return [fact for name in names for fact in leaving.get(name, ())]
 
 
-def _by_calls(board: Board, ones: list[Fact], others: list[Fact]) -> None:
+def _by_calls(table: PairTable, ones: list[Fact], others: list[Fact]) -> None:
     """Pair what the calls of one module returned, in their order, if no pair says otherwise."""
     if len(ones) != len(others) or len(ones) == 1:
         return
     # all calls, or none: one that does not fit shifts the others
     for one, other in zip(ones, others, strict=True):
-        paired = board.pairs.get(one.name)
+        paired = table.pairs.get(one.name)
         is_pair = paired is not None and paired.b == other.name
-        may_be = board.free(one, other) and shapes_fit(one, other)
+        may_be = table.free(one, other) and shapes_fit(one, other)
         if not (one.returned and other.known and (is_pair or may_be)):
             return
     for one, other in zip(ones, others, strict=True):
-        if board.free(one, other):
-            board.add(one, other, "scope", 0.7)
+        if table.free(one, other):
+            table.add(one, other, "scope", 0.7)
 
 
-def _folded(board: Board, leaving: Mapping[str, object]) -> dict[str, str]:
+def _folded(table: PairTable, leaving: Mapping[str, object]) -> dict[str, str]:
     """Map each folded BatchNorm module, without nodes left, to the module before it, which computes both."""
     folded = {}
-    facts = list(board.a.facts.values())
+    facts = list(table.a.facts.values())
     for before, fact in zip(facts, facts[1:], strict=False):
-        scope = board.scope_of_a(fact)
+        scope = table.scope_of_a(fact)
         if fact.class_name.startswith(BATCH_NORM) and scope not in leaving:
-            folded[scope] = board.scope_of_a(before)
+            folded[scope] = table.scope_of_a(before)
     return folded
 
 
-def _of_one_layout(board: Board, a: Fact, b: Fact) -> bool:
+def _of_one_layout(table: PairTable, a: Fact, b: Fact) -> bool:
     """Return whether two values are laid out alike: by their shape, their numbers, or what they are computed from.
 
     Exporters move and merge Transposes; the channels of a convolution are always axis 1.
     """
-    if tells_layout(b.shape) or agreeing(a, b, turned=False) or a.op == b.op in FOLD_INTO:
+    if tells_layout(b.shape) or agreeing(a, b, transposed=False) or a.op == b.op in FOLD_INTO:
         return True
-    return b.op != "Transpose" and board.inputs_agree(a, b)
+    return b.op != "Transpose" and table.inputs_agree(a, b)
 
 
-def _may_be(board: Board, a: Fact, b: Fact, relation: int) -> bool:
+def _may_be(table: PairTable, a: Fact, b: Fact, relation: int) -> bool:
     if INPUT in (a.op, b.op) or a.blocked != b.blocked:
         return False
     if b.measures and not agreeing(a, b):
         return False  # each exporter computes sizes in its own way
-    return board.relation(a, b) >= relation and board.free(a, b) and shapes_fit(a, b)
+    return table.relation(a, b) >= relation and table.free(a, b) and shapes_fit(a, b)

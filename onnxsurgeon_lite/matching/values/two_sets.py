@@ -9,9 +9,9 @@ import numpy as np
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.scopes import Provenance
-from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.facts import Side, side_of_references
 from onnxsurgeon_lite.matching.values.mapping import load_map, rearranged
+from onnxsurgeon_lite.matching.values.pair_table import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching, match
 from onnxsurgeon_lite.matching.values.references import named_as_modules
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
@@ -95,7 +95,7 @@ def _may_be(entry: Entry, other: Entry | None) -> bool:
 
 
 def _left_over(references: ReferenceSet, actual: ReferenceSet, matching: Matching) -> list[str]:
-    """Return the references behind the last pair, if the other set ends without a partner, too."""
+    """Return the references after the last pair, if the other set ends without a partner, too."""
     place = {name: number for number, name in enumerate(references)}
     last = max((place[pair.a] for pair in matching.pairs), default=-1)
     ends = any(pair.b == list(actual)[-1] for pair in matching.pairs)
@@ -107,12 +107,12 @@ def _in_direction(pairs: list[Pair], references: ReferenceSet, actual: Reference
     # a map is written by sides; the direction that fits more names is the one meant
     ways = (
         [pair for pair in way if pair.a in references and pair.b in actual]
-        for way in (pairs, list(map(_turned, pairs)))
+        for way in (pairs, list(map(_swapped, pairs)))
     )
     return max(ways, key=len)
 
 
-def _turned(pair: Pair) -> Pair:
+def _swapped(pair: Pair) -> Pair:
     # argsort inverts a permutation
     axes = None if pair.axes is None else tuple(map(int, np.argsort(pair.axes)))
     return replace(pair, a=pair.b, b=pair.a, axes=axes)

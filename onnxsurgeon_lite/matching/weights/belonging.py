@@ -1,4 +1,4 @@
-"""Say by names and modules which parameters may be in a weight, and which one belongs there."""
+"""Find by names and modules which parameters may be in a weight, and which one belongs there."""
 
 import os.path
 import re
@@ -17,7 +17,7 @@ Sense = Literal["out x in", "in x out"]
 _PASSING = ("Identity", "Cast", "DequantizeLinear")
 _ROWS = ("Gather", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN")
 """They use a weight as the checkpoint stores it."""
-_FEW = 0.25  # share of the other weights that say nothing of all
+_RARE = 0.25  # share of the weights up to which what they show is an exception
 
 
 class Belonging:
@@ -105,8 +105,8 @@ class Belonging:
         return []
 
     def _rival(self, said: Parts, parameter: str) -> str | None:
-        """Return what a name says in place of a parameter; '' if it says that one, None if it does not tell."""
-        told = None
+        """Return what a name says in place of a parameter; '' if it says that one, None if it says none."""
+        said_this = None
         mine = _parts(parameter)
         numbers = [part for part in said if part.isdigit()]
         is_counted = len(numbers) == len(_numbers(parameter))
@@ -125,10 +125,10 @@ class Belonging:
                 words = {numbers[at]} if is_counted else set()
             found = [parts for parts in alike if parts[place] in words]
             if part in words and found:
-                told = ""
+                said_this = ""
             elif len(found) == 1:
                 return self._names[found[0]]
-        return told
+        return said_this
 
 
 def _parts(name: str) -> Parts:
@@ -224,7 +224,7 @@ class Places:
 
 
 def wrapper(names: Iterable[str], inner: Container[str]) -> tuple[str, int]:
-    """Return the prefix, such as `model.`, behind which most names are those of another checkpoint, and how many."""
+    """Return the prefix, such as `model.`, after which most names are those of another checkpoint, and how many."""
     found = Counter(
         name[: dot.end()]
         for name in names
@@ -258,39 +258,43 @@ def usual_senses(index: GraphIndex, weights: Collection[tuple[str, Sequence[int]
         for s in _senses(index, name, list(order) == [1, 0])
     )
     # a sense that more than a quarter has is usual
-    return {s for s, count in counts.items() if count > _FEW * counts.total()}
+    return {s for s, count in counts.items() if count > _RARE * counts.total()}
 
 
-def turned(index: GraphIndex, name: str, order: Sequence[int], usual: set[Sense]) -> str:
+def layout_finding(index: GraphIndex, name: str, order: Sequence[int], usual: set[Sense]) -> str:
     """Return what is wrong with the layout of a square weight, '' if nothing is known to be.
 
     Without other weights, a transposed one is that of a Linear.
     """
     # a lookup, a convolution or a recurrent node never transposes
-    is_turned = list(order) != sorted(order)
+    is_transposed = list(order) != sorted(order)
     users = [index.nodes[position].op_type for position in index.users(name)]
-    if is_turned and users and all(op in _ROWS for op in users):
+    if is_transposed and users and all(op in _ROWS for op in users):
         return f"is transposed, and {users[0]} does not transpose it back"
-    known = usual or ({"out x in"} if is_turned else set())
+    known = usual or ({"out x in"} if is_transposed else set())
     if (
         not known
-        or not known.isdisjoint(senses := set(_senses(index, name, is_turned)))
+        or not known.isdisjoint(senses := set(_senses(index, name, is_transposed)))
         or not senses
     ):
         return ""
-    return f"is {'transposed' if is_turned else 'not transposed'}, unlike what its {users[0]} needs"
+    return f"is {'transposed' if is_transposed else 'not transposed'}, unlike what its {users[0]} needs"
 
 
-def _senses(index: GraphIndex, name: str, is_turned: bool) -> Iterator[Sense]:
+def _senses(index: GraphIndex, name: str, is_transposed: bool) -> Iterator[Sense]:
     """Yield what each matrix product takes a parameter for."""
     for position in index.users(name):
         node = index.nodes[position]
         if node.op_type in _PASSING or (node.op_type == "Transpose" and name == node.input[0]):
             # through what keeps a weight's numbers; a Transpose turns the sense around
-            yield from _senses(index, node.output[0], is_turned != (node.op_type == "Transpose"))
+            yield from _senses(
+                index, node.output[0], is_transposed != (node.op_type == "Transpose")
+            )
         elif node.op_type in ("MatMul", "Gemm") and name in node.input[:2]:
             slot = list(node.input).index(name)
             transposes = any(a.name == ("transA", "transB")[slot] and a.i for a in node.attribute)
             # each of the three exchanges the roles of the two axes once
-            turns = is_turned + transposes + slot  # on the left it is as transposed on the right
+            turns = (
+                is_transposed + transposes + slot
+            )  # on the left it is as transposed on the right
             yield "in x out" if turns % 2 else "out x in"

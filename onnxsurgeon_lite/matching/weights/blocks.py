@@ -63,7 +63,7 @@ def block_nodes(index: GraphIndex) -> dict[str, NodeProto]:
     return found
 
 
-def beside(node: NodeProto) -> list[str]:
+def scales_and_zeros(node: NodeProto) -> list[str]:
     """Return the names of the scales and zero points of a weight in blocks."""
     return [node.input[slot] for slot in NAMES[node.op_type][1:] if slot < len(node.input)]
 
@@ -151,11 +151,11 @@ class _Parted:
 
     @classmethod
     def of(cls, weight: BlockWeight) -> "_Parted":
-        grid, turn = weight.blocks.grid, weight.blocks.grid.axis % 2 == 0
+        grid, transpose = weight.blocks.grid, weight.blocks.grid.axis % 2 == 0
         arrays = (weight.blocks.integers, weight.stored, grid.scale, grid.zero)
         # blocks along the last axis; the other layout is transposed
         integers, stored, scale, zero = (
-            np.asarray(array.T if turn else array, np.float64) for array in arrays
+            np.asarray(array.T if transpose else array, np.float64) for array in arrays
         )
         # rows are padded to whole blocks; what is filled up counts as exact
         rows, columns = integers.shape

@@ -12,23 +12,28 @@ from onnx import NodeProto, TensorProto
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.block_quantized import blocks_of
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.weights.belonging import Belonging, Places, turned, usual_senses
+from onnxsurgeon_lite.matching.weights.belonging import (
+    Belonging,
+    Places,
+    layout_finding,
+    usual_senses,
+)
 from onnxsurgeon_lite.matching.weights.blocks import (
     Head,
-    beside,
     block_finding,
     block_nodes,
     find_blocks,
+    scales_and_zeros,
 )
 from onnxsurgeon_lite.matching.weights.folding import (
-    RAISED,
+    PLUS_ONE,
     BatchNorm,
     FoldedWeight,
     batch_norms,
     common_epsilon,
     find_fold,
     kind,
-    may_be_raised,
+    may_be_plus_one,
     settled,
     sums,
 )
@@ -43,7 +48,7 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 _FOLDED = Tolerance(1e-5, 1e-4, scaled=True)
 COUNTER = "num_batches_tracked"  # only training uses it
 _NEAR = Tolerance(allow=1.0)  # words say what a block has wrong
-_FOLDING = "Conv", "ConvTranspose", "Gemm"  # a BatchNorm behind them is folded into them
+_FOLDING = "Conv", "ConvTranspose", "Gemm"  # a BatchNorm after them is folded into them
 _MOVERS = {"Concat", "Expand", "Pad", "Reshape", "Slice", "Tile", "Transpose", "Where"}
 _MATRIX = 2  # axes
 _MAX_AXES = 4
@@ -51,7 +56,7 @@ _CLEAR = (
     0.5  # the largest distance (1 - cosine) of an order of axes, relative to that of another order
 )
 ALIKE = 0.5
-"""The least cosine similarity that tells one parameter from another."""
+"""The least cosine similarity that distinguishes one parameter from another."""
 
 
 @dataclass
@@ -139,7 +144,7 @@ class _WeightSearch:
         self.norms = batch_norms(self.checkpoint)
         self.in_blocks = block_nodes(self.index)
         # scales and zero points are part of the weight in blocks, not weights
-        apart = set(chain.from_iterable(map(beside, self.in_blocks.values())))
+        apart = set(chain.from_iterable(map(scales_and_zeros, self.in_blocks.values())))
         # parameter -> its largest row; weight in blocks -> its parameters; see `blocks.py`
         self.heads: dict[str, Head] = {}
         self.parts: dict[str, tuple[str, ...]] = {}
@@ -157,7 +162,7 @@ class _WeightSearch:
         # digest of 1 + parameter -> the parameters
         self.sums: dict[bytes | str, list[str]] = defaultdict(list)
         # norms, as `kind` names them, that multiply with 1 + weight
-        self.raised: set[str] = set()
+        self.plus_one: set[str] = set()
         self.epsilon: float | None = None
 
     def run(self) -> WeightsResult:
@@ -171,7 +176,7 @@ class _WeightSearch:
         # what an export computed of parameters, then what only place and name say
         self._find_folds(equal)
         rest = [n for n in self.floats if n not in self.found and not self._by_fold(n)]
-        self._find_raised(rest)
+        self._find_plus_one(rest)
         self._find_pieces(equal)
         for name in rest:
             if name not in self.found and not self._by_place(name):
@@ -187,7 +192,7 @@ class _WeightSearch:
                 f"{self.checkpoint.place!r} has no weight of the model",
                 "give the checkpoint that the model was exported from",
             )
-        self._find_turned()
+        self._find_transposed()
         self._find_misplaced()
         names = [*self.floats, *self.in_blocks]
         left = [p for p in self.checkpoint if p not in self.used and not p.endswith(COUNTER)]
@@ -213,7 +218,7 @@ class _WeightSearch:
                 for dtype in {array.dtype} | dtypes:
                     with np.errstate(over="ignore"):
                         found[digest(array.astype(dtype, copy=False))].append(name)
-                if may_be_raised(name, array):
+                if may_be_plus_one(name, array):
                     made = {digest(each) for dtype in dtypes for _, each in sums(array, dtype)}
                     for key in made:
                         self.sums[key].append(name)
@@ -301,7 +306,7 @@ class _WeightSearch:
         if folds:
             self.folds[name] = min(folds, key=lambda each: each[0].error)
 
-    def _find_raised(self, names: Iterable[str]) -> None:
+    def _find_plus_one(self, names: Iterable[str]) -> None:
         """Find norms that are 1 + a parameter, unless norms at the same place of other layers are the parameter."""
         # of equal numbers, those of its place come first, then those that no weight has
         plain = {kind(w.parameter) for w in self.found.values() if w.comparison.match}
@@ -312,17 +317,17 @@ class _WeightSearch:
             # where all numbers are equal, only a parameter of this place counts
             fitting = [p for p in fitting if p in own or (array != array.flat[0]).any()]
             fitting.sort(key=lambda p: (p in self.used, p not in own, p not in near))
-            if array.ndim == 1 and fitting and self._add_raised(name, fitting[0]):
+            if array.ndim == 1 and fitting and self._add_plus_one(name, fitting[0]):
                 self.found[name].equal = tuple(fitting)
-                self.raised.add(kind(fitting[0]))
+                self.plus_one.add(kind(fitting[0]))
 
     def _as_others(self, name: str) -> None:
         """Compare with 1 + the parameter where norms at the same place of other layers are that."""
         weight = self.found[name]
-        if weight.how == "same" and kind(weight.parameter) in self.raised:
-            self._add_raised(name, weight.parameter, differs=True)
+        if weight.how == "same" and kind(weight.parameter) in self.plus_one:
+            self._add_plus_one(name, weight.parameter, differs=True)
 
-    def _add_raised(self, name: str, parameter: str, differs: bool = False) -> bool:
+    def _add_plus_one(self, name: str, parameter: str, differs: bool = False) -> bool:
         array = self._array(name)
         # 1 is added in float32 or in the dtype of the parameter: both may have been exported
         for added, made in sums(self._read(parameter), array.dtype):
@@ -330,7 +335,7 @@ class _WeightSearch:
                 return False
             comparison = compare(array, made, self.tolerance or EXACT)
             if comparison.match or differs:
-                self.found[name] = Weight(name, parameter, RAISED, comparison, added=added)
+                self.found[name] = Weight(name, parameter, PLUS_ONE, comparison, added=added)
                 self.used.add(parameter)
                 return True
         return False
@@ -509,7 +514,7 @@ class _WeightSearch:
         self.used |= {parameter}.union(f"{fold.norm.name}.{part}" for part in parts)
         return True
 
-    def _find_turned(self) -> None:
+    def _find_transposed(self) -> None:
         """Find square weights that are transposed, or not, although their nodes need the opposite."""
         # weights that are not square say how most products read their parameters
         known = {n: weight.order for n, weight in self.found.items() if weight.order is not None}
@@ -519,10 +524,10 @@ class _WeightSearch:
             weight, order = self.found[name], known[name]
             stays = order == tuple(sorted(order))
             if weight.comparison.match and not (stays and not weight.parameter.endswith(".weight")):
-                weight.finding = turned(self.index, name, order, usual)
+                weight.finding = layout_finding(self.index, name, order, usual)
 
     def _is_square(self, name: str, order: Shape) -> bool:
-        """Return whether the shape does not tell the order of the axes."""
+        """Return whether the shape permits another order of the axes, too."""
         # the order leaves the shape as it is
         dims = list(self.floats[name].dims)
         moved = [dims[axis] for axis in order]

@@ -23,8 +23,8 @@ _USUAL_EPSILON, _LARGEST_EPSILON = 1e-5, 1e-1
 _USUAL_EPSILONS = (1e-5, 1e-3, 1e-6, 1e-4, 1e-12)
 _NOISE = 32.0  # rounding errors of a factor that are none of epsilon
 _RELATED = 0.1  # largest relative error of the median channel's factor
-_CLOSE = 1e-3  # difference of two such errors that tells nothing
-RAISED = "folded as 1 + it"
+_CLOSE = 1e-3  # two such errors that differ by less are equal
+PLUS_ONE = "folded as 1 + it"
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _floats(checkpoint: ReferenceSet, name: str) -> Floats:
     return np.asarray(checkpoint.read(name)).astype(np.float64).reshape(-1)
 
 
-def may_be_raised(parameter: str, array: Array) -> bool:
+def may_be_plus_one(parameter: str, array: Array) -> bool:
     """Return whether a parameter may be the weight of such a norm."""
     return array.ndim == 1 and array.size > 1 and not parameter.endswith("bias")
 
@@ -167,10 +167,10 @@ def sums(stored: Array, dtype: DType) -> Iterator[tuple[DType, Array]]:
     """Yield (dtype that 1 is added in, the sum as the model holds it): float32 or wider, and the parameter's own."""
     # `dict.fromkeys`: a float32 parameter has only one such dtype
     for added in dict.fromkeys((np.promote_types(np.float32, stored.dtype), stored.dtype)):
-        yield added, raised(stored, added).astype(dtype)
+        yield added, plus_one(stored, added).astype(dtype)
 
 
-def raised(stored: Array, added: DType) -> Array:
+def plus_one(stored: Array, added: DType) -> Array:
     """Return 1 + the parameter, added in a dtype."""
     return np.asarray(stored.astype(added) + np.ones((), added))
 

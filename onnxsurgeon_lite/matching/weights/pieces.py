@@ -23,13 +23,13 @@ class Pieces:
 
     Attributes:
         parameters: the shapes of the parameters that the pieces are from. places: each piece's position among all
-            pieces of these. is_turned: the last two axes of the weight changed places afterwards.
+            pieces of these. is_transposed: the last two axes of the weight changed places afterwards.
     """
 
     parameters: Mapping[str, Shape]
     length: int
     places: NDArray[np.intp]
-    is_turned: bool
+    is_transposed: bool
 
     def runs(self) -> tuple[str, ...]:
         """Return the parameters in the order of their pieces, one again where it goes on after another."""
@@ -43,9 +43,9 @@ class Pieces:
         """Return the weight, made of the parameters' numbers."""
         pieces = np.concatenate([read(name).reshape(-1, self.length) for name in self.parameters])
         # found in the transposed weight, so the result is transposed back
-        if self.is_turned:
-            turned = pieces[self.places].reshape(shape[:-2] + (shape[-1], shape[-2]))
-            return turned.swapaxes(-1, -2)
+        if self.is_transposed:
+            transposed = pieces[self.places].reshape(shape[:-2] + (shape[-1], shape[-2]))
+            return transposed.swapaxes(-1, -2)
         return pieces[self.places].reshape(shape)
 
 
@@ -114,8 +114,8 @@ class PieceTable:
 
     def _ways(self, array: Array) -> Iterator[Pieces]:
         lengths = set(chain.from_iterable(map(_lengths, self._parameters.values())))
-        for is_turned in (False, True)[: array.ndim]:
-            mine = array.swapaxes(-1, -2) if is_turned else array
+        for is_transposed in (False, True)[: array.ndim]:
+            mine = array.swapaxes(-1, -2) if is_transposed else array
             # longer pieces match less by chance
             for length in sorted(lengths, reverse=True):
                 if mine.shape[-1] % length == 0:
@@ -123,10 +123,10 @@ class PieceTable:
                     table = self._of(length, mine.dtype)
                     places = table.places(_keys(mine, length))
                     if places is not None:
-                        yield self._pieces(table, places, length, is_turned)
+                        yield self._pieces(table, places, length, is_transposed)
 
     def _pieces(
-        self, table: _Table, places: NDArray[np.intp], length: int, is_turned: bool
+        self, table: _Table, places: NDArray[np.intp], length: int, is_transposed: bool
     ) -> Pieces:
         """Name the parameters that the pieces are from, and count the places in these alone."""
         # each piece is of the last parameter that starts before it
@@ -137,7 +137,7 @@ class PieceTable:
         counts = [int(np.prod(shape)) // length for shape in parameters.values()]
         # where each used parameter starts among the pieces of used parameters alone
         fresh = np.cumsum([0] + counts[:-1])
-        return Pieces(parameters, length, places - starts[which] + fresh[which_used], is_turned)
+        return Pieces(parameters, length, places - starts[which] + fresh[which_used], is_transposed)
 
     def _table(self, length: int, dtype: DType) -> _Table:
         keys, starts, count = [np.empty(0, np.uint64)], {}, 0

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.belonging import wrapper
 from onnxsurgeon_lite.matching.weights.compare import ALIKE, Weight, WeightsResult, as_text, digest
-from onnxsurgeon_lite.matching.weights.folding import FoldedWeight, batch_norm, raised
+from onnxsurgeon_lite.matching.weights.folding import FoldedWeight, batch_norm, plus_one
 from onnxsurgeon_lite.matching.weights.pieces import Pieces
 from onnxsurgeon_lite.model import by_name
 from onnxsurgeon_lite.model.walk import tensors as all_tensors
@@ -20,7 +20,7 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, Shape, is_array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
-_FEW = 2  # distinct numbers of a mask, which no training made
+_MASK = 2  # distinct numbers, at most, of a mask: no training made it
 _AGAINST = "give the checkpoint that the model was exported from with --against"
 _AGAIN = "export the model again, or keep what cannot be followed as it is with --partial"
 _QUANTIZERS = {"DequantizeLinear", "MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"}
@@ -188,7 +188,7 @@ class _Update:
         changed = [p for p in self.found.only_checkpoint if p in self.new and self._changes(p)]
         # a number alone may be part of any constant
         where = few(list(self._unexplained()) if changed else [])
-        if not where and not any(self._read(p).size <= _FEW for p in changed):
+        if not where and not any(self._read(p).size <= _MASK for p in changed):
             return None
         hint = _AGAINST if self.old is None else _AGAIN
         if not _QUANTIZERS.isdisjoint(self.index.operators):
@@ -212,7 +212,7 @@ class _Update:
         known = {weight.name for weight in self.found.weights if weight.comparison.match}
         for tensor in filter(_is_trained, all_tensors(self.index.model.proto)):
             array = None if tensor.name in known else self.index.model.array(tensor)
-            if array is not None and np.unique(array).size > _FEW:
+            if array is not None and np.unique(array).size > _MASK:
                 yield tensor.name or "a Constant"
 
     def _laid_out(self, weight: Weight, shape: Shape) -> Array:
@@ -223,7 +223,7 @@ class _Update:
         same = (p for p in (weight.parameter,) + weight.equal if p in self.new)
         stored = self._read(next(same, weight.parameter))
         if weight.added is not None:
-            return raised(stored, weight.added)
+            return plus_one(stored, weight.added)
         if weight.order is None or len(weight.order) != stored.ndim:
             return stored
         return np.transpose(stored, weight.order)
@@ -276,4 +276,4 @@ def _is_trained(tensor: TensorProto) -> bool:
     if tensor.data_type in (TensorProto.STRING, TensorProto.BOOL):
         return False
     dtype = dtypes.numpy_dtype(tensor.data_type)
-    return np.prod(tensor.dims) > _FEW and (dtypes.is_float(dtype) or dtype.itemsize == 1)
+    return np.prod(tensor.dims) > _MASK and (dtypes.is_float(dtype) or dtype.itemsize == 1)

@@ -71,13 +71,13 @@ class Host:
     def do_open(self, size: int, folder: str, opt: str, threads: int, **_: object) -> Reply:
         """Open the model whose bytes follow; its external data lies in a folder.
 
-        Many runtimes need the rank of each input: where one is not declared, the first run tells it.
+        Many runtimes need the rank of each input: where one is not declared, the first run shows it.
         """
         model = ModelProto.FromString(self.stream.read(size))
         for tensor in external_tensors(model):
             _fill(tensor, Path(folder))
         self.waiting = model, opt, threads
-        # else the first feeds tell the ranks
+        # else the first feeds show the ranks
         if all(map(_is_ranked, model.graph.input)):
             self._open({})
         return {}, []

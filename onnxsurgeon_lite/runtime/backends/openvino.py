@@ -51,7 +51,7 @@ class OpenVino:
 
 
 def _reason(message: str) -> str:
-    """Return what a message says at its end, behind the places in OpenVINO's source, and the node that it is about."""
+    """Return what a message says at its end, after the places in OpenVINO's source, and the node that it is about."""
     no_rule = _NO_RULE.search(message)
     if no_rule:
         return no_rule[0]

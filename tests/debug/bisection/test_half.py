@@ -9,8 +9,8 @@ from onnx.reference import ReferenceEvaluator
 import onnxsurgeon_lite as osl
 from kit.bisecting import parsed, random
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.mapping import renamed
+from onnxsurgeon_lite.matching.values.pair_table import Pair
 from onnxsurgeon_lite.model.loading import loaded
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 

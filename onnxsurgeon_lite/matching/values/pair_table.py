@@ -1,4 +1,4 @@
-"""The pairs found so far, and how well two values fit by modules, inputs and users."""
+"""The pairs of values found so far, and how well two values fit: by their modules, inputs and users."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -43,13 +43,13 @@ class Pair:
     blocked: bool = False
 
 
-class Board:
+class PairTable:
     """Two sides and their pairs so far.
 
     Attributes:
         pairs: by name on side a. taken: name on side b -> name on side a.
         modules: module paths of side b.
-        unclear: values of side a whose numbers do not tell the order of their axes.
+        unclear: values of side a whose numbers do not show the order of their axes.
     """
 
     def __init__(self, a: Side, b: Side) -> None:
