@@ -103,7 +103,7 @@ class ValueRule:
         # what was measured comes before what is usual
         if (error := self.noise.get(name)) is not None:
             return replace(asked or OWN, atol=error, rtol=0.0, own=False, columns=False)
-        # a model's outputs are compared column by column, too
+        # columns of an output may differ by orders of magnitude: then each has an `atol` of its own
         own = replace(asked or OWN, columns=name in self.outputs)
         # only a float that half precision went into gets the tolerance of half precision
         coarse = self.coarse.get(name)

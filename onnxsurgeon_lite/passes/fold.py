@@ -343,7 +343,7 @@ class _Constants:
         part = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
         part.functions.extend(source.functions)
         # only the constant nodes and what makes their inputs
-        read = {name for position in positions for name in self.index.row(position).needs}
+        read = self.index.read_by(positions)
         makers = {self.index.producer[name] for name in read & self.index.producer.keys()}
         part.graph.node.extend(source.graph.node[p] for p in sorted(makers | positions))
         part.graph.initializer.extend(t for t in source.graph.initializer if t.name in read)

@@ -75,7 +75,7 @@ class Rewire:
                     f"its inputs are {', '.join(map(repr, node.input))}, counted from 0",
                 )
         # the types of what they make are needed: inference can begin
-        index.foresee(name for p in chosen for name in index.nodes[p].output if name)
+        index.foresee(index.made_by(chosen))
         if old in index.outputs and not self.to:
             notes.append(f"graph output {old!r} did not change: rewire changes only nodes")
         # order the nodes again, check each rewired one, and let types follow

@@ -81,7 +81,7 @@ def unfused(index: GraphIndex, runtime: Runtime, names: Iterable[str]) -> list[s
 
     None of a model whose weights would take longer to write than a run takes.
     """
-    # constants of the model, whatever form they have
+    # all initializers but sparse ones
     weights = filter(None, map(index.dense, index.initializers))
     if sum(byte_count(tensor.data_type, tensor.dims) for tensor in weights) > _QUICKLY_WRITTEN:
         return []

@@ -172,7 +172,7 @@ class Stages(Runtime):
         left -= done
         # what nodes after these, and the caller, still read
         later = index.read_by(left).union(wanted)
-        made = (name for position in sorted(done) for name in index.nodes[position].output)
+        made = walk.outputs(index.nodes[position] for position in sorted(done))
         return observer.fetch(names, [name for name in made if name in later])
 
     def _evaluate(self, observer: Observer, position: int, given: RunValues) -> None:

@@ -45,7 +45,7 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     many = any(abs(count - other) > _MOST_DIFFERENT for count, other in counts)
     if many or _differ_much(mine.value_info, theirs.value_info):
         return None
-    one, two = sides = _TrimmedGraph(first), _TrimmedGraph(second)
+    one, two = _TrimmedGraph(first), _TrimmedGraph(second)
     # values whose declared types differ
     redeclared = one.declared.unlike(two.declared)
     if len(redeclared) > _MOST_DIFFERENT:
@@ -58,7 +58,7 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     if max(len(one.kept), len(two.kept)) > _MOST_DIFFERENT:
         return None
     # what these nodes produce, and the inputs and initializers that only one side has
-    made = {name for side in sides for node in side.left for name in node.output if name}
+    made = set(walk.outputs(one.left + two.left))
     leaves = {name for _, name in one.leaves ^ two.leaves}
     if len(made | leaves | redeclared) > _MOST_DIFFERENT:
         return None
