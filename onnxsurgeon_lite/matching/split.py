@@ -98,7 +98,7 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
     written = []
     models = [model_of(index, part) for part in found.parts]
     graphs = [model.proto.graph for model in models]
-    # the inputs and outputs of all parts: of nothing else does the order get lost
+    # the inputs and outputs of all parts, whose order and declarations `merge` restores
     ends = {value.name for graph in graphs for value in chain(graph.input, graph.output)}
     # what `merge` needs to make the model whole again
     whole = json.dumps(

@@ -104,7 +104,7 @@ class Outline:
         found: dict[str, list[int]] = {}
         for position, origin in enumerate(index.origins):
             module = ".".join(origin.scope.split(".")[:depth])
-            if fits(module):
+            if module and fits(module):
                 found.setdefault(module, []).append(position)
         if not found:
             known = dict.fromkeys(filter(None, (origin.scope for origin in index.origins)))
@@ -131,7 +131,7 @@ class Outline:
         function = copied(own)
         is_one = self.scope.removeprefix(_SCOPE) == path
         base = path if is_one else self.scope.removeprefix(_CLASS).removeprefix(_SCOPE)
-        function.name = fresh(re.sub(r"\W+", "_", base).strip("_"), taken)
+        function.name = fresh(re.sub(r"\W+", "_", base).strip("_") or "module", taken)
         if not is_one:
             # "encoder.layer.0.weight" -> "weight", as a function has no fixed module
             _rename(function, {n: n.removeprefix(f"{path}.") for n in function.input})

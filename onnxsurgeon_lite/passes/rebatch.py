@@ -65,7 +65,7 @@ class Rebatch:
     def _dimension(self, index: GraphIndex, name: str) -> int | str:
         kind = index.inputs[name].type
         dims = dims_of(kind)
-        if self.axis >= len(dims):
+        if not -len(dims) <= self.axis < len(dims):
             raise ShapeError(
                 f"input {name!r} is {shape_text(kind)} and has no dimension {self.axis}",
                 "name the inputs with the batch dimension: --inputs NAME,NAME",

@@ -53,7 +53,7 @@ def _words(step: Pass) -> Iterator[str]:
         case SetAttr(nodes, attributes, ()):
             yield listed(nodes)
             yield from _pairs(attributes)
-        case SetOp(nodes, op_type):
+        case SetOp(nodes, op_type, None):
             yield from (listed(nodes), op_type)
         case Remove(nodes, bridge):
             yield from (listed(nodes),) + tuple(["--bridge", bridge] if bridge else [])

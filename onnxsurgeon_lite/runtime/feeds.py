@@ -3,9 +3,9 @@
 import ast
 import math
 import operator
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from onnx import TypeProto, ValueInfoProto
@@ -452,7 +452,7 @@ def _is_known(fill: str) -> bool:
 
 def _stored(name: str, path: str) -> Array | list[Array]:
     """Read the fill of an input from a file: the tensor of its name, or the only one."""
-    if not Path(path).exists():
+    if not os.path.exists(path):
         raise FeedsError(
             f"{path!r}, the fill of input {name!r}, is not a known fill or a file",
             "write zeros, ones, normal, uniform:0,255, numbers ([1, 2]) or a file with them",

@@ -172,6 +172,17 @@ def test_a_glob_of_paths_makes_one_function_where_no_classes_are_known():
     assert "encoder.layer.*" in refused.value.hint
 
 
+def test_a_function_has_a_name_and_nodes_of_a_module_whatever_the_pattern():
+    model = osl.build("g (float[4] x) => (float[4] y) { h = Neg(x) y = Abs(h) }")
+
+    (function,) = osl.outline(layers(), "*").model.proto.functions
+
+    assert function.name == "module"
+    for pattern in ("", "*"):
+        with pytest.raises(UnknownNameError):
+            osl.outline(model, pattern)
+
+
 def test_a_node_that_an_exporter_computes_once_for_all_modules_stays_outside():
     model = layers()
     first, second = model.proto.graph.node[:2]

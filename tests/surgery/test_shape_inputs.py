@@ -319,6 +319,7 @@ def test_an_open_dimension_can_be_fixed(model_of, runtime):
         (SetShape({"x": ("N", "N")}), ShapeError, "'N' means 2 in 'x' and 4 in 'x'"),
         (Rebatch("N"), ShapeError, "differ in dimension 0: 'x' 2, 'c' 3"),
         (Rebatch("N", ("x",), axis=5), ShapeError, "has no dimension 5"),
+        (Rebatch("N", ("x",), axis=-3), ShapeError, "has no dimension -3"),
         (Rebatch("N", ("x", "y")), UnknownNameError, "no input 'y'"),
     ],
 )

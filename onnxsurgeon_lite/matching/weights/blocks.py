@@ -110,7 +110,7 @@ def find_blocks(
 
 def _rows_of(blocks: Blocks) -> Callable[[int], Wide]:
     """Return what gives a row of the numbers."""
-    # blocks along the columns: a part of the rows can be unpacked alone
+    # blocks run along the rows, so a row can be unpacked alone
     if blocks.grid.axis % 2:
         return lambda at: np.asarray(blocks.part(slice(at, at + 1)).numbers()[0], np.float64)
     whole = blocks.numbers()

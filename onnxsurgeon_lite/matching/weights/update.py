@@ -156,7 +156,7 @@ class _Update:
             )
         # a constant of one number may be the exporter's own
         users = self.index.users(weight.name)
-        # several modules share the weight; as many parameters as readers is usual
+        # its own if there are as many equal parameters as modules that read it
         scopes = {self.index.origins[user].scope for user in users}
         is_own = weight.is_placed and len(scopes) <= max(1, len(weight.equal))
         if not is_own and (before == before.flat[0]).all():
